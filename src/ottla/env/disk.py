@@ -1,0 +1,101 @@
+"""The disk port: files and directories, and nothing that hides when bytes are durable.
+
+A write is in the page cache when it returns; it survives a power cut only after ``File.sync``.
+A name (created, renamed, removed) survives only after ``Disk.sync_directory`` on its directory.
+Everything here blocks; errors are plain OSError. Source: reliability rules 1-4 of the design.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes without a copy."""
+
+
+class File(Protocol):
+    """An open file, addressed by byte position. Has no cursor."""
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by (stays the same after a rename)."""
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Return up to ``length`` bytes from ``position``; fewer only at the end of the file."""
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        """Fill ``buffer`` from ``position`` and return the count read; fewer only at end of file."""
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write all of ``data`` at ``position`` (retrying short writes) or raise OSError."""
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut or zero-extend the file to ``size_bytes``."""
+
+    def size(self) -> int:
+        """Return the current length in bytes."""
+
+    def sync(self) -> None:
+        """Make all written bytes durable (fdatasync). May be called from an executor thread."""
+
+    def fileno(self) -> int | None:
+        """Return the kernel's descriptor for sendfile, or None when the file is not the kernel's."""
+
+    def close(self) -> None:
+        """Release the descriptor. Harmless when closed already."""
+
+
+class Lock(Protocol):
+    """An exclusive hold on a lock file, ended by ``release`` or by the end of the process."""
+
+    def release(self) -> None:
+        """Give the lock up. Harmless when released already."""
+
+
+class Disk(Protocol):
+    """A tree of files and directories. Paths are strings; a parent is never created by accident."""
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> File:
+        """Open for reading and writing. Raises FileNotFoundError unless ``create``.
+
+        ``exclusive`` (with ``create``) raises FileExistsError when the name exists. Symbolic links
+        are not followed at the last component.
+        """
+
+    def open_read_only(self, path: str) -> File:
+        """Open for reading. Raises FileNotFoundError."""
+
+    def exists(self, path: str) -> bool:
+        """Tell whether ``path`` names a file or a directory."""
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether ``path`` names a directory."""
+
+    def size_of(self, path: str) -> int:
+        """Return the length of the file ``path`` in bytes, without opening it."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the sorted names in the directory ``path``."""
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory. Raises FileExistsError when it exists."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give ``source`` the name ``target``, atomically replacing a file of that name."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file. Raises FileNotFoundError."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in directory ``path`` durable."""
+
+    def lock(self, path: str) -> Lock:
+        """Take the exclusive lock file ``path``, creating it. Raises BlockingIOError when held."""
+
+    def free_bytes(self, path: str) -> int:
+        """Return the bytes free for an unprivileged writer on the file system that holds ``path``."""
+
+    def advise_sequential(self, files: Iterable[File]) -> None:
+        """Hint that ``files`` are about to be read front to back. May do nothing."""

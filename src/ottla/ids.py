@@ -1,0 +1,48 @@
+"""The identities everything else is keyed by.
+
+Owns the words for a topic-partition, a topic id and the integers that must not be mixed up.
+Knows nothing of the wire, of files or of the cluster. Source: Kafka's protocol guide, KIP-516 (topic ids).
+"""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+ProducerId = NewType("ProducerId", int)
+NodeId = NewType("NodeId", int)
+TopicId = NewType("TopicId", bytes)
+"""16 raw bytes, as on the wire. Its text form is URL-safe base64 without padding, as Kafka prints it."""
+
+NULL_TOPIC_ID = TopicId(bytes(16))
+"""On the wire: "no topic id". Never the id of a topic."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic. ``str()`` gives Kafka's directory name, ``topic-partition``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def topic_id_text(topic_id: TopicId) -> str:
+    """Return the 22-character text form of a topic id."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii")
+
+
+def parse_topic_id(text: str) -> TopicId:
+    """Return the topic id that ``text`` (22 characters, as ``topic_id_text`` prints) stands for.
+
+    Raises ValueError when it is not one.
+    """
+    try:
+        raw = urlsafe_b64decode(text + "==")
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"not a topic id: {text!r}") from error
+    if len(raw) != len(NULL_TOPIC_ID):
+        raise ValueError(f"not a topic id: {text!r} holds {len(raw)} bytes, expected 16")
+    return TopicId(raw)

@@ -1,0 +1,1 @@
+"""Record batches: their header, checksum, compression, and the loops over the records inside."""

@@ -1,0 +1,21 @@
+"""A stretch of a file on its way to a socket.
+
+The read path hands a Region up instead of bytes; only the connection decides how it leaves
+(sendfile, or read and write). Stands between log.segment and network.connection.
+"""
+
+from typing import NamedTuple
+
+from ottla.env.disk import File
+
+
+class Region(NamedTuple):
+    """Bytes ``[position, position + length)`` of ``file``; the file stays open while it is in use."""
+
+    file: File
+    position: int
+    length_bytes: int
+
+    def read(self) -> bytes:
+        """Return the bytes. Blocks on the disk; fewer than ``length_bytes`` only if the file shrank."""
+        return self.file.read_at(self.position, self.length_bytes)
