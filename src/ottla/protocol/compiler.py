@@ -1,0 +1,450 @@
+"""Makes one flat encode and one flat decode function of a (message table, version).
+
+The only module that writes code as text, and the only one where types are given up (``Any``): what
+comes out is typed again by ``schema.Message``. Knows tables and primitives, nothing above. A function
+is compiled on its first use, so start-up pays only for what clients speak.
+
+What makes the functions fast: neighbouring fixed-width fields, the length prefix behind them and the
+tag count share one ``struct`` call; one-byte varints are read in line; nested structs are written out
+in line, so there is no call per element. What makes the decoder safe: scalars read through
+``struct`` and indexing, which check the end of the buffer; a length is compared with the bytes left,
+an array's count with the bytes its elements need at least and with a budget for the whole message.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from ottla.errors import MalformedMessage
+from ottla.protocol.fields import FIXED_WIDTH_BYTES, Field, Required, Versions, Wire
+from ottla.protocol.primitives import (
+    MAX_ELEMENTS,
+    MAX_TAGS,
+    Splices,
+    get_uvarint,
+    long_uvarint,
+    put_compact_records,
+    put_records,
+    put_uvarint,
+    skip_tags,
+)
+
+LENGTH_FORMAT = {Wire.STRING: "h", Wire.BYTES: "i", Wire.RECORDS: "i", Wire.ARRAY: "i"}
+"""How a length is written in versions that are not flexible; flexible ones write a varint."""
+
+Encoder = Callable[[Any, bytearray, Splices], None]
+Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
+
+
+def compile_encoder(table: Any, version: int, *, flexible: bool) -> Encoder:
+    """Return ``encode(message, out, splices)`` for one version of a table."""
+    writer = _EncoderWriter(table.__name__, version, flexible=flexible)
+    writer.struct(table, "message", 1)
+    return writer.finish("encode", "def encode(message, out, splices):")
+
+
+def compile_decoder(table: Any, version: int, *, flexible: bool) -> Decoder:
+    """Return ``decode(buffer, position, end) -> (message, position)`` for one version of a table.
+
+    It raises nothing but MalformedMessage, whatever the bytes are.
+    """
+    writer = _DecoderWriter(table.__name__, version, flexible=flexible)
+    writer.frame(table)
+    return writer.finish("decode", "def decode(buffer, position, end):")
+
+
+def compile_constructor(table: Any) -> Callable[..., None]:
+    """Return ``__init__`` of a table: keyword only, a fresh list for every default list."""
+    names: dict[str, Any] = {}
+    parameters = ["self", "*"] if table.FIELDS else ["self"]
+    lines = []
+    for name, field in table.FIELDS.items():
+        if field.default is Required.REQUIRED:
+            parameters.append(name)
+            lines.append(f"    self.{name} = {name}")
+        elif isinstance(field.default, list):
+            parameters.append(f"{name}=()")
+            lines.append(f"    self.{name} = [] if {name} == () else {name}")
+        else:
+            names[f"default_{name}"] = field.default
+            parameters.append(f"{name}=default_{name}")
+            lines.append(f"    self.{name} = {name}")
+    source = [f"def __init__({', '.join(parameters)}):", *(lines or ["    pass"])]
+    return _function("__init__", source, names, f"<{table.__name__} constructor>")
+
+
+def _function(name: str, source: list[str], names: dict[str, Any], where: str) -> Callable[..., Any]:
+    exec(compile("\n".join(source), where, "exec"), names)
+    function: Callable[..., Any] = names[name]
+    return function
+
+
+def _present(table: Any, version: int) -> list[tuple[str, Field]]:
+    return [item for item in table.FIELDS.items() if version in item[1].versions]
+
+
+def _positional(table: Any, version: int) -> list[tuple[str, Field]]:
+    return [item for item in _present(table, version) if item[1].tag is None]
+
+
+def _tagged(table: Any, version: int) -> list[tuple[str, Field]]:
+    tagged = [item for item in _present(table, version) if item[1].tag is not None]
+    return sorted(tagged, key=lambda item: item[1].tag or 0)
+
+
+class _Writer:
+    """Lines of a function in the making, the names it uses, and the open run of fixed fields."""
+
+    def __init__(self, name: str, version: int, *, flexible: bool) -> None:
+        self.title = f"{name} v{version}"
+        self.version = version
+        self.flexible = flexible
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {}
+        self.run: list[tuple[str, str]] = []
+        self.serial = 0
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def fresh(self, stem: str) -> str:
+        self.serial += 1
+        return f"{stem}{self.serial}"
+
+    def name(self, stem: str, value: object) -> str:
+        name = self.fresh(stem)
+        self.names[name] = value
+        return name
+
+    def finish(self, name: str, signature: str) -> Callable[..., Any]:
+        body = self.lines or ["    pass"]
+        return _function(name, [signature, *body], self.names, f"<{self.title} {name}>")
+
+    def nullable(self, field: Field) -> bool:
+        return self.version in field.nullable
+
+    def minimum_bytes(self, of: Any) -> int:
+        """Return the fewest bytes that one array element of ``of`` can take; at least 1."""
+        if isinstance(of, Wire):
+            return FIXED_WIDTH_BYTES.get(of) or self.prefix_bytes(of)
+        total = 1 if self.flexible else 0
+        for _, field in _positional(of, self.version):
+            if field.wire is Wire.STRUCT:
+                total += 1 if self.nullable(field) else self.minimum_bytes(field.of)
+            else:
+                total += FIXED_WIDTH_BYTES.get(field.wire) or self.prefix_bytes(field.wire)
+        return max(total, 1)
+
+    def prefix_bytes(self, wire: Wire) -> int:
+        return 1 if self.flexible else struct.calcsize(">" + LENGTH_FORMAT[wire])
+
+
+class _EncoderWriter(_Writer):
+    """Writes the encoder. ``out`` names the bytearray in use: a tagged field has one of its own."""
+
+    out = "out"
+
+    def flush(self, depth: int, *extra: tuple[str, str]) -> None:
+        """Write the open run, and ``extra`` behind it; format ``x`` is a zero byte without a value."""
+        run = [*self.run, *extra]
+        if run == [("x", "")]:
+            self.line(depth, f"{self.out}.append(0)")
+        elif run:
+            form = ">" + "".join(form for form, _ in run)
+            values = ", ".join(value for _, value in run if value)
+            pack = self.name("pack", struct.Struct(form).pack)
+            self.line(depth, f"{self.out} += {pack}({values})")
+
+    def close(self, depth: int) -> None:
+        self.flush(depth)
+        self.run = []
+
+    def length(self, depth: int, wire: Wire, value: str) -> None:
+        """Write the open run and the length ``value`` behind it; leaves the run to the caller."""
+        if not self.flexible:
+            self.flush(depth, (LENGTH_FORMAT[wire], value))
+            return
+        self.names["put_uvarint"] = put_uvarint
+        self.line(depth, f"n = {value} + 1")
+        self.line(depth, "if n < 128:")
+        if self.run:
+            self.flush(depth + 1, ("B", "n"))
+        else:
+            self.line(depth + 1, f"{self.out}.append(n)")
+        self.line(depth, "else:")
+        self.flush(depth + 1)
+        self.line(depth + 1, f"put_uvarint({self.out}, n)")
+
+    def struct(self, table: Any, source: str, depth: int) -> None:
+        for name, field in _positional(table, self.version):
+            self.field(field, f"{source}.{name}", depth)
+        if not self.flexible:
+            self.close(depth)
+            return
+        tagged = _tagged(table, self.version)
+        if tagged:
+            self.close(depth)
+            self.tags(tagged, source, depth)
+        else:
+            self.run.append(("x", ""))
+            self.close(depth)
+
+    def field(self, field: Field, source: str, depth: int) -> None:
+        if field.wire in FIXED_WIDTH_BYTES:
+            self.run.append((field.wire.value, source))
+            return
+        if field.wire is Wire.STRUCT and not self.nullable(field):
+            self.close(depth)
+            value = self.fresh("struct")
+            self.line(depth, f"{value} = {source}")
+            self.struct(field.of, value, depth)
+            return
+        value = self.fresh("value")
+        self.line(depth, f"{value} = {source}")
+        if self.nullable(field):
+            self.line(depth, f"if {value} is None:")
+            self.flush(depth + 1, self.null(field.wire))
+            self.line(depth, "else:")
+            depth += 1
+        if field.wire is Wire.STRUCT:
+            self.run.append(("b", "1"))
+            self.close(depth)
+            self.struct(field.of, value, depth)
+        else:
+            self.variable(field, value, depth)
+        self.run = []
+
+    def null(self, wire: Wire) -> tuple[str, str]:
+        if wire is Wire.STRUCT:
+            return "b", "-1"
+        return ("x", "") if self.flexible else (LENGTH_FORMAT[wire], "-1")
+
+    def variable(self, field: Field, value: str, depth: int) -> None:
+        if field.wire is Wire.STRING:
+            self.string(value, depth)
+        elif field.wire is Wire.BYTES:
+            self.length(depth, Wire.BYTES, f"len({value})")
+            self.line(depth, f"{self.out} += {value}")
+        elif field.wire is Wire.RECORDS:
+            if self.out != "out":
+                raise TypeError(f"{self.title}: records inside a tagged field")
+            put = put_compact_records if self.flexible else put_records
+            self.flush(depth)
+            self.names[put.__name__] = put
+            self.line(depth, f"{put.__name__}({self.out}, {value}, splices)")
+        else:
+            self.length(depth, Wire.ARRAY, f"len({value})")
+            self.run = []
+            self.elements(field.of, value, depth)
+
+    def string(self, value: str, depth: int) -> None:
+        self.line(depth, f"text = {value}.encode()")
+        self.length(depth, Wire.STRING, "len(text)")
+        self.line(depth, f"{self.out} += text")
+
+    def elements(self, of: Any, value: str, depth: int) -> None:
+        if of is Wire.UUID:
+            self.line(depth, f"{self.out} += b''.join({value})")
+        elif of in FIXED_WIDTH_BYTES:
+            self.names["pack_many"] = struct.pack
+            self.line(depth, f"{self.out} += pack_many(f'>{{len({value})}}{of.value}', *{value})")
+        else:
+            item = self.fresh("item")
+            self.line(depth, f"for {item} in {value}:")
+            if of is Wire.STRING:
+                self.string(item, depth + 1)
+            else:
+                self.struct(of, item, depth + 1)
+
+    def tags(self, tagged: list[tuple[str, Field]], source: str, depth: int) -> None:
+        """Write a zero count on the usual path, where every tagged field has its default."""
+        sent = {name: self.sent(field, f"{source}.{name}") for name, field in tagged}
+        self.names["put_uvarint"] = put_uvarint
+        self.line(depth, f"if not ({' or '.join(sent.values())}):")
+        self.line(depth + 1, f"{self.out}.append(0)")
+        self.line(depth, "else:")
+        self.line(depth + 1, f"{self.out}.append({' + '.join(f'({test})' for test in sent.values())})")
+        outer = self.out
+        for name, field in tagged:
+            self.out = self.fresh("part")
+            self.line(depth + 1, f"if {sent[name]}:")
+            self.line(depth + 2, f"{self.out} = bytearray()")
+            self.field(field, f"{source}.{name}", depth + 2)
+            self.close(depth + 2)
+            self.line(depth + 2, f"put_uvarint({outer}, {field.tag})")
+            self.line(depth + 2, f"put_uvarint({outer}, len({self.out}))")
+            self.line(depth + 2, f"{outer} += {self.out}")
+        self.out = outer
+
+    def sent(self, field: Field, source: str) -> str:
+        """Return the test of whether a tagged field is written: only when not its default."""
+        if field.default is None:
+            return f"{source} is not None"
+        return f"{source} != {self.name('default', field.default)}"
+
+
+class _DecoderWriter(_Writer):
+    """Writes the decoder. Locals: ``buffer``, ``position``, ``end``, ``n`` (a length just read)."""
+
+    def frame(self, table: Any) -> None:
+        self.names |= {
+            "Malformed": MalformedMessage,
+            "StructError": struct.error,
+            "new": object.__new__,
+            "long_uvarint": long_uvarint,
+            "get_uvarint": get_uvarint,
+            "skip_tags": skip_tags,
+            "unpack_many": struct.unpack_from,
+        }
+        self.line(1, "if len(buffer) != end:")
+        self.line(2, "if len(buffer) < end: " + self.malformed("ends too early"))
+        self.line(2, "buffer = buffer[:end]")
+        self.line(1, f"budget = {MAX_ELEMENTS}")
+        self.line(1, "try:")
+        self.struct(table, "message", 2)
+        self.line(1, "except (StructError, IndexError):")
+        self.line(2, self.malformed("ends too early") + " from None")
+        self.line(1, "except UnicodeDecodeError as error:")
+        self.line(2, self.malformed("a string is not UTF-8") + " from error")
+        self.line(1, "return message, position")
+
+    def malformed(self, what: str) -> str:
+        return f"raise Malformed({f'{self.title}: {what}'!r})"
+
+    def flush(self, depth: int) -> None:
+        """Write the open run as one unpack into its targets."""
+        run, self.run = self.run, []
+        if not run:
+            return
+        if len(run) == 1 and run[0][0] == "B":
+            self.line(depth, f"{run[0][1]} = buffer[position]")
+            self.line(depth, "position += 1")
+            return
+        layout = struct.Struct(">" + "".join(form for form, _ in run))
+        unpack = self.name("unpack", layout.unpack_from)
+        targets = ", ".join(target for _, target in run)
+        self.line(depth, f"{targets}, = {unpack}(buffer, position)")
+        self.line(depth, f"position += {layout.size}")
+
+    def length(self, depth: int, wire: Wire) -> None:
+        """Write the open run with a length behind it; ``n`` is then the length, -1 for null."""
+        self.run.append(("B" if self.flexible else LENGTH_FORMAT[wire], "n"))
+        self.flush(depth)
+        if self.flexible:
+            self.line(depth, "if n > 127: n, position = long_uvarint(n, buffer, position)")
+            self.line(depth, "n -= 1")
+
+    def struct(self, table: Any, target: str, depth: int) -> None:
+        self.line(depth, f"{target} = new({self.name('Table', table)})")
+        positional = _positional(table, self.version)
+        for name, field in table.FIELDS.items():
+            if (name, field) not in positional:
+                self.default(field, f"{target}.{name}", f"{table.__name__}.{name}", depth)
+        for name, field in positional:
+            self.field(field, f"{target}.{name}", name, depth)
+        if self.flexible:
+            self.run.append(("B", "n"))
+        self.flush(depth)
+        if self.flexible:
+            self.tags(_tagged(table, self.version), target, depth)
+
+    def default(self, field: Field, target: str, title: str, depth: int) -> None:
+        if field.default is Required.REQUIRED:
+            raise TypeError(f"{title} is not in version {self.version}: it needs a default")
+        value = "[]" if isinstance(field.default, list) else self.name("default", field.default)
+        self.line(depth, f"{target} = {value}")
+
+    def field(self, field: Field, target: str, title: str, depth: int) -> None:
+        if field.wire in FIXED_WIDTH_BYTES:
+            self.run.append((field.wire.value, target))
+            return
+        if field.wire is Wire.STRUCT:
+            self.nested(field, target, depth)
+            return
+        self.length(depth, field.wire)
+        self.line(depth, "if n < 0:")
+        if self.nullable(field):
+            self.line(depth + 1, f"{target} = None")
+        else:
+            self.line(depth + 1, self.malformed(f"{title} is null"))
+        self.line(depth, "else:")
+        if field.wire is Wire.ARRAY:
+            self.array(field.of, target, title, depth + 1)
+        else:
+            self.slice(field.wire, target, title, depth + 1)
+
+    def nested(self, field: Field, target: str, depth: int) -> None:
+        value = self.fresh("value")
+        if self.nullable(field):
+            self.run.append(("b", "n"))
+            self.flush(depth)
+            self.line(depth, f"if n < 0: {target} = None")
+            self.line(depth, "else:")
+            depth += 1
+        else:
+            self.flush(depth)
+        self.struct(field.of, value, depth)
+        self.line(depth, f"{target} = {value}")
+
+    def slice(self, wire: Wire, target: str, title: str, depth: int) -> None:
+        self.line(depth, "stop = position + n")
+        self.line(depth, "if stop > end: " + self.malformed(f"{title} ends outside the message"))
+        value = {
+            Wire.STRING: "str(buffer[position:stop], 'utf-8')",
+            Wire.BYTES: "bytes(buffer[position:stop])",
+            Wire.RECORDS: "buffer[position:stop]",
+        }[wire]
+        self.line(depth, f"{target} = {value}")
+        self.line(depth, "position = stop")
+
+    def array(self, of: Any, target: str, title: str, depth: int) -> None:
+        self.line(depth, "budget -= n")
+        self.line(depth, f"if n * {self.minimum_bytes(of)} > end - position or budget < 0:")
+        self.line(depth + 1, self.malformed(f"{title} has more elements than fit"))
+        if of is Wire.UUID:
+            self.line(depth, f"{target} = list(unpack_many('16s' * n, buffer, position))")
+            self.line(depth, "position += n * 16")
+            return
+        if of in FIXED_WIDTH_BYTES:
+            many = f"unpack_many(f'>{{n}}{of.value}', buffer, position)"
+            self.line(depth, f"{target} = list({many})")
+            self.line(depth, f"position += n * {FIXED_WIDTH_BYTES[of]}")
+            return
+        items, item = self.fresh("items"), self.fresh("item")
+        self.line(depth, f"{target} = {items} = []")
+        self.line(depth, "for _ in range(n):")
+        if of is Wire.STRING:
+            self.field(_ELEMENT_STRING, item, f"an element of {title}", depth + 1)
+        else:
+            self.struct(of, item, depth + 1)
+        self.line(depth + 1, f"{items}.append({item})")
+
+    def tags(self, tagged: list[tuple[str, Field]], target: str, depth: int) -> None:
+        self.line(depth, "if n:")
+        depth += 1
+        self.line(depth, "if n > 127: n, position = long_uvarint(n, buffer, position)")
+        if not tagged:
+            self.line(depth, "position = skip_tags(n, buffer, position, end)")
+            return
+        tag, previous, stop = self.fresh("tag"), self.fresh("previous"), self.fresh("stop")
+        self.line(depth, f"if n > {MAX_TAGS}: " + self.malformed("too many tagged fields"))
+        self.line(depth, f"{previous} = -1")
+        self.line(depth, "for _ in range(n):")
+        depth += 1
+        self.line(depth, f"{tag}, position = get_uvarint(buffer, position)")
+        self.line(depth, f"if {tag} <= {previous}: " + self.malformed("tags out of order"))
+        self.line(depth, f"{previous} = {tag}")
+        self.line(depth, "n, position = get_uvarint(buffer, position)")
+        self.line(depth, f"{stop} = position + n")
+        self.line(depth, f"if {stop} > end: " + self.malformed("a tag ends outside the message"))
+        for index, (name, field) in enumerate(tagged):
+            self.line(depth, f"{'elif' if index else 'if'} {tag} == {field.tag}:")
+            self.field(field, f"{target}.{name}", name, depth + 1)
+            self.flush(depth + 1)
+            self.line(depth + 1, f"if position != {stop}: " + self.malformed(f"{name} has a wrong size"))
+        self.line(depth, f"else: position = {stop}")
+
+
+_ELEMENT_STRING = Field(
+    Wire.STRING, Versions.parse("0+"), Versions.parse(""), Required.REQUIRED, None, None
+)

@@ -1,0 +1,95 @@
+"""What a column of a message table is: its wire type, its versions, its default.
+
+Owns the plain data that ``schema`` writes and ``compiler`` reads; neither of them is known here.
+Source: the message schema rules of Kafka (KIP-482 for flexible versions and tagged fields).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+FOREVER = 32767
+"""The end of an open version range: versions are int16 on the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """An inclusive range of message versions, written ``"3"``, ``"0-4"`` or ``"3+"``."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the range that ``text`` means; ``""`` is the empty range."""
+        if not text:
+            return cls(1, 0)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), FOREVER)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.last + 1))
+
+    def __str__(self) -> str:
+        if self.last == FOREVER:
+            return f"{self.first}+"
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+class Wire(Enum):
+    """The wire types. The value is the ``struct`` format of a fixed-width one, else its name."""
+
+    BOOLEAN = "?"
+    INT8 = "b"
+    INT16 = "h"
+    INT32 = "i"
+    INT64 = "q"
+    UINT16 = "H"
+    UINT32 = "I"
+    FLOAT64 = "d"
+    UUID = "16s"
+    STRING = "string"
+    BYTES = "bytes"
+    RECORDS = "records"
+    STRUCT = "struct"
+    ARRAY = "array"
+
+
+FIXED_WIDTH_BYTES = {
+    Wire.BOOLEAN: 1,
+    Wire.INT8: 1,
+    Wire.INT16: 2,
+    Wire.INT32: 4,
+    Wire.INT64: 8,
+    Wire.UINT16: 2,
+    Wire.UINT32: 4,
+    Wire.FLOAT64: 8,
+    Wire.UUID: 16,
+}
+
+
+class Required(Enum):
+    """The default of a field that has none: the constructor insists on a value."""
+
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column. ``of`` is the element's Wire or Struct class for arrays, the class for structs.
+
+    ``tag`` is None for a positional field; a tagged one is tagged in all of its ``versions``.
+    """
+
+    wire: Wire
+    versions: Versions
+    nullable: Versions
+    default: object
+    of: object
+    tag: int | None

@@ -1,0 +1,1 @@
+"""One module per API, request and response together. Reach them through ``ottla.protocol.apis``."""

@@ -1,0 +1,147 @@
+"""The few wire primitives that are too big to be written out in line: varints, records, tag skipping.
+
+Called by compiled codecs and by the headers; knows neither. Grammar:
+
+    uvarint  := 1..5 bytes, 7 bits each, least significant first, high bit = one more follows
+    compact  := uvarint(length + 1) bytes        (0 = null)
+    tags     := uvarint(count) { uvarint(tag) uvarint(size) bytes[size] }*     tags ascending
+
+Source: KIP-482; limits: a peer's numbers are checked against the bytes left before they are used.
+"""
+
+from struct import Struct
+from typing import Protocol, TypeAlias
+
+from ottla.errors import MalformedMessage
+
+MAX_TAGS = 64
+"""Tagged fields accepted in one struct. Kafka defines at most a handful anywhere."""
+
+MAX_ELEMENTS = 200_000
+"""Array elements accepted in one message, all arrays together."""
+
+SPLICE_BYTES = 16 * 1024
+"""Records of at least this size are handed to the connection as they are instead of copied."""
+
+UVARINT_BYTES_MAX = 5
+_pack_int32 = Struct(">i").pack
+
+RecordBytes: TypeAlias = bytes | bytearray | memoryview
+
+
+class Splice(Protocol):
+    """Records that live elsewhere (a stretch of a file): the connection sends them in place."""
+
+    @property
+    def length_bytes(self) -> int:
+        """How many bytes the stretch will put on the wire, exactly."""
+
+    def read(self) -> bytes:
+        """Return the bytes. Blocks on the disk."""
+
+
+Splices: TypeAlias = list[tuple[int, RecordBytes | Splice]]
+"""``(position, what)``: at ``position`` of the encoded bytes, ``what`` is to be inserted."""
+
+
+def spliced_bytes(splices: Splices) -> int:
+    """Return how many bytes the splices add to the encoded message."""
+    return sum(
+        len(what) if isinstance(what, (bytes, bytearray, memoryview)) else what.length_bytes
+        for _, what in splices
+    )
+
+
+def join_splices(out: bytearray, splices: Splices) -> bytes:
+    """Return the message in one piece. Blocks on the disk if a splice is a stretch of a file."""
+    if not splices:
+        return bytes(out)
+    pieces: list[RecordBytes] = []
+    start = 0
+    for position, what in splices:
+        pieces.append(out[start:position])
+        pieces.append(what if isinstance(what, (bytes, bytearray, memoryview)) else what.read())
+        start = position
+    pieces.append(out[start:])
+    return b"".join(pieces)
+
+
+def put_uvarint(out: bytearray, value: int) -> None:
+    """Append ``value`` (not negative) as an unsigned varint."""
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def long_uvarint(first: int, buffer: memoryview, position: int) -> tuple[int, int]:
+    """Finish a varint whose first byte ``first`` had its high bit set; ``position`` is behind it.
+
+    Returns ``(value, position behind it)``. Raises IndexError at the end of the buffer,
+    MalformedMessage for more than five bytes.
+    """
+    value = first & 0x7F
+    for shift in range(7, 7 * UVARINT_BYTES_MAX, 7):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise MalformedMessage("a varint of more than five bytes")
+
+
+def get_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Return ``(value, position behind it)``. Raises as ``long_uvarint``."""
+    first = buffer[position]
+    if first < 0x80:
+        return first, position + 1
+    return long_uvarint(first, buffer, position + 1)
+
+
+def skip_tags(count: int, buffer: memoryview, position: int, end: int) -> int:
+    """Step over ``count`` tagged fields that nobody knows, making no object of them.
+
+    Returns the position behind them. Raises IndexError at the end of the buffer, MalformedMessage
+    for too many, unordered or overlong ones.
+    """
+    if count > MAX_TAGS:
+        raise MalformedMessage(f"{count} tagged fields in one struct")
+    previous = -1
+    for _ in range(count):
+        tag, position = get_uvarint(buffer, position)
+        if tag <= previous:
+            raise MalformedMessage(f"tag {tag} behind tag {previous}")
+        previous = tag
+        size_bytes, position = get_uvarint(buffer, position)
+        position += size_bytes
+        if position > end:
+            raise MalformedMessage(f"tag {tag} of {size_bytes} bytes ends outside the message")
+    return position
+
+
+def put_records(out: bytearray, records: RecordBytes | Splice, splices: Splices) -> None:
+    """Append records behind an int32 length, or note them in ``splices``."""
+    if isinstance(records, (bytes, bytearray, memoryview)):
+        length_bytes = len(records)
+        out += _pack_int32(length_bytes)
+        if length_bytes < SPLICE_BYTES:
+            out += records
+        else:
+            splices.append((len(out), records))
+    else:
+        out += _pack_int32(records.length_bytes)
+        splices.append((len(out), records))
+
+
+def put_compact_records(out: bytearray, records: RecordBytes | Splice, splices: Splices) -> None:
+    """Append records behind a compact length, or note them in ``splices``."""
+    if isinstance(records, (bytes, bytearray, memoryview)):
+        length_bytes = len(records)
+        put_uvarint(out, length_bytes + 1)
+        if length_bytes < SPLICE_BYTES:
+            out += records
+        else:
+            splices.append((len(out), records))
+    else:
+        put_uvarint(out, records.length_bytes + 1)
+        splices.append((len(out), records))
