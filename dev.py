@@ -236,7 +236,7 @@ def module(name: str, *arguments: str) -> int:
 
 def flights(arguments: Sequence[str]) -> int:
     """Run the main job."""
-    return run(str(PYTHON), str(ROOT / "examples" / "flights" / "run.py"), *arguments)
+    return module("examples.flights.run", *arguments)
 
 
 def fetch_kafka() -> None:
