@@ -10,12 +10,12 @@ from ottla.env.disk import File
 
 
 class Region(NamedTuple):
-    """Bytes ``[position, position + length)`` of ``file``; the file stays open while it is in use."""
+    """Bytes ``[position, position + length)`` of ``file``, which stays open while this is in use."""
 
     file: File
     position: int
     length_bytes: int
 
     def read(self) -> bytes:
-        """Return the bytes. Blocks on the disk; fewer than ``length_bytes`` only if the file shrank."""
+        """Return the bytes; fewer than ``length_bytes`` only if the file shrank. Blocks on disk."""
         return self.file.read_at(self.position, self.length_bytes)

@@ -1,0 +1,151 @@
+"""What a leader checks of a batch that a client produced, before it assigns an offset.
+
+Owns the rules and their error codes: first of the frame and header (``frame_produced_batch``,
+microseconds, on the event loop), then of the records (``check_batch_records``: the kernel's walk;
+a compressed payload is opened for it, and the caller may run that on an executor). Both are pure
+and thread-safe. Knows nothing of topics, logs or producer state: sequences, timestamps' bounds
+and keys that a compacted topic demands are judged by the caller with the ``BatchInfo`` returned.
+Source: the checks and codes of Apache Kafka 4.3, asked on the wire.
+"""
+
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.records.batch import (
+    BATCH_LENGTH_MIN,
+    HEADER_SIZE_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    BatchHeader,
+    TimestampType,
+    batch_crc,
+    read_header,
+    read_size_bytes,
+)
+from ottla.records.compression import codec_of, decompress
+from ottla.records.kernels import REASONS, validate_records
+
+DECOMPRESSED_BYTES_MIN = 64 * 1024 * 1024
+DECOMPRESSED_RATIO_MAX = 64
+
+_MESSAGE_OVERHEAD_V0 = 14
+"""The shortest length field of any format: a MessageSet v0 entry without key and value."""
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class BatchInfo(NamedTuple):
+    """What a checked batch holds, beside its header. Timestamps in ms, extremes inclusive.
+
+    The records' own timestamps: the caller compares ``max_timestamp`` with the header's, which a
+    producer may have set wrong, and corrects that (``ottla.records.batch.set_max_timestamp``).
+    """
+
+    header: BatchHeader
+    min_timestamp: int
+    max_timestamp: int
+    first_null_key_index: int
+    """Index in the batch of the first record without a key; -1: every record has one."""
+
+
+def decompressed_bytes_limit(max_message_bytes: int) -> int:
+    """How far a batch of at most ``max_message_bytes`` may decompress: a bound against bombs."""
+    return max(DECOMPRESSED_BYTES_MIN, DECOMPRESSED_RATIO_MAX * max_message_bytes)
+
+
+def check_produced_batch(records: memoryview, max_message_bytes: int) -> BatchInfo:
+    """Check the records of one partition of a Produce request, wholly and on this thread.
+
+    The batch is the first ``info.header.size_bytes`` bytes of ``records``. Raises ``KafkaError``.
+    """
+    view, header = frame_produced_batch(records, max_message_bytes)
+    return check_batch_records(view, header, decompressed_bytes_limit(max_message_bytes))
+
+
+def frame_produced_batch(
+    records: memoryview, max_message_bytes: int
+) -> tuple[memoryview, BatchHeader]:
+    """Return the one batch in ``records`` with its header: size, magic, sum, count, bits checked.
+
+    Raises ``KafkaError``: CORRUPT_MESSAGE (length, magic or sum wrong), INVALID_RECORD (not
+    exactly one batch, an old format, or a header no client may send), MESSAGE_TOO_LARGE (larger
+    than ``max_message_bytes``), UNSUPPORTED_COMPRESSION_TYPE. Does not look at the records.
+    """
+    view = _only_batch(records)
+    header = read_header(view)
+    if header.base_offset != 0:
+        raise _invalid(f"base offset {header.base_offset}; a client sends 0")
+    if len(view) > max_message_bytes:
+        why = f"batch of {len(view)} bytes; max.message.bytes is {max_message_bytes}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
+    crc = batch_crc(view)
+    if crc != header.crc:
+        raise _corrupt(f"CRC32C {crc:#010x}; the batch says {header.crc:#010x}")
+    _check_header(header)
+    return view, header
+
+
+def check_batch_records(
+    view: memoryview, header: BatchHeader, decompressed_bytes_max: int
+) -> BatchInfo:
+    """Walk the records of a framed batch, decompressing them to at most the given size.
+
+    Raises ``KafkaError``: INVALID_RECORD for records or a payload that cannot be read exactly,
+    MESSAGE_TOO_LARGE past the bound. Cost: nanoseconds a record, plus the codec.
+    """
+    payload: bytes | memoryview = view[HEADER_SIZE_BYTES:]
+    if header.codec:
+        payload = decompress(header.codec, payload, decompressed_bytes_max)
+    reason, index, first_null_key, delta_min, delta_max = validate_records(
+        payload, header.record_count
+    )
+    if reason:
+        raise _invalid(f"record {index} of {header.record_count}: {REASONS[reason]}")
+    min_timestamp = header.base_timestamp + delta_min
+    max_timestamp = header.base_timestamp + delta_max
+    if min_timestamp < _INT64_MIN or max_timestamp > _INT64_MAX:
+        raise _invalid(f"timestamps {min_timestamp} to {max_timestamp} do not fit 64 bits")
+    return BatchInfo(header, min_timestamp, max_timestamp, first_null_key)
+
+
+def _only_batch(records: memoryview) -> memoryview:
+    if len(records) < LOG_OVERHEAD_BYTES:
+        raise _invalid(f"no record batch in {len(records)} bytes")
+    size = read_size_bytes(records)
+    if size < LOG_OVERHEAD_BYTES + _MESSAGE_OVERHEAD_V0:
+        raise _corrupt(f"batch length {size - LOG_OVERHEAD_BYTES}")
+    if size > len(records):
+        raise _invalid(f"batch of {size} bytes in {len(records)} bytes")
+    magic = records[MAGIC_POSITION]
+    if magic > MAGIC_V2:
+        raise _corrupt(f"magic {magic}")
+    if magic < MAGIC_V2:
+        raise _invalid(f"magic {magic}; produce wants {MAGIC_V2}")
+    if size < LOG_OVERHEAD_BYTES + BATCH_LENGTH_MIN:
+        raise _corrupt(f"batch length {size - LOG_OVERHEAD_BYTES}")
+    if len(records) > size:
+        raise _invalid(f"{len(records) - size} bytes after the only batch")
+    return records
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise _invalid(
+            f"record count {header.record_count}, last offset delta {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise _invalid("a client may not write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise _invalid(f"producer id {header.producer_id}, base sequence {header.base_sequence}")
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        why = "a producer may not set the timestamp type to LogAppendTime"
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, why)
+    codec_of(header.codec)
+
+
+def _corrupt(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
+
+
+def _invalid(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, why)
