@@ -1,0 +1,164 @@
+"""The options of a node that concern groups, committed offsets, producers and transactions.
+
+Owns their names, types, bounds and defaults only. Source: Kafka's broker configuration reference;
+compared with the DescribeConfigs answer of Apache Kafka 4.3.
+"""
+
+from ottla.config.bounds import INT32_MAX, NOT_NEGATIVE, POSITIVE
+from ottla.config.option import INT, LONG, SHORT, Option, Scope
+
+_ALONE = "Kafka's is 3; a node that is alone in its cluster cannot do that."
+
+# fmt: off - one option is one paragraph
+GROUP_INITIAL_REBALANCE_DELAY_MS = Option(
+    "group.initial.rebalance.delay.ms",
+    INT,
+    3_000,
+    "How long an empty group waits for further members before its first rebalance.",
+    validator=NOT_NEGATIVE,
+    unit="ms",
+)
+GROUP_MIN_SESSION_TIMEOUT_MS = Option(
+    "group.min.session.timeout.ms",
+    INT,
+    6_000,
+    "The shortest session timeout a member may ask for.",
+    unit="ms",
+)
+GROUP_MAX_SESSION_TIMEOUT_MS = Option(
+    "group.max.session.timeout.ms",
+    INT,
+    1_800_000,
+    "The longest session timeout a member may ask for.",
+    unit="ms",
+)
+GROUP_MAX_SIZE = Option(
+    "group.max.size",
+    INT,
+    INT32_MAX,
+    "The members of one group.",
+    validator=POSITIVE,
+)
+OFFSET_METADATA_MAX_BYTES = Option(
+    "offset.metadata.max.bytes",
+    INT,
+    4096,
+    "The text stored with a committed offset.",
+    unit="bytes",
+)
+OFFSETS_TOPIC_NUM_PARTITIONS = Option(
+    "offsets.topic.num.partitions",
+    INT,
+    50,
+    "The partitions of __consumer_offsets.",
+    validator=POSITIVE,
+)
+OFFSETS_TOPIC_REPLICATION_FACTOR = Option(
+    "offsets.topic.replication.factor",
+    SHORT,
+    1,
+    "The replicas of __consumer_offsets.",
+    validator=POSITIVE,
+    deviates=_ALONE,
+)
+OFFSETS_TOPIC_SEGMENT_BYTES = Option(
+    "offsets.topic.segment.bytes",
+    INT,
+    104_857_600,
+    "The segment size of __consumer_offsets.",
+    validator=POSITIVE,
+    unit="bytes",
+)
+OFFSETS_RETENTION_MINUTES = Option(
+    "offsets.retention.minutes",
+    INT,
+    10_080,
+    "How long an empty group's offsets are kept.",
+    validator=POSITIVE,
+    unit="minutes",
+)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS = Option(
+    "offsets.retention.check.interval.ms",
+    LONG,
+    600_000,
+    "How often stale offsets are looked for.",
+    validator=POSITIVE,
+    unit="ms",
+)
+TRANSACTION_MAX_TIMEOUT_MS = Option(
+    "transaction.max.timeout.ms",
+    INT,
+    900_000,
+    "The longest transaction timeout accepted.",
+    validator=POSITIVE,
+    unit="ms",
+)
+TRANSACTION_STATE_LOG_NUM_PARTITIONS = Option(
+    "transaction.state.log.num.partitions",
+    INT,
+    50,
+    "The partitions of __transaction_state.",
+    validator=POSITIVE,
+)
+TRANSACTION_STATE_LOG_REPLICATION_FACTOR = Option(
+    "transaction.state.log.replication.factor",
+    SHORT,
+    1,
+    "The replicas of __transaction_state.",
+    validator=POSITIVE,
+    deviates=_ALONE,
+)
+TRANSACTION_STATE_LOG_MIN_ISR = Option(
+    "transaction.state.log.min.isr",
+    INT,
+    1,
+    "The min.insync.replicas of __transaction_state.",
+    validator=POSITIVE,
+    deviates=_ALONE.replace("3", "2"),
+)
+TRANSACTION_STATE_LOG_SEGMENT_BYTES = Option(
+    "transaction.state.log.segment.bytes",
+    INT,
+    104_857_600,
+    "The segment size of __transaction_state.",
+    validator=POSITIVE,
+    unit="bytes",
+)
+TRANSACTIONAL_ID_EXPIRATION_MS = Option(
+    "transactional.id.expiration.ms",
+    INT,
+    604_800_000,
+    "How long an idle transactional id is remembered.",
+    validator=POSITIVE,
+    unit="ms",
+)
+PRODUCER_ID_EXPIRATION_MS = Option(
+    "producer.id.expiration.ms",
+    INT,
+    86_400_000,
+    "How long a partition remembers an idle producer's sequence numbers.",
+    Scope.CLUSTER_WIDE,
+    POSITIVE,
+    "ms",
+)
+# fmt: on
+
+OPTIONS: tuple[Option[object], ...] = (
+    GROUP_INITIAL_REBALANCE_DELAY_MS,
+    GROUP_MIN_SESSION_TIMEOUT_MS,
+    GROUP_MAX_SESSION_TIMEOUT_MS,
+    GROUP_MAX_SIZE,
+    OFFSET_METADATA_MAX_BYTES,
+    OFFSETS_TOPIC_NUM_PARTITIONS,
+    OFFSETS_TOPIC_REPLICATION_FACTOR,
+    OFFSETS_TOPIC_SEGMENT_BYTES,
+    OFFSETS_RETENTION_MINUTES,
+    OFFSETS_RETENTION_CHECK_INTERVAL_MS,
+    TRANSACTION_MAX_TIMEOUT_MS,
+    TRANSACTION_STATE_LOG_NUM_PARTITIONS,
+    TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
+    TRANSACTION_STATE_LOG_MIN_ISR,
+    TRANSACTION_STATE_LOG_SEGMENT_BYTES,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+    PRODUCER_ID_EXPIRATION_MS,
+)

@@ -1,0 +1,95 @@
+"""The reference page of all options, made from the tables: ``python -m ottla.config.docs``.
+
+``--check FILE`` tells by its exit code whether FILE is up to date; ``--write FILE`` brings it up.
+Knows the tables only; part of the gate, not of the broker.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ottla.config.broker import BROKER_TABLE
+from ottla.config.human import human_text
+from ottla.config.option import Option, Table, value_text
+from ottla.config.topic import TOPIC_TABLE
+
+_INTRODUCTION = """\
+# Options
+
+Made by `python -m ottla.config.docs --write docs/options.md`; do not edit.
+
+Keys are Apache Kafka's own; `ottla.*` are ours. A node's options stand in a properties or TOML file
+(`ottla serve --config FILE`) or on the command line (`-D key=value`, where `7d` and `1GiB` are
+understood). A topic's options are given with the topic (`ottla topic create T -c key=value`); those
+that are not follow the node's.
+
+"Change" says whether Kafka lets an option change while the node runs: `read-only` never,
+`per-broker` and `cluster-wide` through AlterConfigs.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    return "\n".join([_INTRODUCTION, *_sections()])
+
+
+def _sections() -> Iterator[str]:
+    for table in (BROKER_TABLE, TOPIC_TABLE):
+        for title, options in table.sections:
+            yield f"## {title}\n"
+            yield from _rows(table, options)
+            yield ""
+    yield "## Where a default is not Kafka's\n"
+    for option in (*BROKER_TABLE, *TOPIC_TABLE):
+        if option.deviates:
+            yield f"- `{option.key}` = `{_default(option)}`. {option.deviates}"
+    yield ""
+
+
+def _rows(table: Table, options: tuple[Option[object], ...]) -> Iterator[str]:
+    last = "Follows" if table is TOPIC_TABLE else "Change"
+    yield f"| Key | Default | Type, bounds | {last} | What it does |"
+    yield "| --- | --- | --- | --- | --- |"
+    for option in options:
+        if option.internal:
+            continue
+        bounds = f" {option.validator.text}" if option.validator else ""
+        linked = ", ".join(f"`{followed.key}`" for followed, _ in option.follows)
+        fourth = linked if table is TOPIC_TABLE else option.scope.value
+        yield (
+            f"| `{option.key}` | {_default_cell(option)} | {option.type.name}{bounds} "
+            f"| {fourth} | {option.doc} |"
+        )
+
+
+def _default(option: Option[object]) -> str:
+    return value_text(option.default)
+
+
+def _default_cell(option: Option[object]) -> str:
+    text = _default(option)
+    if not text:
+        return "none"
+    human = human_text(option, option.default)
+    return f"`{text}` ({human})" if human else f"`{text}`"
+
+
+def main(arguments: list[str]) -> int:
+    """Print, check or write the page; return the exit code."""
+    match arguments:
+        case []:
+            sys.stdout.write(page())
+        case ["--write", path]:
+            Path(path).write_text(page(), encoding="utf-8")
+        case ["--check", path]:
+            if Path(path).read_text(encoding="utf-8") != page():
+                sys.stderr.write(f"{path} is not up to date; run with --write {path}\n")
+                return 1
+        case _:
+            sys.stderr.write("usage: python -m ottla.config.docs [--check FILE | --write FILE]\n")
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,268 @@
+"""What an option is: key, type, default, bounds, where it may be set, a sentence about it.
+
+Owns the vocabulary of the option tables and the rules by which a text becomes a value. Knows no
+particular option, no file format and no command line. One table feeds parsing, DescribeConfigs, the
+command line and the reference page, so an option is described once.
+Source: Kafka's ConfigDef; the texts of refusals are those of Apache Kafka 4.3, since people search
+for them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Generic, NamedTuple, TypeVar
+
+from ottla.errors import OttlaError
+
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class InvalidConfig(OttlaError):
+    """A key or a value that cannot be used. ``str()`` is Kafka's sentence for it."""
+
+    def __init__(self, key: str, value: str | None, why: str) -> None:
+        self.key = key
+        self.value = value
+        self.why = why
+        super().__init__(
+            why if value is None else f"Invalid value {value} for configuration {key}: {why}"
+        )
+
+
+class Scope(Enum):
+    """Where an option may be set, and so whether it can change while the node runs."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+    TOPIC = "topic"
+
+
+class Source(IntEnum):
+    """Where a value comes from; the numbers are DescribeConfigs' ConfigSource."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType(Generic[T_co]):
+    """A type of value: Kafka's name, DescribeConfigs' number, the reader of its text."""
+
+    name: str
+    code: int
+    read: Callable[[str], T_co]
+    """Takes the stripped text; raises ValueError with Kafka's why."""
+
+
+class Refusal(NamedTuple):
+    """Why a validator refuses, and which part of the value (None: all of it)."""
+
+    why: str
+    part: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Validator(Generic[T_contra]):
+    """A bound on a value: ``check`` gives None when it holds; ``text`` names it in the docs."""
+
+    text: str
+    check: Callable[[T_contra], Refusal | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[T_co]):
+    """One option. ``config[OPTION]`` has the type of its default."""
+
+    key: str
+    type: ValueType[T_co]
+    default: T_co
+    doc: str
+    scope: Scope = Scope.READ_ONLY
+    validator: Validator[T_co] | None = None
+    unit: str = ""
+    """``ms``, ``s``, ``minutes``, ``hours``, ``bytes`` or nothing; what a human value means."""
+    sensitive: bool = False
+    """The value is never shown."""
+    internal: bool = False
+    """Accepted, but in no list and no page (Kafka's own word for such options)."""
+    follows: tuple["Follows", ...] = ()
+    """For a topic option: the broker options that give its default, the strongest first."""
+    deviates: str = ""
+    """Why the default is not Kafka's; empty when it is."""
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the value may change while the node runs."""
+        return self.scope is not Scope.READ_ONLY
+
+    def parse(self, text: str) -> T_co:
+        """Return the value that ``text`` stands for. Raises InvalidConfig."""
+        try:
+            value = self.type.read(text.strip())
+        except ValueError as error:
+            raise InvalidConfig(self.key, text, str(error)) from error
+        if self.validator is not None:
+            refusal = self.validator.check(value)
+            if refusal is not None:
+                shown = refusal.part if refusal.part is not None else value_text(value)
+                raise InvalidConfig(self.key, shown, refusal.why)
+        return value
+
+
+class Follows(NamedTuple):
+    """A broker option that gives a topic option its default, times ``factor`` (for units)."""
+
+    option: Option[object]
+    factor: int = 1
+
+
+class Table:
+    """The options that may stand in one kind of configuration, by key, in reading order."""
+
+    def __init__(self, what: str, sections: Iterable[tuple[str, Iterable[Option[object]]]]) -> None:
+        self.what = what
+        """``broker`` or ``topic``; the word of Kafka's message about an unknown name."""
+        self.sections = tuple((title, tuple(options)) for title, options in sections)
+        self._by_key = {option.key: option for _, part in self.sections for option in part}
+        if len(self._by_key) != sum(len(part) for _, part in self.sections):
+            raise ValueError(f"a key stands twice in the {what} table")
+
+    def __iter__(self) -> Iterator[Option[object]]:
+        return iter(self._by_key.values())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def __getitem__(self, key: str) -> Option[object]:
+        """Return the option called ``key``. Raises InvalidConfig, which names close ones."""
+        try:
+            return self._by_key[key]
+        except KeyError:
+            raise InvalidConfig(key, None, self._unknown(key)) from None
+
+    def nearest(self, key: str, count: int = 3) -> list[str]:
+        """Return up to ``count`` keys that look like ``key``, the closest first."""
+        from difflib import get_close_matches  # noqa: PLC0415 - 12 ms, and only after a mistake
+
+        public = [name for name, option in self._by_key.items() if not option.internal]
+        return get_close_matches(key, public, count, 0.7)
+
+    def _unknown(self, key: str) -> str:
+        return f"Unknown {self.what} config name: {key}"
+
+
+def value_text(value: object) -> str:
+    """Return the text that DescribeConfigs gives for a value, in Kafka's spelling."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(str(part) for part in value)
+    if isinstance(value, float):
+        return repr(value).replace("e+", "E")
+    return "" if value is None else str(value)
+
+
+def _read_integer(text: str, name: str, bits: int) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    # int() alone would take what Java does not: 1_000, digits of other scripts.
+    if digits.isascii() and digits.isdigit() and len(digits) <= 32:
+        value = int(text)
+        if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+            return value
+    raise ValueError(f"Not a number of type {name}")
+
+
+def _read_int(text: str) -> int:
+    return _read_integer(text, "INT", 32)
+
+
+def _read_short(text: str) -> int:
+    return _read_integer(text, "SHORT", 16)
+
+
+def _read_long(text: str) -> int:
+    return _read_integer(text, "LONG", 64)
+
+
+def _read_double(text: str) -> float:
+    try:
+        if "_" in text:
+            raise ValueError(text)
+        return float(text)
+    except ValueError:
+        raise ValueError("Not a number of type DOUBLE") from None
+
+
+def _read_boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    raise ValueError("Expected value to be either true or false")
+
+
+def _read_list(text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(",")) if text else ()
+    if "" in parts:
+        raise ValueError("values must not be empty")
+    return tuple(dict.fromkeys(parts))  # Kafka keeps the first of equal parts
+
+
+BOOLEAN = ValueType("BOOLEAN", 1, _read_boolean)
+STRING = ValueType("STRING", 2, str)
+INT = ValueType("INT", 3, _read_int)
+SHORT = ValueType("SHORT", 4, _read_short)
+LONG = ValueType("LONG", 5, _read_long)
+DOUBLE = ValueType("DOUBLE", 6, _read_double)
+LIST = ValueType("LIST", 7, _read_list)
+
+
+def at_least(limit: int) -> Validator[float | None]:
+    """Return a validator for numbers >= ``limit``."""
+
+    def check(value: float | None) -> Refusal | None:
+        if value is None or value >= limit:
+            return None
+        return Refusal(f"Value must be at least {limit}")
+
+    return Validator(f"[{limit},...]", check)
+
+
+def between(lowest: int, highest: int) -> Validator[float | None]:
+    """Return a validator for numbers in ``[lowest, highest]``, both included."""
+
+    def check(value: float | None) -> Refusal | None:
+        if value is None or lowest <= value <= highest:
+            return None
+        if value < lowest:
+            return Refusal(f"Value must be at least {lowest}")
+        return Refusal(f"Value must be no more than {highest}")
+
+    return Validator(f"[{lowest},...,{highest}]", check)
+
+
+def one_of(*names: str) -> Validator[str]:
+    """Return a validator for one of ``names``."""
+    listed = ", ".join(names)
+
+    def check(value: str) -> Refusal | None:
+        return None if value in names else Refusal(f"String must be one of: {listed}")
+
+    return Validator(f"[{listed}]", check)
+
+
+def each_of(*names: str) -> Validator[tuple[str, ...]]:
+    """Return a validator for lists whose every part is one of ``names``."""
+    listed = ", ".join(names)
+
+    def check(value: tuple[str, ...]) -> Refusal | None:
+        for part in value:
+            if part not in names:
+                return Refusal(f"String must be one of: {listed}", part)
+        return None
+
+    return Validator(f"[{listed}]", check)

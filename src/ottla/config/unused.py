@@ -1,0 +1,114 @@
+"""Kafka's broker options that have no meaning here, so that a Kafka's own file can be read.
+
+Owns which of them may be passed over (with a note) and which must not be, since whoever set them
+relies on them: a node that ignored ``ssl.*`` would serve in clear what was meant to be secret.
+Source: Kafka's broker configuration reference.
+"""
+
+_NO_THREADS = "a node is one event loop"
+_NO_KRAFT = "there is no KRaft controller; the metadata is in the node's own store"
+_NO_JVM = "there is no JVM"
+_NOT_YET = "what it tunes is not served by this version"
+
+PASSED_OVER = {
+    "background.threads": _NO_THREADS,
+    "num.network.threads": _NO_THREADS,
+    "num.io.threads": _NO_THREADS,
+    "num.recovery.threads.per.data.dir": _NO_THREADS,
+    "num.replica.fetchers": _NO_THREADS,
+    "num.replica.alter.log.dirs.threads": _NO_THREADS,
+    "queued.max.requests": "queued.max.request.bytes bounds the queue",
+    "process.roles": _NO_KRAFT,
+    "controller.": _NO_KRAFT,
+    "metadata.": _NO_KRAFT,
+    "broker.heartbeat.interval.ms": _NO_KRAFT,
+    "broker.session.timeout.ms": _NO_KRAFT,
+    "initial.broker.registration.timeout.ms": _NO_KRAFT,
+    "early.start.listeners": _NO_KRAFT,
+    "metric.reporters": _NO_JVM,
+    "metrics.": _NO_JVM,
+    "kafka.metrics.": _NO_JVM,
+    "confluent.": "it belongs to another distribution",
+    "log.cleaner.": _NOT_YET,
+    "log.local.retention.": _NOT_YET,
+    "log.dir.failure.timeout.ms": _NOT_YET,
+    "log.initial.task.delay.ms": _NOT_YET,
+    "replica.": _NOT_YET,
+    "replication.quota.": _NOT_YET,
+    "quota.window.": _NOT_YET,
+    "alter.log.dirs.replication.quota.": _NOT_YET,
+    "auto.leader.rebalance.enable": _NOT_YET,
+    "leader.imbalance.": _NOT_YET,
+    "unclean.leader.election.interval.ms": _NOT_YET,
+    "controlled.shutdown.": _NOT_YET,
+    "group.": _NOT_YET,
+    "share.": _NOT_YET,
+    "offsets.": _NOT_YET,
+    "transaction.": _NOT_YET,
+    "producer.": _NOT_YET,
+    "fetch.purgatory.": _NOT_YET,
+    "delete.records.purgatory.": _NOT_YET,
+    "add.partitions.to.txn.": _NOT_YET,
+    "max.connection.creation.rate": _NOT_YET,
+    "max.connections.per.ip.overrides": _NOT_YET,
+    "max.incremental.fetch.session.cache.slots": _NOT_YET,
+    "connection.failed.authentication.delay.ms": _NOT_YET,
+    "request.timeout.ms": _NOT_YET,
+    "socket.connection.setup.": _NOT_YET,
+    "telemetry.": _NOT_YET,
+    "delegation.token.": _NOT_YET,
+    "remote.log.": _NOT_YET,
+    "remote.fetch.": _NOT_YET,
+    "remote.list.": _NOT_YET,
+    "follower.fetch.last.tiered.offset.enable": _NOT_YET,
+}
+"""Why each is passed over. A key that ends with a dot stands for all that begin with it."""
+
+RELIED_ON = {
+    "ssl.": "TLS is not served by this version",
+    "sasl.": "SASL is not served by this version",
+    "authorizer.": "authorisation is not served by this version",
+    "super.users": "authorisation is not served by this version",
+    "allow.everyone.if.no.acl.found": "authorisation is not served by this version",
+    "principal.builder.class": "authentication is not served by this version",
+    "connections.max.reauth.ms": "authentication is not served by this version",
+    "security.": "only PLAINTEXT is served by this version",
+    "client.quota.callback.class": "Java classes cannot be loaded",
+    "create.topic.policy.class.name": "Java classes cannot be loaded",
+    "alter.config.policy.class.name": "Java classes cannot be loaded",
+    "replica.selector.class": "Java classes cannot be loaded",
+    "config.providers": "values cannot come from elsewhere",
+    "remote.log.storage.system.enable": "tiered storage is not served by this version",
+}
+"""Why a configuration that sets one is refused."""
+
+RENAMED = {"broker.id": "node.id", "log.dir": "log.dirs"}
+"""Older names that Kafka still reads, and today's."""
+
+_HARMLESS = {
+    ("listener.security.protocol.map", "PLAINTEXT"),
+    ("security.inter.broker.protocol", "PLAINTEXT"),
+    ("inter.broker.listener.name", "PLAINTEXT"),
+    ("authorizer.class.name", ""),
+}
+
+
+def why_passed_over(key: str, value: str) -> str | None:
+    """Return why ``key`` may be ignored; None when it may not."""
+    if (key, value) in _HARMLESS or key == "listener.security.protocol.map":
+        return "only PLAINTEXT is served"
+    return _lookup(PASSED_OVER, key)
+
+
+def why_refused(key: str, value: str) -> str | None:
+    """Return why a configuration with ``key`` cannot be honoured; None when it is no such key."""
+    return None if (key, value) in _HARMLESS else _lookup(RELIED_ON, key)
+
+
+def _lookup(reasons: dict[str, str], key: str) -> str | None:
+    if key in reasons:
+        return reasons[key]
+    for prefix, why in reasons.items():
+        if prefix.endswith(".") and key.startswith(prefix):
+            return why
+    return None
