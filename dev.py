@@ -213,8 +213,10 @@ def environment_variables() -> dict[str, str]:
     variables = dict(os.environ)
     variables.pop("PYTHONHOME", None)
     variables["VIRTUAL_ENV"] = str(ENVIRONMENT)
-    variables["PATH"] = f"{BIN}{os.pathsep}{variables.get('PATH', '')}"
-    variables["JAVA_HOME"] = str(machine_java() or wheel_java())
+    java = machine_java()
+    first = [str(BIN), str(java / "bin")] if java else [str(BIN)]
+    variables["PATH"] = os.pathsep.join([*first, variables.get("PATH", "")])
+    variables["JAVA_HOME"] = str(java or wheel_java())
     return variables
 
 

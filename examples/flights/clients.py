@@ -6,13 +6,12 @@ None of them knows that the broker is not Apache Kafka.
 import subprocess
 import time
 from collections.abc import Iterable
-from pathlib import Path
-
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, TopicPartition
 
 from examples.flights.digest import Contents, PartitionDigest
+from tools import kafka_peer
 
 QUIET_S_MAX = 60
 """A reader that gets nothing for so long gives up."""
@@ -87,20 +86,20 @@ def read_with_kafka_python(bootstrap: str, topic: str) -> Contents:
     return {partition: digest.content() for partition, digest in sorted(digests.items())}
 
 
-def read_with_java(
-    bootstrap: str, topic: str, counts: dict[int, int], *, java: str, jars: Path
-) -> Contents:
-    """Read ``counts[partition]`` records of each partition with Kafka's own ConsoleConsumer."""
+def read_with_java(bootstrap: str, topic: str, counts: dict[int, int]) -> Contents:
+    """Read ``counts[partition]`` records of each partition with Kafka's own ConsoleConsumer.
+
+    Raises KafkaUnavailable when this machine has no Java, or no jars and no Maven to bring them.
+    """
     contents: Contents = {}
     for partition, count in sorted(counts.items()):
-        command = [
-            *(java, "-Xmx256m", "-cp", f"{jars}/*"),
+        command = kafka_peer.tool_command(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", bootstrap, "--topic", topic),
             *("--partition", str(partition), "--offset", "earliest"),
             *("--max-messages", str(count), "--timeout-ms", str(QUIET_S_MAX * 1000)),
             *("--formatter-property", "print.key=true"),
-        ]
+        )
         digest = PartitionDigest()
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=1 << 20

@@ -1,0 +1,9 @@
+"""Topics of any Kafka-compatible cluster as DataFrames: ``spark.read.format("ottla")``, no JAR.
+
+    source   what Spark calls           options   its options        offsets   options to ranges
+    plan     ranges to read, asked of the cluster (planner's side)
+    read     the records of one range (executor's side)              arrow     records to columns
+
+It speaks the wire protocol through ``ottla.client`` and knows no broker. Modules of the planner's
+side import the standard library only, because Spark starts a Python process for every step.
+"""

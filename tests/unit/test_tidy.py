@@ -1,0 +1,128 @@
+"""The house's rules that no linter knows."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES_MAX = 600
+TABLES = {"src/ottla/config/broker.py"}
+"""One long table each: data, read by looking up."""
+OTTLA_IMPORT_MS_MAX = 15
+SHUNNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+NOT_OURS = re.compile(
+    r"/(?:work|root|home/\w+)/|/tmp/(?!kafka-logs)[a-z]|\b(?:pypi\.org|files\.pythonhosted\.org|repo1?\.maven\.org"
+    r"|registry\.npmjs\.org|proxy\.golang\.org|deb\.debian\.org)\b"
+)
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".cfg", ".ini", ".yml", ".yaml", ".json", ".txt", ".sh", ""}
+
+
+def tracked_files():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file() and path.suffix in TEXT_SUFFIXES]
+
+
+def source_files():
+    return sorted((ROOT / "src").rglob("*.py"))
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    this = Path(__file__)
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}"
+        for path in tracked_files()
+        if path != this
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if NOT_OURS.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_source_file_is_too_long():
+    found = {
+        str(path.relative_to(ROOT)): count
+        for path in source_files()
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > LINES_MAX
+        and str(path.relative_to(ROOT)) not in TABLES
+    }
+    assert not found
+
+
+def test_every_source_file_says_what_it_is():
+    silent = [
+        path for path in source_files() if not ast.get_docstring(ast.parse(path.read_bytes()))
+    ]
+    assert not silent
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    assert not [path for path in source_files() if path.stem in SHUNNED_NAMES]
+
+
+def test_only_the_ports_open_files():
+    """The linter's table of banned names does not reach builtins."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in source_files()
+        if "env" not in path.relative_to(ROOT / "src").parts
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+    ]
+    assert not found
+
+
+def test_packages_only_gather_names():
+    """An __init__.py has a docstring, imports and plain assignments of names, no code."""
+    plain = (ast.Import, ast.ImportFrom, ast.Expr, ast.Assign, ast.Try)
+    found = [
+        path
+        for path in source_files()
+        if path.name == "__init__.py"
+        and not all(isinstance(node, plain) for node in ast.parse(path.read_bytes()).body)
+    ]
+    assert not found
+
+
+def run_python(code):
+    """Run code in a fresh interpreter on this source tree and return what it prints."""
+    setup = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", setup + code], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_ottla_costs_nothing():
+    code = "import time; t = time.perf_counter(); import ottla; print(time.perf_counter() - t)"
+    best_ms = min(float(run_python(code)) for _ in range(3)) * 1000
+    assert best_ms <= OTTLA_IMPORT_MS_MAX
+
+
+@pytest.mark.parametrize(
+    ("module", "shunned"),
+    [
+        ("ottla.broker", "pyspark numpy pyarrow pandas rich typer starlette"),
+        ("ottla.cli.main", "pyspark numpy pyarrow pandas starlette ottla.broker"),
+        ("pyspark_ottla", "numpy pyarrow pandas uvloop asyncio ottla.client ottla.records"),
+    ],
+)
+def test_a_module_imports_nothing_heavy_that_it_does_not_need(module, shunned):
+    own = f"import {module}; seen = set(sys.modules)"
+    if module == "pyspark_ottla":  # what pyspark brings by itself is not ours to judge
+        pytest.importorskip("pyspark")
+        own = f"import pyspark.sql.datasource; a = set(sys.modules); {own} - a"
+    print_found = f"print(*[name for name in {shunned.split()!r} if name in seen])"
+    assert run_python(f"{own}; {print_found}").split() == []
