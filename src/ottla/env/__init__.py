@@ -1,1 +1,1 @@
-"""Ports to everything outside the process: clock, rng, disk, net, executor. Nothing else touches the outside."""
+"""Ports to all that is outside: clock, rng, disk, net, executor. Nothing else touches it."""

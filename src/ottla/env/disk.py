@@ -23,7 +23,7 @@ class File(Protocol):
         """Return up to ``length`` bytes from ``position``; fewer only at the end of the file."""
 
     def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
-        """Fill ``buffer`` from ``position`` and return the count read; fewer only at end of file."""
+        """Fill ``buffer`` from ``position``; return the count read, fewer only at the end."""
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Write all of ``data`` at ``position`` (retrying short writes) or raise OSError."""
@@ -38,7 +38,7 @@ class File(Protocol):
         """Make all written bytes durable (fdatasync). May be called from an executor thread."""
 
     def fileno(self) -> int | None:
-        """Return the kernel's descriptor for sendfile, or None when the file is not the kernel's."""
+        """Return the descriptor for sendfile, or None when the file is not the kernel's."""
 
     def close(self) -> None:
         """Release the descriptor. Harmless when closed already."""
@@ -95,7 +95,7 @@ class Disk(Protocol):
         """Take the exclusive lock file ``path``, creating it. Raises BlockingIOError when held."""
 
     def free_bytes(self, path: str) -> int:
-        """Return the bytes free for an unprivileged writer on the file system that holds ``path``."""
+        """Return the bytes an unprivileged writer may still write in ``path``'s file system."""
 
     def advise_sequential(self, files: Iterable[File]) -> None:
         """Hint that ``files`` are about to be read front to back. May do nothing."""

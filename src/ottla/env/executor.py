@@ -4,7 +4,11 @@ fdatasync, cold reads, SQLite, decompression of large batches. The result comes 
 thread by callback, so the callers need neither locks nor tasks (design D1).
 """
 
+import asyncio
+import threading
+from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 Result = TypeVar("Result")
@@ -24,4 +28,154 @@ class Executor(Protocol):
         """
 
     def close(self) -> None:
-        """Finish what was submitted and end the threads. May block until the running work is done."""
+        """Finish what was submitted and end the threads. Blocks until that work is done."""
+
+
+async def run(executor: Executor, work: Callable[[], Result]) -> Result:
+    """Run ``work`` on ``executor`` and return its result or raise its error.
+
+    A cancelled caller stops waiting; the work itself still runs to its end.
+    """
+    outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def done(result: Result | None, error: BaseException | None) -> None:
+        if outcome.cancelled():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            # The pair (None, None) is a success whose result is None: then Result includes None.
+            outcome.set_result(result)  # type: ignore[arg-type]
+
+    executor.submit(work, done)
+    return await outcome
+
+
+_Job = Callable[[], None]
+
+
+class ThreadExecutor:
+    """A few threads of one name, started as work arrives. With one thread, work runs in order.
+
+    The threads are daemons: a process that ends without ``close`` is not held up by a slow disk.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._limit = threads
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+        self._unfinished_lock = threading.Lock()
+        self._closed = False
+
+    def submit(
+        self,
+        work: Callable[[], Result],
+        done: Callable[[Result | None, BaseException | None], None],
+    ) -> None:
+        """Run ``work`` on a thread, then ``done`` on the loop that is running now.
+
+        Raises RuntimeError after ``close``. ``done`` is dropped when that loop is closed by then.
+        """
+        if self._closed:
+            raise RuntimeError(f"executor {self._name} is closed")
+        loop = asyncio.get_running_loop()
+
+        def job() -> None:
+            result: Result | None = None
+            error: BaseException | None = None
+            try:
+                result = work()
+            # The outcome crosses to the loop whatever it is; a thread must not die of its work.
+            except BaseException as raised:  # noqa: BLE001
+                error = raised
+            with self._unfinished_lock:
+                self._unfinished -= 1
+            try:
+                loop.call_soon_threadsafe(done, result, error)
+            except RuntimeError:
+                # Only a closed loop refuses: nobody is left to be told.
+                if not loop.is_closed():
+                    raise
+
+        with self._unfinished_lock:
+            self._unfinished += 1
+            unfinished = self._unfinished
+        self._jobs.put(job)
+        if len(self._threads) < min(unfinished, self._limit):
+            self._start_thread()
+
+    def close(self) -> None:
+        """Finish what was submitted and end the threads. Blocks until then. Harmless twice."""
+        self._closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # A job holds its result: do not keep it while waiting for the next one.
+
+
+class ManualExecutor:
+    """Work waits until a test runs it: the test decides when, say, an fsync finishes.
+
+    Everything runs on the caller's thread, ``done`` included; no loop is needed.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: deque[_Job] = deque()
+        self._closed = False
+
+    def submit(
+        self,
+        work: Callable[[], Result],
+        done: Callable[[Result | None, BaseException | None], None],
+    ) -> None:
+        """Queue ``work``. Raises RuntimeError after ``close``."""
+        if self._closed:
+            raise RuntimeError("executor is closed")
+
+        def job() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - as in ThreadExecutor.
+                done(None, error)
+                return
+            done(result, None)
+
+        self._jobs.append(job)
+
+    @property
+    def waiting(self) -> int:
+        """The count of jobs submitted and not run."""
+        return len(self._jobs)
+
+    def run_next(self) -> bool:
+        """Run the oldest job and its ``done``. Returns False when there is none."""
+        if not self._jobs:
+            return False
+        self._jobs.popleft()()
+        return True
+
+    def run_all(self) -> int:
+        """Run jobs until none is left, those submitted meanwhile included; return their count."""
+        ran = 0
+        while self.run_next():
+            ran += 1
+        return ran
+
+    def close(self) -> None:
+        """Run what was submitted and take no more."""
+        self._closed = True
+        self.run_all()

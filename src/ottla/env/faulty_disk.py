@@ -1,0 +1,263 @@
+"""A disk that fails on request: the double for every error a real device has shown.
+
+Wraps any Disk. A test plans faults by kind and by count ("the third sync from now: EIO"), tears a
+write, or kills the disk as the end of a process would. Source: reliability rules 1, 2, 18, 20.
+"""
+
+import errno as errno_codes
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from ottla.env.disk import Buffer, Disk, File, Lock
+from ottla.env.memory_disk import MemoryFile
+
+Result = TypeVar("Result")
+
+
+class DiskCall(Enum):
+    """The calls a FaultyDisk counts and fails."""
+
+    OPEN = "open"
+    READ = "read"
+    WRITE = "write"
+    TRUNCATE = "truncate"
+    SYNC = "sync"
+    LOOK = "look"
+    """exists, is_directory, size_of, list_directory, free_bytes, File.size."""
+    MAKE_DIRECTORY = "make_directory"
+    RENAME = "rename"
+    REMOVE = "remove"
+    """remove and remove_directory."""
+    SYNC_DIRECTORY = "sync_directory"
+    LOCK = "lock"
+
+
+CHANGES = frozenset(DiskCall) - {DiskCall.READ, DiskCall.LOOK}
+"""The calls ``kill_at`` counts: those whose effect a crash can separate from the next one's.
+
+An open counts because it may create a name."""
+
+
+class DiskKilled(Exception):
+    """The process that used this disk is dead; whatever it still tries does not happen.
+
+    Not an OSError: a handler of disk errors must not take it for one.
+    """
+
+
+@dataclass(slots=True)
+class _Fault:
+    """A planned failure. ``remaining`` counts calls of its kind until it strikes."""
+
+    call: DiskCall
+    remaining: int
+    errno: int
+    lasting: bool
+    written_bytes: int | None
+
+
+class FaultyDisk:
+    """``inner`` with planned failures. Without a plan it only counts.
+
+    ``counts`` holds how often each call was made, failed ones included.
+    """
+
+    def __init__(self, inner: Disk) -> None:
+        self._inner = inner
+        self.counts: Counter[DiskCall] = Counter()
+        self._faults: list[_Fault] = []
+        self._changes_until_death: int | None = None
+        self._killed = False
+
+    def fail(
+        self, call: DiskCall, *, nth: int = 1, errno: int = errno_codes.EIO, lasting: bool = False
+    ) -> None:
+        """Let the ``nth`` call of this kind from now (1 = the next) raise OSError(errno).
+
+        ``lasting`` fails every later one too, until ``heal``. A failed sync leaves the pages clean:
+        a later sync succeeds and still does not make those bytes durable.
+        """
+        self._faults.append(_Fault(call, nth, errno, lasting, None))
+
+    def tear_write(
+        self, written_bytes: int, *, nth: int = 1, errno: int = errno_codes.ENOSPC
+    ) -> None:
+        """Let the ``nth`` write from now put down only ``written_bytes`` and raise OSError."""
+        self._faults.append(
+            _Fault(DiskCall.WRITE, nth, errno, lasting=False, written_bytes=written_bytes)
+        )
+
+    def heal(self) -> None:
+        """Forget all planned failures; a killed disk stays killed."""
+        self._faults.clear()
+        self._changes_until_death = None
+
+    def kill(self) -> None:
+        """From now on nothing happens any more: every call raises DiskKilled."""
+        self._killed = True
+
+    def kill_at(self, nth: int) -> None:
+        """Die at the ``nth`` changing call from now (1 = the next): that call does not happen."""
+        self._changes_until_death = nth
+
+    @property
+    def killed(self) -> bool:
+        """Whether the disk is dead."""
+        return self._killed
+
+    def enter(self, call: DiskCall, path: str) -> _Fault | None:
+        """Count a call; raise what is planned for it. Returns a torn write for the caller to do."""
+        if self._killed:
+            raise DiskKilled(f"{call.value} {path}")
+        self.counts[call] += 1
+        if self._changes_until_death is not None and call in CHANGES:
+            self._changes_until_death -= 1
+            if self._changes_until_death == 0:
+                self._killed = True
+                raise DiskKilled(f"{call.value} {path}")
+        fault = self._strike(call)
+        if fault is not None and fault.written_bytes is None:
+            raise _error(fault, path)
+        return fault
+
+    def _strike(self, call: DiskCall) -> _Fault | None:
+        struck = None
+        for fault in [planned for planned in self._faults if planned.call is call]:
+            fault.remaining -= 1
+            if fault.remaining <= 0:
+                struck = struck or fault
+                if not fault.lasting:
+                    self._faults.remove(fault)
+        return struck
+
+    def _do(self, call: DiskCall, path: str, action: Callable[[], Result]) -> Result:
+        self.enter(call, path)
+        return action()
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> "FaultyFile":
+        """As ``Disk.open``."""
+        self.enter(DiskCall.OPEN, path)
+        return FaultyFile(self, self._inner.open(path, create=create, exclusive=exclusive))
+
+    def open_read_only(self, path: str) -> "FaultyFile":
+        """As ``Disk.open_read_only``."""
+        self.enter(DiskCall.OPEN, path)
+        return FaultyFile(self, self._inner.open_read_only(path))
+
+    def exists(self, path: str) -> bool:
+        """As ``Disk.exists``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.exists(path))
+
+    def is_directory(self, path: str) -> bool:
+        """As ``Disk.is_directory``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.is_directory(path))
+
+    def size_of(self, path: str) -> int:
+        """As ``Disk.size_of``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.size_of(path))
+
+    def list_directory(self, path: str) -> list[str]:
+        """As ``Disk.list_directory``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.list_directory(path))
+
+    def make_directory(self, path: str) -> None:
+        """As ``Disk.make_directory``."""
+        self._do(DiskCall.MAKE_DIRECTORY, path, lambda: self._inner.make_directory(path))
+
+    def rename(self, source: str, target: str) -> None:
+        """As ``Disk.rename``."""
+        self._do(DiskCall.RENAME, source, lambda: self._inner.rename(source, target))
+
+    def remove(self, path: str) -> None:
+        """As ``Disk.remove``."""
+        self._do(DiskCall.REMOVE, path, lambda: self._inner.remove(path))
+
+    def remove_directory(self, path: str) -> None:
+        """As ``Disk.remove_directory``."""
+        self._do(DiskCall.REMOVE, path, lambda: self._inner.remove_directory(path))
+
+    def sync_directory(self, path: str) -> None:
+        """As ``Disk.sync_directory``."""
+        self._do(DiskCall.SYNC_DIRECTORY, path, lambda: self._inner.sync_directory(path))
+
+    def lock(self, path: str) -> Lock:
+        """As ``Disk.lock``."""
+        return self._do(DiskCall.LOCK, path, lambda: self._inner.lock(path))
+
+    def free_bytes(self, path: str) -> int:
+        """As ``Disk.free_bytes``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.free_bytes(path))
+
+    def advise_sequential(self, files: Iterable[File]) -> None:
+        """Pass the hint on for the files behind."""
+        self._inner.advise_sequential(
+            file.inner if isinstance(file, FaultyFile) else file for file in files
+        )
+
+
+class FaultyFile:
+    """A file whose calls go through the plan of its FaultyDisk."""
+
+    def __init__(self, disk: FaultyDisk, inner: File) -> None:
+        self._disk = disk
+        self.inner = inner
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        return self.inner.path
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """As ``File.read_at``."""
+        self._disk.enter(DiskCall.READ, self.path)
+        return self.inner.read_at(position, length)
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        """As ``File.read_into``."""
+        self._disk.enter(DiskCall.READ, self.path)
+        return self.inner.read_into(position, buffer)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """As ``File.write_at``; a torn write leaves its prefix in the file."""
+        torn = self._disk.enter(DiskCall.WRITE, self.path)
+        if torn is not None:
+            with memoryview(data) as view:
+                self.inner.write_at(position, view[: torn.written_bytes])
+            raise _error(torn, self.path)
+        self.inner.write_at(position, data)
+
+    def truncate(self, size_bytes: int) -> None:
+        """As ``File.truncate``."""
+        self._disk.enter(DiskCall.TRUNCATE, self.path)
+        self.inner.truncate(size_bytes)
+
+    def size(self) -> int:
+        """As ``File.size``."""
+        self._disk.enter(DiskCall.LOOK, self.path)
+        return self.inner.size()
+
+    def sync(self) -> None:
+        """As ``File.sync``; when it fails, the unsynced bytes will never be durable."""
+        try:
+            self._disk.enter(DiskCall.SYNC, self.path)
+        except OSError:
+            if isinstance(self.inner, MemoryFile):
+                self.inner.forget_unsynced()
+            raise
+        self.inner.sync()
+
+    def fileno(self) -> int | None:
+        """As ``File.fileno``: what leaves by sendfile is not seen here."""
+        return self.inner.fileno()
+
+    def close(self) -> None:
+        """As ``File.close``. Works on a killed disk too: a dead process's files are closed."""
+        self.inner.close()
+
+
+def _error(fault: _Fault, path: str) -> OSError:
+    return OSError(fault.errno, os.strerror(fault.errno), path)

@@ -1,0 +1,499 @@
+"""The disk port in memory: for ``ottla serve --memory`` and as the double that can lose power.
+
+Two uses, one class. Plain, it keeps bytes and nothing else. With ``durability=True`` it also keeps
+what a real disk would hold: bytes as of each ``sync``, names as of each ``sync_directory``, and
+``crash`` builds the disk that comes back after a power cut. Source: reliability rules 1-7.
+"""
+
+import errno
+import os
+import threading
+from collections.abc import Iterable
+
+from ottla.env.disk import Buffer, File
+from ottla.env.rng import Rng
+
+SECTOR_BYTES = 512
+"""What a device writes whole or not at all."""
+
+DEFAULT_CAPACITY_BYTES = 1 << 40
+
+
+class _Inode:
+    """A file's content, whatever its names."""
+
+    __slots__ = ("content", "guard", "linked", "locked")
+
+    def __init__(self, content: bytearray) -> None:
+        self.content = content
+        self.guard = threading.Lock()
+        self.linked = True
+        self.locked = False
+
+    def written(self, position: int, data: Buffer) -> None:
+        """Learn of a write that was applied to ``content``."""
+
+    def truncated(self, size_bytes: int) -> None:
+        """Learn of a new length."""
+
+    def synced(self) -> None:
+        """Learn of a sync."""
+
+
+class _DurableInode(_Inode):
+    """Also knows what the device has (``durable``) and what happened since (``pending``)."""
+
+    __slots__ = ("durable", "pending")
+
+    def __init__(self, content: bytearray, durable: bytearray) -> None:
+        super().__init__(content)
+        self.durable = durable
+        # (position, bytes) of a write; (size, None) of a truncation. In the order they happened.
+        self.pending: list[tuple[int, bytes | None]] = []
+
+    def written(self, position: int, data: Buffer) -> None:
+        self.pending.append((position, bytes(data)))
+
+    def truncated(self, size_bytes: int) -> None:
+        self.pending.append((size_bytes, None))
+
+    def synced(self) -> None:
+        # Counted first: a writer may append to the list while this runs in an executor's thread.
+        pending_count = len(self.pending)
+        for position, data in self.pending[:pending_count]:
+            if data is None:
+                _resize(self.durable, position)
+            else:
+                _write(self.durable, position, data)
+        del self.pending[:pending_count]
+
+    def forget_unsynced(self) -> None:
+        """Do as a kernel whose fsync failed: the pages are clean, the device has none of it."""
+        self.pending.clear()
+
+    def after_crash(self, rng: Rng) -> bytearray:
+        """Return what the device may hold: synced bytes, and a torn prefix of the others."""
+        survivor = bytearray(self.durable)
+        kept = rng.random_below(len(self.pending) + 1)
+        for index, (position, data) in enumerate(self.pending[: kept + 1]):
+            last = index == kept
+            if data is None:
+                if not last or rng.random_below(2):
+                    _resize(survivor, position)
+                continue
+            arrived = rng.random_below(len(data) + 1) if last else len(data)
+            self._write_by_sectors(survivor, position, data[:arrived], rng)
+        return survivor
+
+    def _write_by_sectors(self, survivor: bytearray, position: int, data: bytes, rng: Rng) -> None:
+        """Write ``data``, each sector with a chance not to have reached the device.
+
+        The file's new length may be there all the same: the sector then reads as it was, or zero.
+        """
+        start = position
+        end = position + len(data)
+        while start < end:
+            stop = min((start // SECTOR_BYTES + 1) * SECTOR_BYTES, end)
+            if rng.random_below(8):
+                _write(survivor, start, data[start - position : stop - position])
+            elif len(survivor) < stop:
+                _resize(survivor, stop)
+            start = stop
+
+
+class _Directory:
+    """Names in a directory, and with durability those that a power cut leaves."""
+
+    __slots__ = ("durable_names", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Inode | _Directory] = {}
+        self.durable_names: dict[str, _Inode | _Directory] = {}
+
+
+_Node = _Inode | _Directory
+
+
+_Step = tuple[tuple[_Directory, str, _Node | None], ...]
+"""One atomic change of names: what each touched name means afterwards (None: nothing)."""
+
+
+class MemoryFile:
+    """A file of a MemoryDisk. Reads and syncs may come from executor threads."""
+
+    __slots__ = ("_disk", "_inode", "_open", "_path", "_writable")
+
+    def __init__(self, disk: "MemoryDisk", path: str, inode: _Inode, *, writable: bool) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._writable = writable
+        self._open = True
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        return self._path
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Return up to ``length`` bytes from ``position``; fewer only at the end of the file."""
+        self._check(position)
+        inode = self._inode
+        # A bytearray cannot grow while a view of it exists: the guard keeps a writer out meanwhile.
+        with inode.guard, memoryview(inode.content) as view:
+            return bytes(view[position : position + length])
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        """Fill ``buffer`` from ``position`` and return the count read."""
+        data = self.read_at(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write all of ``data``. Raises OSError ENOSPC, having written nothing, when full."""
+        self._check(position, writing=True)
+        inode = self._inode
+        with inode.guard:
+            growth = position + len(data) - len(inode.content)
+            if growth > 0:
+                self._disk.take(inode.linked, growth, self._path)
+            _write(inode.content, position, data)
+            inode.written(position, data)
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut or zero-extend the file. An extension takes space, as if allocated."""
+        self._check(size_bytes, writing=True)
+        inode = self._inode
+        with inode.guard:
+            self._disk.take(inode.linked, size_bytes - len(inode.content), self._path)
+            _resize(inode.content, size_bytes)
+            inode.truncated(size_bytes)
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        self._check(0)
+        return len(self._inode.content)
+
+    def sync(self) -> None:
+        """Make the bytes written so far survive ``crash``."""
+        self._check(0)
+        self._inode.synced()
+
+    def forget_unsynced(self) -> None:
+        """Make the bytes since the last sync never survive, though they still read back.
+
+        This is what a failed fsync leaves behind; FaultyDisk calls it.
+        """
+        if isinstance(self._inode, _DurableInode):
+            self._inode.forget_unsynced()
+
+    def fileno(self) -> int | None:
+        """Return None: the kernel does not know this file."""
+        return None
+
+    def close(self) -> None:
+        """Refuse further use. Harmless when closed already."""
+        self._open = False
+
+    def _check(self, position: int, *, writing: bool = False) -> None:
+        if not self._open or (writing and not self._writable):
+            raise _os_error(errno.EBADF, self._path)
+        if position < 0:
+            raise _os_error(errno.EINVAL, self._path)
+
+
+class MemoryLock:
+    """A hold on a lock file of a MemoryDisk."""
+
+    __slots__ = ("_inode",)
+
+    def __init__(self, inode: _Inode) -> None:
+        self._inode: _Inode | None = inode
+
+    def release(self) -> None:
+        """Give the lock up. Harmless when released already."""
+        if self._inode is not None:
+            self._inode.locked = False
+            self._inode = None
+
+
+class MemoryDisk:
+    """A tree of files in memory, with ``/`` in it. Relative paths start there too.
+
+    ``durability`` adds the cost of a second copy of everything written, for ``crash``.
+    """
+
+    def __init__(
+        self, *, durability: bool = False, capacity_bytes: int = DEFAULT_CAPACITY_BYTES
+    ) -> None:
+        self._durability = durability
+        self._root = _Directory()
+        self._free_bytes = capacity_bytes
+        self._capacity_bytes = capacity_bytes
+        self._space_guard = threading.Lock()
+        # Steps on names that no sync_directory has covered, oldest first (only with durability).
+        self._unsynced_steps: list[_Step] = []
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> MemoryFile:
+        """Open for reading and writing; see ``Disk.open``. There are no symbolic links here."""
+        return MemoryFile(self, path, self._file_at(path, create, exclusive), writable=True)
+
+    def open_read_only(self, path: str) -> MemoryFile:
+        """Open for reading. Raises FileNotFoundError."""
+        inode = self._file_at(path, create=False, exclusive=False)
+        return MemoryFile(self, path, inode, writable=False)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether ``path`` names a file or a directory."""
+        return self._find(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether ``path`` names a directory."""
+        return isinstance(self._find(path), _Directory)
+
+    def size_of(self, path: str) -> int:
+        """Return the length of the file ``path`` in bytes."""
+        return len(self._file_at(path, create=False, exclusive=False).content)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the sorted names in the directory ``path``."""
+        return sorted(self._directory_at(path).names)
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory."""
+        directory, name = self._parent_of(path)
+        if name in directory.names:
+            raise _os_error(errno.EEXIST, path)
+        self._step((directory, name, _Directory()))
+
+    def rename(self, source: str, target: str) -> None:
+        """Give ``source`` the name ``target``, atomically replacing a file of that name."""
+        source_directory, source_name = self._parent_of(source)
+        target_directory, target_name = self._parent_of(target)
+        node = source_directory.names.get(source_name)
+        if node is None:
+            raise _os_error(errno.ENOENT, source)
+        replaced = target_directory.names.get(target_name)
+        if replaced is node:
+            return
+        if isinstance(replaced, _Directory):
+            if not isinstance(node, _Directory):
+                raise _os_error(errno.EISDIR, target)
+            if replaced.names:
+                raise _os_error(errno.ENOTEMPTY, target)
+        elif isinstance(node, _Directory) and replaced is not None:
+            raise _os_error(errno.ENOTDIR, target)
+        if isinstance(replaced, _Inode):
+            self._unlink(replaced)
+        self._step((source_directory, source_name, None), (target_directory, target_name, node))
+
+    def remove(self, path: str) -> None:
+        """Remove a file. One that is open lives on without a name."""
+        inode = self._file_at(path, create=False, exclusive=False)
+        directory, name = self._parent_of(path)
+        self._unlink(inode)
+        self._step((directory, name, None))
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        if self._directory_at(path).names:
+            raise _os_error(errno.ENOTEMPTY, path)
+        directory, name = self._parent_of(path)
+        self._step((directory, name, None))
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in directory ``path`` survive ``crash``."""
+        directory = self._directory_at(path)
+        later = []
+        for step in self._unsynced_steps:
+            if any(touched is directory for touched, _, _ in step):
+                # A rename across directories is one step: it reaches the device whole.
+                _apply_durably(step)
+            else:
+                later.append(step)
+        self._unsynced_steps = later
+
+    def lock(self, path: str) -> MemoryLock:
+        """Take the lock file ``path``, creating it. Raises BlockingIOError when held."""
+        inode = self._file_at(path, create=True, exclusive=False)
+        if inode.locked:
+            raise _os_error(errno.EWOULDBLOCK, path)
+        inode.locked = True
+        return MemoryLock(inode)
+
+    def free_bytes(self, path: str) -> int:
+        """Return the bytes still free of the capacity."""
+        if self._find(path) is None:
+            raise _os_error(errno.ENOENT, path)
+        return self._free_bytes
+
+    def advise_sequential(self, files: Iterable[File]) -> None:
+        """Do nothing: memory needs no reading ahead."""
+
+    def crash(self, rng: Rng) -> "MemoryDisk":
+        """Return a disk as it may come back after a power cut at this moment.
+
+        Synced bytes under synced names are there. Of the rest ``rng`` decides: unsynced steps on
+        names survive as a prefix per directory, unsynced bytes as a prefix of the writes with some
+        512-byte sectors missing. This disk is left as it is, so one moment can crash many ways.
+        Locks are gone. Needs ``durability``.
+        """
+        if not self._durability:
+            raise ValueError("only a disk made with durability=True knows what a crash leaves")
+        survivor = MemoryDisk(durability=True, capacity_bytes=self._capacity_bytes)
+        names = _surviving_names(self._unsynced_steps, rng)
+        used_bytes = _rebuild(self._root, survivor.root, names, rng)
+        survivor.take(linked=True, growth_bytes=used_bytes, path="/")
+        return survivor
+
+    @property
+    def root(self) -> _Directory:
+        """The directory ``/`` itself, for ``crash`` to fill."""
+        return self._root
+
+    def take(self, linked: bool, growth_bytes: int, path: str) -> None:
+        """Book ``growth_bytes`` (negative: give back) for a file. Raises OSError ENOSPC.
+
+        A file without a name gave its space back when it lost the name.
+        """
+        if not linked:
+            return
+        with self._space_guard:
+            if growth_bytes > self._free_bytes:
+                raise _os_error(errno.ENOSPC, path)
+            self._free_bytes -= growth_bytes
+
+    def _unlink(self, inode: _Inode) -> None:
+        with inode.guard:
+            inode.linked = False
+            self.take(linked=True, growth_bytes=-len(inode.content), path="")
+
+    def _step(self, *step: tuple[_Directory, str, _Node | None]) -> None:
+        for directory, name, node in step:
+            if node is None:
+                del directory.names[name]
+            else:
+                directory.names[name] = node
+        if self._durability:
+            self._unsynced_steps.append(step)
+
+    def _find(self, path: str) -> _Node | None:
+        node: _Node | None = self._root
+        for part in _parts(path):
+            if not isinstance(node, _Directory):
+                return None
+            node = node.names.get(part)
+        return node
+
+    def _directory_at(self, path: str) -> _Directory:
+        node = self._find(path)
+        if node is None:
+            raise _os_error(errno.ENOENT, path)
+        if not isinstance(node, _Directory):
+            raise _os_error(errno.ENOTDIR, path)
+        return node
+
+    def _parent_of(self, path: str) -> tuple[_Directory, str]:
+        parts = _parts(path)
+        if not parts:
+            raise _os_error(errno.EBUSY, path)
+        return self._directory_at("/".join(parts[:-1])), parts[-1]
+
+    def _file_at(self, path: str, create: bool, exclusive: bool) -> _Inode:
+        if not _parts(path):
+            raise _os_error(errno.EISDIR, path)
+        directory, name = self._parent_of(path)
+        node = directory.names.get(name)
+        if isinstance(node, _Directory):
+            raise _os_error(errno.EISDIR, path)
+        if node is None:
+            if not create:
+                raise _os_error(errno.ENOENT, path)
+            node = self._new_inode()
+            self._step((directory, name, node))
+        elif create and exclusive:
+            raise _os_error(errno.EEXIST, path)
+        return node
+
+    def _new_inode(self) -> _Inode:
+        if self._durability:
+            return _DurableInode(bytearray(), bytearray())
+        return _Inode(bytearray())
+
+
+def _surviving_names(steps: list[_Step], rng: Rng) -> dict[int, dict[str, _Node]]:
+    """Return by ``id`` of each touched directory the names it has after the crash."""
+    names: dict[int, dict[str, _Node]] = {}
+    lost: set[int] = set()
+    for step in steps:
+        touched = {id(directory) for directory, _, _ in step}
+        # A journal keeps the order within a directory: after the first loss nothing more arrives.
+        if touched & lost or not rng.random_below(4):
+            lost |= touched
+            continue
+        for directory, name, node in step:
+            surviving = names.setdefault(id(directory), dict(directory.durable_names))
+            if node is None:
+                surviving.pop(name, None)
+            else:
+                surviving[name] = node
+    return names
+
+
+def _rebuild(
+    source: _Directory, target: _Directory, names: dict[int, dict[str, _Node]], rng: Rng
+) -> int:
+    """Fill ``target`` with what survives below ``source``; return the bytes its files hold."""
+    used_bytes = 0
+    for name, node in names.get(id(source), source.durable_names).items():
+        copy: _Node
+        if isinstance(node, _Directory):
+            copy = _Directory()
+            used_bytes += _rebuild(node, copy, names, rng)
+        else:
+            # Every inode of a disk with durability is a durable one.
+            assert isinstance(node, _DurableInode)
+            content = node.after_crash(rng)
+            copy = _DurableInode(content, bytearray(content))
+            used_bytes += len(content)
+        target.names[name] = copy
+        target.durable_names[name] = copy
+    return used_bytes
+
+
+def _apply_durably(step: _Step) -> None:
+    for directory, name, node in step:
+        if node is None:
+            directory.durable_names.pop(name, None)
+        else:
+            directory.durable_names[name] = node
+
+
+def _write(content: bytearray, position: int, data: Buffer) -> None:
+    size = len(content)
+    if position == size:
+        content += data
+        return
+    if position > size:
+        content.extend(bytes(position - size))
+    content[position : position + len(data)] = data
+
+
+def _resize(content: bytearray, size_bytes: int) -> None:
+    growth = size_bytes - len(content)
+    if growth > 0:
+        content.extend(bytes(growth))
+    else:
+        del content[size_bytes:]
+
+
+def _parts(path: str) -> list[str]:
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if ".." in parts:
+        raise _os_error(errno.EINVAL, path)
+    return parts
+
+
+def _os_error(number: int, path: str) -> OSError:
+    # OSError picks the subclass (FileNotFoundError, ...) by the number.
+    return OSError(number, os.strerror(number), path)

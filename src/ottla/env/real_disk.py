@@ -1,0 +1,228 @@
+"""The disk port on the operating system's files.
+
+Owns descriptors and nothing else: no caching, no decisions about when to sync. POSIX only.
+Imports neither asyncio nor threads, so that it loads at once.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import sys
+from collections.abc import Iterable
+
+from ottla.env.disk import Buffer, File
+
+_FILE_MODE = 0o644
+_DIRECTORY_MODE = 0o755
+_BASE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class _Descriptor:
+    """A kernel descriptor that is closed when its last user lets go of it.
+
+    A sync in an executor thread holds it for the length of the call, so a ``close`` meanwhile can
+    not hand the number to another file under the sync's feet (reliability rule 19).
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+
+
+_CLOSED = _Descriptor(-1)
+"""Stands in after ``close``: the kernel answers EBADF for it, without a check on the way."""
+
+
+class RealFile:
+    """A regular file of the kernel's."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, path: str, number: int) -> None:
+        self._path = path
+        self._descriptor = _Descriptor(number)
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        return self._path
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Return up to ``length`` bytes from ``position``. Blocks when they are not cached."""
+        descriptor = self._descriptor
+        data = os.pread(descriptor.number, length, position)
+        if len(data) == length or not data:
+            return data
+        # One call is cut short by 2 GiB limits and by the end of the file: ask until it says end.
+        parts = [data]
+        done = len(data)
+        while done < length:
+            data = os.pread(descriptor.number, length - done, position + done)
+            if not data:
+                break
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        """Fill ``buffer`` from ``position``; return the count read. Blocks as ``read_at`` does."""
+        descriptor = self._descriptor
+        done = 0
+        with memoryview(buffer) as view:
+            length = view.nbytes
+            while done < length:
+                read = os.preadv(descriptor.number, [view[done:]], position + done)
+                if read == 0:
+                    break
+                done += read
+        return done
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write all of ``data`` at ``position``. After an OSError any prefix may be written."""
+        descriptor = self._descriptor
+        length = len(data)
+        done = os.pwrite(descriptor.number, data, position)
+        if done == length:
+            return
+        with memoryview(data) as view:
+            while done < length:
+                done += os.pwrite(descriptor.number, view[done:], position + done)
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut or zero-extend the file."""
+        descriptor = self._descriptor
+        os.ftruncate(descriptor.number, size_bytes)
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        descriptor = self._descriptor
+        return os.fstat(descriptor.number).st_size
+
+    def sync(self) -> None:
+        """Make the written bytes, and a length that changed, durable. Blocks on the device."""
+        descriptor = self._descriptor
+        if sys.platform == "darwin":
+            # fsync there stops at the drive's cache.
+            fcntl.fcntl(descriptor.number, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(descriptor.number)
+
+    def fileno(self) -> int | None:
+        """Return the descriptor's number, good until ``close``. Raises OSError after it."""
+        number = self._descriptor.number
+        if number < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        return number
+
+    def close(self) -> None:
+        """Let go of the descriptor; a sync or read in another thread ends first."""
+        self._descriptor = _CLOSED
+
+
+class RealLock:
+    """A flock on a lock file. The file itself stays: removing it would let two holders in."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def release(self) -> None:
+        """Give the lock up. Harmless when released already."""
+        number, self._number = self._number, -1
+        if number >= 0:
+            os.close(number)
+
+
+class RealDisk:
+    """The operating system's file system."""
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> RealFile:
+        """Open for reading and writing; see ``Disk.open``. Raises OSError ELOOP on a symlink."""
+        flags = os.O_RDWR | _BASE_FLAGS
+        if create:
+            flags |= os.O_CREAT
+            if exclusive:
+                flags |= os.O_EXCL
+        return RealFile(path, os.open(path, flags, _FILE_MODE))
+
+    def open_read_only(self, path: str) -> RealFile:
+        """Open for reading. Raises FileNotFoundError, or OSError ELOOP on a symlink."""
+        number = os.open(path, os.O_RDONLY | _BASE_FLAGS)
+        file = RealFile(path, number)
+        if stat.S_ISDIR(os.fstat(number).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return file
+
+    def exists(self, path: str) -> bool:
+        """Tell whether ``path`` names a file or a directory."""
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether ``path`` names a directory."""
+        return os.path.isdir(path)
+
+    def size_of(self, path: str) -> int:
+        """Return the length of the file ``path`` in bytes."""
+        return os.stat(path).st_size
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the sorted names in the directory ``path``."""
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory."""
+        os.mkdir(path, _DIRECTORY_MODE)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give ``source`` the name ``target``, replacing a file of that name."""
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in directory ``path`` durable. Blocks on the device."""
+        number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+    def lock(self, path: str) -> RealLock:
+        """Take the lock file ``path``. Raises BlockingIOError when held, by this process too.
+
+        A flock belongs to one opening of the file, so a second hold in the same process is refused
+        like one of another process.
+        """
+        number = os.open(path, os.O_RDWR | os.O_CREAT | _BASE_FLAGS, _FILE_MODE)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(number)
+            raise
+        return RealLock(number)
+
+    def free_bytes(self, path: str) -> int:
+        """Return the bytes free for an unprivileged writer."""
+        usage = os.statvfs(path)
+        return usage.f_bavail * usage.f_frsize
+
+    def advise_sequential(self, files: Iterable[File]) -> None:
+        """Ask the kernel to read ahead in ``files``, where it can be asked."""
+        if sys.platform == "linux":
+            for file in files:
+                number = file.fileno()
+                if number is not None:
+                    os.posix_fadvise(number, 0, 0, os.POSIX_FADV_SEQUENTIAL)
