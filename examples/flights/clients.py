@@ -6,6 +6,7 @@ None of them knows that the broker is not Apache Kafka.
 import subprocess
 import time
 from collections.abc import Iterable
+
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, TopicPartition
