@@ -1,14 +1,15 @@
 """Makes one flat encode and one flat decode function of a (message table, version).
 
-The only module that writes code as text, and the only one where types are given up (``Any``): what
-comes out is typed again by ``schema.Message``. Knows tables and primitives, nothing above. A function
-is compiled on its first use, so start-up pays only for what clients speak.
+The only module that writes code as text, and the only one where types are given up (``Any``):
+what comes out is typed again by ``schema.Message``. Knows fields and primitives, nothing above.
+A function is compiled on its first use, so start-up pays only for what clients speak.
 
-What makes the functions fast: neighbouring fixed-width fields, the length prefix behind them and the
-tag count share one ``struct`` call; one-byte varints are read in line; nested structs are written out
-in line, so there is no call per element. What makes the decoder safe: scalars read through
-``struct`` and indexing, which check the end of the buffer; a length is compared with the bytes left,
-an array's count with the bytes its elements need at least and with a budget for the whole message.
+What makes the functions fast: neighbouring fixed-width fields, the length prefix behind them and
+the tag count share one ``struct`` call; one-byte varints are read in line; nested structs are
+written out in line, so there is no call per element. What makes the decoder safe: scalars are read
+through ``struct`` and indexing, which check the end of the buffer; a length is compared with the
+bytes left, an array's count with the bytes its elements need at least and with a budget for the
+whole message.
 """
 
 import struct
@@ -73,7 +74,9 @@ def compile_constructor(table: Any) -> Callable[..., None]:
     return _function("__init__", source, names, f"<{table.__name__} constructor>")
 
 
-def _function(name: str, source: list[str], names: dict[str, Any], where: str) -> Callable[..., Any]:
+def _function(
+    name: str, source: list[str], names: dict[str, Any], where: str
+) -> Callable[..., Any]:
     exec(compile("\n".join(source), where, "exec"), names)
     function: Callable[..., Any] = names[name]
     return function
@@ -145,7 +148,7 @@ class _EncoderWriter(_Writer):
     out = "out"
 
     def flush(self, depth: int, *extra: tuple[str, str]) -> None:
-        """Write the open run, and ``extra`` behind it; format ``x`` is a zero byte without a value."""
+        """Write the open run with ``extra`` behind it; format ``x`` is a zero byte, no value."""
         run = [*self.run, *extra]
         if run == [("x", "")]:
             self.line(depth, f"{self.out}.append(0)")
@@ -263,7 +266,9 @@ class _EncoderWriter(_Writer):
         self.line(depth, f"if not ({' or '.join(sent.values())}):")
         self.line(depth + 1, f"{self.out}.append(0)")
         self.line(depth, "else:")
-        self.line(depth + 1, f"{self.out}.append({' + '.join(f'({test})' for test in sent.values())})")
+        self.line(
+            depth + 1, f"{self.out}.append({' + '.join(f'({test})' for test in sent.values())})"
+        )
         outer = self.out
         for name, field in tagged:
             self.out = self.fresh("part")
@@ -441,7 +446,9 @@ class _DecoderWriter(_Writer):
             self.line(depth, f"{'elif' if index else 'if'} {tag} == {field.tag}:")
             self.field(field, f"{target}.{name}", name, depth + 1)
             self.flush(depth + 1)
-            self.line(depth + 1, f"if position != {stop}: " + self.malformed(f"{name} has a wrong size"))
+            self.line(
+                depth + 1, f"if position != {stop}: " + self.malformed(f"{name} has a wrong size")
+            )
         self.line(depth, f"else: position = {stop}")
 
 

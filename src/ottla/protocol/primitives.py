@@ -1,4 +1,4 @@
-"""The few wire primitives that are too big to be written out in line: varints, records, tag skipping.
+"""The wire primitives too big to be written out in line: varints, records, tag skipping.
 
 Called by compiled codecs and by the headers; knows neither. Grammar:
 

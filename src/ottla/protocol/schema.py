@@ -73,12 +73,16 @@ def int64(versions: str = "0+", *, default: int | Missing = MISSING, tag: int | 
     return cast("int", _field(Wire.INT64, versions, default, tag=tag))
 
 
-def uint16(versions: str = "0+", *, default: int | Missing = MISSING, tag: int | None = None) -> int:
+def uint16(
+    versions: str = "0+", *, default: int | Missing = MISSING, tag: int | None = None
+) -> int:
     """Unsigned, two bytes."""
     return cast("int", _field(Wire.UINT16, versions, default, tag=tag))
 
 
-def uint32(versions: str = "0+", *, default: int | Missing = MISSING, tag: int | None = None) -> int:
+def uint32(
+    versions: str = "0+", *, default: int | Missing = MISSING, tag: int | None = None
+) -> int:
     """Unsigned, four bytes."""
     return cast("int", _field(Wire.UINT32, versions, default, tag=tag))
 
@@ -96,12 +100,14 @@ def uuid(
 
 
 @overload
-def string(
-    versions: str = ..., *, default: str | Missing = ..., tag: int | None = ...
-) -> str: ...
+def string(versions: str = ..., *, default: str | Missing = ..., tag: int | None = ...) -> str: ...
 @overload
 def string(
-    versions: str = ..., *, nullable: str, default: str | Missing | None = ..., tag: int | None = ...
+    versions: str = ...,
+    *,
+    nullable: str,
+    default: str | Missing | None = ...,
+    tag: int | None = ...,
 ) -> str | None: ...
 def string(
     versions: str = "0+",
@@ -127,6 +133,12 @@ def bytes_(
     return cast("bytes | None", _field(Wire.BYTES, versions, default, nullable=nullable))
 
 
+@overload
+def records(versions: str = ...) -> RecordBytes: ...
+@overload
+def records(
+    versions: str = ..., *, nullable: str, default: Missing | None = ...
+) -> RecordBytes | None: ...
 def records(
     versions: str = "0+", *, nullable: str = "", default: Missing | None = MISSING
 ) -> RecordBytes | None:
@@ -159,7 +171,7 @@ def array(
     default: list[T] | Missing | None = MISSING,
     tag: int | None = None,
 ) -> list[T] | None:
-    """A list of structs, or of a simple type (``array(int32)``). A default list must be empty."""
+    """List of structs, or of a simple type (``array(int32)``). A default list must be empty."""
     element = of if isinstance(of, type) else Wire[of.__name__.upper()]
     field = _field(Wire.ARRAY, versions, default, nullable=nullable, of=element, tag=tag)
     return cast("list[T] | None", field)

@@ -1,0 +1,108 @@
+"""Request and response headers: what stands in front of every message.
+
+    request header v1  := api_key:int16 api_version:int16 correlation_id:int32 client_id:nullable
+    request header v2  := v1 tags                                       (flexible requests)
+    response header v0 := correlation_id:int32
+    response header v1 := correlation_id:int32 tags                     (flexible responses)
+
+``client_id`` has an int16 length even in v2. The answer to ApiVersions always has header v0: its
+reader does not know yet what the broker speaks. Knows the table of APIs, no message.
+Stands between network.connection (frames) and the router; the own client uses the other halves.
+"""
+
+from struct import Struct, error
+from typing import NamedTuple
+
+from ottla.errors import MalformedMessage
+from ottla.protocol.apis import API_TABLE, ApiKey
+from ottla.protocol.primitives import get_uvarint, skip_tags
+
+REQUEST_HEADER_BYTES_MIN = 10
+
+FLEXIBLE_FROM: dict[int, int] = {
+    int(key): api.flexible_from for key, api in API_TABLE.items() if api.flexible_from is not None
+}
+"""API key to the first version whose request has header v2."""
+
+_NEVER = 1 << 15
+_REQUEST = Struct(">hhih")
+_CORRELATION_ID = Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """The header of a request; the message starts at ``position``."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    position: int
+
+
+def decode_request_header(buffer: memoryview, position: int, end: int) -> RequestHeader:
+    """Return the header that starts at ``position``.
+
+    Unknown keys and versions are returned like any other: judging them is the router's business.
+    A client id that is not UTF-8 is accepted, as Kafka does. Raises MalformedMessage.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST.unpack_from(buffer, position)
+        position += _REQUEST.size
+        client_id = None
+        if length >= 0:
+            stop = position + length
+            if stop > end:
+                raise MalformedMessage("request header: client_id ends outside the frame")
+            client_id = str(buffer[position:stop], "utf-8", "replace")
+            position = stop
+        if api_version >= FLEXIBLE_FROM.get(api_key, _NEVER):
+            count, position = get_uvarint(buffer, position)
+            if count:
+                position = skip_tags(count, buffer, position, end)
+    except (error, IndexError):
+        raise MalformedMessage("request header: ends too early") from None
+    if position > end:
+        raise MalformedMessage("request header: ends too early")
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def encode_request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """Return the header of a request, in the header version that the request's version has."""
+    text = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(text)
+    flexible = api_version >= FLEXIBLE_FROM.get(api_key, _NEVER)
+    tags = b"\x00" if flexible else b""
+    return _REQUEST.pack(api_key, api_version, correlation_id, length) + text + tags
+
+
+def response_header_is_flexible(api_key: int, api_version: int) -> bool:
+    """Tell whether the response has header v1 (tags behind the correlation id)."""
+    if api_key == ApiKey.API_VERSIONS:
+        return False
+    return api_version >= FLEXIBLE_FROM.get(api_key, _NEVER)
+
+
+def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """Return the header of a response to a request of this key and version."""
+    header = _CORRELATION_ID.pack(correlation_id)
+    return header + b"\x00" if response_header_is_flexible(api_key, api_version) else header
+
+
+def decode_response_header(
+    buffer: memoryview, position: int, end: int, *, api_key: int, api_version: int
+) -> tuple[int, int]:
+    """Return ``(correlation id, position behind the header)``. Raises MalformedMessage."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, position)
+        position += _CORRELATION_ID.size
+        if response_header_is_flexible(api_key, api_version):
+            count, position = get_uvarint(buffer, position)
+            if count:
+                position = skip_tags(count, buffer, position, end)
+    except (error, IndexError):
+        raise MalformedMessage("response header: ends too early") from None
+    if position > end:
+        raise MalformedMessage("response header: ends too early")
+    return correlation_id, position
