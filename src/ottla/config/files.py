@@ -36,7 +36,7 @@ def broker_config(*texts: Mapping[str, str]) -> Config:
 def sort_out(texts: Mapping[str, str]) -> Given:
     """Tell a broker's options apart: those of the table, and notes about those passed over.
 
-    Raises InvalidConfig for a key that nobody knows (naming close ones) and for one that must not be
+    Raises InvalidConfig for a key that nobody knows (naming close ones) or that must not be
     ignored.
     """
     known: dict[str, str] = {}

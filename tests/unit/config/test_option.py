@@ -10,6 +10,7 @@ DEFAULTS = Config(BROKER_TABLE)
 
 
 NOT_LONG = "Not a number of type LONG"
+SHAPE = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 REPLICAS = "leader.replication.throttled.replicas"
 
 
@@ -30,8 +31,8 @@ REPLICAS = "leader.replication.throttled.replicas"
             REPLICAS,
             "zz",
             "[zz]",
-            f"{REPLICAS} must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+            f"{REPLICAS} must be the literal '*' or a list of replicas in the "
+            f"following format: {SHAPE}",
         ),
     ],
 )

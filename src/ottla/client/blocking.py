@@ -1,0 +1,285 @@
+"""The client without asyncio: one thread, one connection per broker, plain blocking calls.
+
+For Spark's planner and executors and other short-lived processes: imports little, starts at once.
+Owns connections and retries; shares requests and answers with the asyncio client (``view``,
+``offsets``, ``fetching``). Every call blocks. Not for use from two threads at once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+from ottla import __version__
+from ottla.client.backoff import Backoff
+from ottla.client.errors import ConnectionFailed, NoAnswer, reason
+from ottla.client.exchange import RECEIVE_MAX_BYTES, Exchange, frame_size
+from ottla.client.fetching import (
+    FetchedPartition,
+    FetchLimits,
+    fetch_request,
+    fetch_version_limit,
+    read_fetch,
+)
+from ottla.client.offsets import (
+    EARLIEST,
+    LATEST,
+    FoundOffset,
+    list_offsets_request,
+    read_list_offsets,
+)
+from ottla.client.settings import Address, ClientSettings
+from ottla.client.view import ClusterView, metadata_request, read_metadata
+from ottla.env.blocking import BlockingClock, BlockingStream
+from ottla.errors import KafkaError, MalformedMessage
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.messages.list_offsets import ListOffsetsResponse
+from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.schema import Message
+
+Answer = TypeVar("Answer", bound=Message)
+Result = TypeVar("Result")
+
+SIZE_BYTES = 4
+GROWTH_BYTES = 64 << 20
+"""A larger answer's buffer grows with what arrives, whatever size the peer declares."""
+
+
+class BlockingConnection:
+    """One open connection to one broker; ``send`` and ``receive`` pipeline, ``call`` does both."""
+
+    def __init__(self, address: Address, settings: ClientSettings) -> None:
+        """Connect and agree on versions. Raises ConnectionFailed."""
+        self.address = address
+        self.exchange = Exchange(settings.client_id)
+        self._settings = settings
+        seconds = settings.connect_timeout_ms / 1000
+        try:
+            self._stream = BlockingStream.connect(*address, timeout_seconds=seconds)
+        except TimeoutError as error:
+            raise ConnectionFailed(*address, f"no connection within {seconds:g} s") from error
+        except OSError as error:
+            refused = isinstance(error, ConnectionRefusedError)
+            raise ConnectionFailed(*address, reason(error), refused=refused) from error
+        self._negotiate()
+        self._stream.set_timeout(settings.request_timeout_ms / 1000)
+
+    def call(self, request: Message, answer: type[Answer], *, highest: int | None = None) -> Answer:
+        """Send ``request`` and return its answer.
+
+        Raises ConnectionFailed (the connection is closed then), KafkaError UNSUPPORTED_VERSION.
+        """
+        self.send(request, answer, highest=highest)
+        return cast("Answer", self.receive())
+
+    def send(self, request: Message, answer: type[Message], *, highest: int | None = None) -> None:
+        """Send ``request``; ``receive`` gives the answers in the same order."""
+        version = self.exchange.version(type(request), highest)
+        pieces = self.exchange.request(request, answer, version)
+        try:
+            self._stream.send(pieces)
+        except OSError as error:
+            self.close()
+            raise ConnectionFailed(*self.address, reason(error)) from error
+
+    def receive(self) -> Message:
+        """Return the answer that is due next."""
+        try:
+            head = bytearray(SIZE_BYTES)
+            self._stream.receive_into(memoryview(head))
+            return self.exchange.answer(self._frame(frame_size(head, 0, RECEIVE_MAX_BYTES)))
+        except TimeoutError as error:
+            self.close()
+            seconds = self._settings.request_timeout_ms / 1000
+            raise NoAnswer(*self.address, f"no answer within {seconds:g} s") from error
+        except OSError as error:
+            self.close()
+            raise ConnectionFailed(*self.address, reason(error)) from error
+        except MalformedMessage as error:
+            self.close()
+            raise ConnectionFailed(*self.address, str(error)) from error
+
+    def close(self) -> None:
+        """Close. Harmless when closed already."""
+        self._stream.close()
+
+    def _frame(self, size: int) -> memoryview:
+        buffer = bytearray(min(size, GROWTH_BYTES))
+        self._stream.receive_into(memoryview(buffer))
+        while len(buffer) < size:
+            more = bytearray(min(size - len(buffer), GROWTH_BYTES))
+            self._stream.receive_into(memoryview(more))
+            buffer += more
+        return memoryview(buffer)
+
+    def _negotiate(self) -> None:
+        version: int | None = ApiVersionsRequest.VERSIONS.last
+        request = ApiVersionsRequest(
+            client_software_name="ottla", client_software_version=__version__
+        )
+        try:
+            while version is not None:
+                answer = self.call(request, ApiVersionsResponse, highest=version)
+                version = self.exchange.learn(answer)
+        except (ConnectionFailed, KafkaError):
+            self.close()
+            raise
+
+
+class BlockingClient:
+    """A cluster, seen and read by blocking calls. Use as a context manager, or ``close`` it.
+
+    Methods retry what the error codes and lost connections allow, within
+    ``settings.retry_timeout_ms``; then they raise what the last try met.
+    """
+
+    def __init__(self, settings: ClientSettings, clock: BlockingClock | None = None) -> None:
+        self.view = ClusterView()
+        self._settings = settings
+        self._clock = clock or BlockingClock()
+        self._connections: dict[Address, BlockingConnection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def refresh(self, topics: Iterable[str] | None) -> ClusterView:
+        """Ask for these topics (None: all), keep the view and return it.
+
+        Raises KafkaError when a topic does not exist or has no leaders after all retries.
+        """
+        names = None if topics is None else list(topics)
+
+        def attempt() -> ClusterView:
+            answer = self._any().call(metadata_request(names), MetadataResponse)
+            view = read_metadata(answer)
+            for name in names or ():
+                for partition in view.topic(name).partitions:
+                    view.partition(name, partition)
+            self.view = view
+            return view
+
+        return self._retrying(attempt)
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """Return the topic's partitions, in order. Raises KafkaError for an unknown topic."""
+        view = self.refresh([topic])
+        return [TopicPartition(topic, number) for number in view.topic(topic).partitions]
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Return offsets for timestamps in ms, or for ``EARLIEST`` or ``LATEST``."""
+
+        def attempt() -> dict[TopicPartition, FoundOffset]:
+            self._ensure(timestamps)
+            found: dict[TopicPartition, FoundOffset] = {}
+            for leader, partitions in self.view.by_leader(timestamps).items():
+                asked = {each: timestamps[each] for each in partitions}
+                request = list_offsets_request(asked, read_committed=read_committed)
+                answer = self._connection(leader).call(request, ListOffsetsResponse)
+                found.update(read_list_offsets(answer))
+            for each, offset in found.items():
+                if offset.error:
+                    raise KafkaError(offset.error, str(each))
+            return found
+
+        return self._retrying(attempt)
+
+    def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the log start offsets."""
+        found = self.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        return {each: offset.offset for each, offset in found.items()}
+
+    def latest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets that the next readable records will have."""
+        found = self.list_offsets(dict.fromkeys(partitions, LATEST))
+        return {each: offset.offset for each, offset in found.items()}
+
+    def fetch(
+        self, offsets: Mapping[TopicPartition, int], limits: FetchLimits | None = None
+    ) -> dict[TopicPartition, FetchedPartition]:
+        """Return record batches from these offsets on, one Fetch per leader.
+
+        Retriable errors are retried; others (OFFSET_OUT_OF_RANGE) stand in the result. The records
+        are views into buffers of their own, which live as long as the views do.
+        """
+        limits = limits or FetchLimits()
+
+        def attempt() -> dict[TopicPartition, FetchedPartition]:
+            self._ensure(offsets)
+            fetched: dict[TopicPartition, FetchedPartition] = {}
+            for leader, partitions in self.view.by_leader(offsets).items():
+                asked = {each: offsets[each] for each in partitions}
+                answer = self._connection(leader).call(
+                    fetch_request(self.view, asked, limits),
+                    FetchResponse,
+                    highest=fetch_version_limit(self.view, asked),
+                )
+                fetched.update(read_fetch(self.view, answer))
+            for each, partition in fetched.items():
+                if partition.error.retriable:
+                    raise KafkaError(partition.error, str(each))
+            return fetched
+
+        return self._retrying(attempt)
+
+    def _ensure(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have a view of these topics, and of those known before: an answer replaces the view."""
+        missing = {topic for topic, _ in partitions} - self.view.topics.keys()
+        if missing:
+            self.refresh(missing | self.view.topics.keys())
+
+    def _retrying(self, attempt: Callable[[], Result]) -> Result:
+        backoff = Backoff(self._settings, self._clock.monotonic())
+        while True:
+            try:
+                return attempt()
+            except (KafkaError, ConnectionFailed) as error:
+                pause = backoff.pause_seconds(error, self._clock.monotonic())
+                if pause is None:
+                    raise
+                self._forget(error)
+                self._clock.sleep(pause)
+
+    def _forget(self, error: KafkaError | ConnectionFailed) -> None:
+        """Drop what an error makes doubtful: the leaders, and the connection that failed."""
+        self.view = ClusterView(brokers=self.view.brokers)
+        if isinstance(error, ConnectionFailed):
+            self._connections.pop(Address(error.host, error.port), None)
+
+    def _any(self) -> BlockingConnection:
+        addresses = dict.fromkeys((*self._settings.bootstrap, *self.view.brokers.values()))
+        for address in addresses:
+            if address in self._connections:
+                return self._connections[address]
+        failure: ConnectionFailed | None = None
+        for address in addresses:
+            try:
+                return self._open(address)
+            except ConnectionFailed as error:
+                failure = failure or error
+        raise failure or ConnectionFailed("", 0, "no bootstrap address")
+
+    def _connection(self, node_id: int) -> BlockingConnection:
+        address = self.view.brokers[node_id]
+        return self._connections.get(address) or self._open(address)
+
+    def _open(self, address: Address) -> BlockingConnection:
+        connection = BlockingConnection(address, self._settings)
+        self._connections[address] = connection
+        return connection

@@ -1,0 +1,175 @@
+"""Requests to frames and frames to answers, for one connection, without doing input or output.
+
+Owns correlation ids, headers, the versions both sides know and the order of answers. The transport
+(``connection`` on asyncio, ``blocking`` on a socket) moves the bytes. A frame is ``size int32`` and
+that many bytes: header (``ottla.protocol.header``) and message.
+Source: Kafka's protocol guide; KIP-35 and KIP-511 (ApiVersions).
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple, TypeVar
+
+from ottla.client.errors import error_code
+from ottla.errors import ErrorCode, KafkaError, MalformedMessage
+from ottla.protocol.header import decode_response_header, encode_request_header
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.primitives import RecordBytes, Splices
+from ottla.protocol.schema import Message
+
+Answer = TypeVar("Answer", bound=Message)
+
+RECEIVE_MAX_BYTES = 1 << 30
+"""A larger answer ends the connection. (A Fetch may exceed its own limits by one batch.)"""
+
+API_VERSIONS = ApiVersionsRequest.API_KEY
+_SIZE = Struct(">i")
+
+
+class Expected(NamedTuple):
+    """An answer that is due."""
+
+    correlation_id: int
+    answer: type[Message]
+    version: int
+
+
+class Exchange:
+    """The state of one connection's conversation. Answers come in the order of the requests."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._next_correlation_id = 0
+        self._expected: deque[Expected] = deque()
+        self.versions: Mapping[int, tuple[int, int]] = {API_VERSIONS: (0, 4)}
+        """By API key, the first and last version that the peer serves; filled by ``negotiate``."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is due."""
+        return not self._expected
+
+    def version(self, request: type[Message], highest: int | None = None) -> int:
+        """Return the newest version that both sides know, not above ``highest``.
+
+        Raises KafkaError (UNSUPPORTED_VERSION) when there is none.
+        """
+        ours = request.VERSIONS
+        first, last = self.versions.get(request.API_KEY, (0, -1))
+        version = min(ours.last, last, ours.last if highest is None else highest)
+        if version < max(ours.first, first):
+            name = request.__name__.removesuffix("Request")
+            theirs = f"serves {first}-{last}" if last >= 0 else "does not serve it"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{name} {ours} wanted, the broker {theirs}"
+            )
+        return version
+
+    def request(
+        self, message: Message, answer: type[Message] | None, version: int
+    ) -> list[RecordBytes]:
+        """Return the request's frame in pieces, in order; ``answer`` None: none is due."""
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        body = bytearray()
+        splices: Splices = []
+        message.encoder(version)(message, body, splices)
+        header = encode_request_header(message.API_KEY, version, correlation_id, self._client_id)
+        pieces: list[RecordBytes] = []
+        position = 0
+        for at, what in splices:
+            pieces.append(memoryview(body)[position:at])
+            pieces.append(what if isinstance(what, (bytes, bytearray, memoryview)) else what.read())
+            position = at
+        pieces.append(memoryview(body)[position:])
+        size_bytes = len(header) + sum(map(len, pieces))
+        pieces.insert(0, _SIZE.pack(size_bytes) + header)
+        if answer is not None:
+            self._expected.append(Expected(correlation_id, answer, version))
+        return pieces
+
+    def answer(self, frame: memoryview) -> Message:
+        """Return the answer in ``frame`` (without its size), which is due next.
+
+        Its records are views into ``frame``. Raises MalformedMessage for anything else; the
+        connection is then of no use any more.
+        """
+        if not self._expected:
+            raise MalformedMessage("an answer came that no request asked for")
+        expected = self._expected.popleft()
+        kind = expected.answer
+        correlation_id, position = decode_response_header(
+            frame, 0, len(frame), api_key=kind.API_KEY, api_version=expected.version
+        )
+        if correlation_id != expected.correlation_id:
+            raise MalformedMessage(
+                f"answer {correlation_id} came where {expected.correlation_id} was due"
+            )
+        version = self._readable(frame, position, expected)
+        message, _ = kind.decoder(version)(frame, position, len(frame))
+        return message
+
+    def _readable(self, frame: memoryview, position: int, expected: Expected) -> int:
+        """Return the version to decode: a too new ApiVersions is answered in version 0."""
+        unsupported = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+        is_api_versions = expected.answer.API_KEY == API_VERSIONS
+        if is_api_versions and frame[position : position + 2] == unsupported:
+            return 0
+        return expected.version
+
+    def learn(self, answer: ApiVersionsResponse) -> int | None:
+        """Take in the peer's versions; return the ApiVersions version to ask again with, or None.
+
+        Raises KafkaError when the peer refused for another reason.
+        """
+        served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            return min(served.get(API_VERSIONS, (0, 0))[1], ApiVersionsRequest.VERSIONS.last - 1)
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError(error_code(answer.error_code), "ApiVersions was refused")
+        self.versions = served
+        return None
+
+
+class FrameReader:
+    """Cuts a received stream into frames; holds what is not complete yet."""
+
+    def __init__(self, max_bytes: int = RECEIVE_MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._have = 0
+
+    def feed(self, data: bytes) -> list[memoryview]:
+        """Return the frames, without size, that ``data`` completes. Raises MalformedMessage."""
+        self._parts.append(data)
+        self._have += len(data)
+        if self._have < _SIZE.size or self._have < self._needed():
+            return []
+        stream = memoryview(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+        frames: list[memoryview] = []
+        position = 0
+        while len(stream) - position >= _SIZE.size:
+            end = position + _SIZE.size + frame_size(stream, position, self._max_bytes)
+            if end > len(stream):
+                break
+            frames.append(stream[position + _SIZE.size : end])
+            position = end
+        rest = bytes(stream[position:])
+        self._parts = [rest] if rest else []
+        self._have = len(rest)
+        return frames
+
+    def _needed(self) -> int:
+        """Return the size of the first frame with its prefix; at least 4 bytes are there."""
+        if len(self._parts[0]) < _SIZE.size:
+            self._parts = [b"".join(self._parts)]
+        return _SIZE.size + frame_size(self._parts[0], 0, self._max_bytes)
+
+
+def frame_size(data: bytes | bytearray | memoryview, position: int, max_bytes: int) -> int:
+    """Return the size that stands at ``position``. Raises MalformedMessage for a senseless one."""
+    size: int = _SIZE.unpack_from(data, position)[0]
+    if not 4 <= size <= max_bytes:
+        raise MalformedMessage(f"an answer of {size} bytes; is that a Kafka broker?")
+    return size

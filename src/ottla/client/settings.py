@@ -1,0 +1,101 @@
+"""What a client may be told: names, times and limits. The defaults suit a person waiting."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.config.human import parse_duration_ms
+from ottla.config.option import InvalidConfig
+
+DEFAULT_PORT = 9092
+
+
+class Address(NamedTuple):
+    """Where a broker is reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_bootstrap(text: str) -> tuple[Address, ...]:
+    """Return the addresses of ``host[:port],...``; the port is 9092 unless given.
+
+    A ``PLAINTEXT://`` in front is taken off. Raises InvalidConfig.
+    """
+    addresses: list[Address] = []
+    for part in text.split(","):
+        bare = part.strip().removeprefix("PLAINTEXT://")
+        if not bare:
+            continue
+        host, colon, port = bare.rpartition(":")
+        if not colon or bare.endswith("]") or (bare.count(":") > 1 and not bare.startswith("[")):
+            host, port = bare, str(DEFAULT_PORT)
+        is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16
+        if not is_port or not host:
+            raise InvalidConfig("bootstrap.servers", part, "expected host:port")
+        addresses.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
+    if not addresses:
+        raise InvalidConfig("bootstrap.servers", text, "expected host:port")
+    return tuple(addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """One client's settings. Times in milliseconds."""
+
+    bootstrap: tuple[Address, ...] = (Address("127.0.0.1", DEFAULT_PORT),)
+    client_id: str = "ottla"
+    connect_timeout_ms: int = 1_000
+    """For one connection, the exchange of versions included."""
+    request_timeout_ms: int = 30_000
+    retry_timeout_ms: int = 30_000
+    """How long a call goes on trying when the cluster answers that it may."""
+    retry_backoff_ms: int = 50
+    """The pause before the first retry; it doubles up to ``retry_backoff_max_ms``."""
+    retry_backoff_max_ms: int = 1_000
+
+
+def read_settings(texts: dict[str, str]) -> ClientSettings:
+    """Return the settings that ``key=value`` pairs mean, with librdkafka's and Java's key names.
+
+    Raises InvalidConfig for a key that is not known, or known and not to be had.
+    """
+    values: dict[str, object] = {}
+    for key, text in texts.items():
+        if key in ("bootstrap.servers", "metadata.broker.list"):
+            values["bootstrap"] = parse_bootstrap(text)
+        elif key == "client.id":
+            values["client_id"] = text
+        elif key in _TIMES:
+            values[_TIMES[key]] = _milliseconds(key, text)
+        elif key == "security.protocol" and text.upper() == "PLAINTEXT":
+            continue
+        elif key.startswith(("sasl.", "ssl.", "security.")):
+            raise InvalidConfig(key, None, f"{key}: TLS and SASL are not supported by this version")
+        else:
+            raise InvalidConfig(key, None, f"unknown client setting {key}; known: {_known()}")
+    return ClientSettings(**values)  # type: ignore[arg-type]
+
+
+_TIMES = {
+    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
+    "request.timeout.ms": "request_timeout_ms",
+    "socket.timeout.ms": "request_timeout_ms",
+    "default.api.timeout.ms": "retry_timeout_ms",
+    "delivery.timeout.ms": "retry_timeout_ms",
+    "retry.backoff.ms": "retry_backoff_ms",
+    "retry.backoff.max.ms": "retry_backoff_max_ms",
+}
+
+
+def _known() -> str:
+    return ", ".join(("bootstrap.servers", "client.id", *_TIMES))
+
+
+def _milliseconds(key: str, text: str) -> int:
+    try:
+        return int(text) if text.strip().isdigit() else parse_duration_ms(text)
+    except ValueError as error:
+        raise InvalidConfig(key, text, str(error)) from error

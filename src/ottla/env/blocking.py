@@ -1,0 +1,63 @@
+"""A plain blocking TCP stream, for code that runs in other people's processes (Spark's workers).
+
+Owns the socket, its options and its time limits. The loop's connections are in ``net``; nothing of
+the broker uses this. Imports no asyncio, since a short-lived worker would pay for it at each start.
+"""
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Sequence
+
+
+class BlockingStream:
+    """One connection. Not for use from two threads at once."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    @classmethod
+    def connect(cls, host: str, port: int, *, timeout_seconds: float) -> "BlockingStream":
+        """Connect to the first address of ``host`` that answers. Raises OSError."""
+        connected = socket.create_connection((host, port), timeout_seconds)
+        if connected.getsockname() == connected.getpeername():
+            # A free port in the ephemeral range can be connected to itself.
+            connected.close()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(connected)
+
+    def set_timeout(self, timeout_seconds: float) -> None:
+        """Let each further wait for the peer end after this long, with TimeoutError."""
+        self._socket.settimeout(timeout_seconds)
+
+    def send(self, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Send all of the pieces, in order. Raises OSError."""
+        for piece in pieces:
+            self._socket.sendall(piece)
+
+    def receive_into(self, buffer: memoryview) -> None:
+        """Fill all of ``buffer``. Raises OSError; ConnectionResetError when the peer ends first."""
+        position = 0
+        while position < len(buffer):
+            count = self._socket.recv_into(buffer[position:])
+            if count == 0:
+                raise ConnectionResetError(errno.ECONNRESET, "the peer closed the connection")
+            position += count
+
+    def close(self) -> None:
+        """Close. Harmless when closed already."""
+        self._socket.close()
+
+
+class BlockingClock:
+    """Time for code that may block: the pauses between its retries."""
+
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start. Never goes back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block for ``seconds``."""
+        time.sleep(seconds)
