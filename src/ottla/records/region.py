@@ -10,7 +10,7 @@ from ottla.env.disk import File
 
 
 class Region(NamedTuple):
-    """Bytes ``[position, position + length)`` of ``file``, which stays open while this is in use."""
+    """Bytes ``[position, position + length)`` of ``file``; it stays open meanwhile."""
 
     file: File
     position: int

@@ -5,18 +5,21 @@ microseconds, on the event loop), then of the records (``check_batch_records``: 
 a compressed payload is opened for it, and the caller may run that on an executor). Both are pure
 and thread-safe. Knows nothing of topics, logs or producer state: sequences, timestamps' bounds
 and keys that a compacted topic demands are judged by the caller with the ``BatchInfo`` returned.
-Source: the checks and codes of Apache Kafka 4.3, asked on the wire.
+Source: the checks and codes of Apache Kafka 4.3, asked on the wire. Stricter than Kafka on purpose:
+offset deltas other than 0, 1, 2 ... in an uncompressed batch (Kafka stores them and serves offsets
+twice), null keys spelt other than -1, bytes behind a compressed payload, and the LogAppendTime bit
+in any batch (INVALID_TIMESTAMP, as Kafka answers only if it cannot overwrite the bit).
 """
 
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import (
-    BATCH_LENGTH_MIN,
     HEADER_SIZE_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC_POSITION,
     MAGIC_V2,
+    NO_TIMESTAMP,
     BatchHeader,
     TimestampType,
     batch_crc,
@@ -38,7 +41,8 @@ class BatchInfo(NamedTuple):
     """What a checked batch holds, beside its header. Timestamps in ms, extremes inclusive.
 
     The records' own timestamps: the caller compares ``max_timestamp`` with the header's, which a
-    producer may have set wrong, and corrects that (``ottla.records.batch.set_max_timestamp``).
+    producer may have set wrong, and corrects that (``ottla.records.batch.set_max_timestamp``), as
+    Kafka does. ``max_timestamp`` is -1 at least, the mark of records without a timestamp.
     """
 
     header: BatchHeader
@@ -102,30 +106,43 @@ def check_batch_records(
     if reason:
         raise _invalid(f"record {index} of {header.record_count}: {REASONS[reason]}")
     min_timestamp = header.base_timestamp + delta_min
-    max_timestamp = header.base_timestamp + delta_max
+    max_timestamp = max(NO_TIMESTAMP, header.base_timestamp + delta_max)
     if min_timestamp < _INT64_MIN or max_timestamp > _INT64_MAX:
         raise _invalid(f"timestamps {min_timestamp} to {max_timestamp} do not fit 64 bits")
     return BatchInfo(header, min_timestamp, max_timestamp, first_null_key)
 
 
 def _only_batch(records: memoryview) -> memoryview:
+    """Cut the one batch out of ``records``; what is too short for another is dropped, as by Kafka.
+
+    A second complete batch is refused here and not appended by half, and so is a length or magic
+    that no batch has.
+    """
+    size = _batch_size(records)
+    if not size:
+        raise _invalid(f"no complete record batch in {len(records)} bytes")
+    if _batch_size(records[size:]):
+        raise _invalid("more than one record batch")
+    magic = records[MAGIC_POSITION]
+    if magic < MAGIC_V2:
+        raise _invalid(f"magic {magic}; a batch that is produced has {MAGIC_V2}")
+    if size < HEADER_SIZE_BYTES:
+        raise _corrupt(f"batch length {size - LOG_OVERHEAD_BYTES}")
+    return records[:size]
+
+
+def _batch_size(records: memoryview) -> int:
+    """Return the size of the batch at the start of ``records``, 0 if there is no complete one."""
     if len(records) < LOG_OVERHEAD_BYTES:
-        raise _invalid(f"no record batch in {len(records)} bytes")
+        return 0
     size = read_size_bytes(records)
     if size < LOG_OVERHEAD_BYTES + _MESSAGE_OVERHEAD_V0:
         raise _corrupt(f"batch length {size - LOG_OVERHEAD_BYTES}")
     if size > len(records):
-        raise _invalid(f"batch of {size} bytes in {len(records)} bytes")
-    magic = records[MAGIC_POSITION]
-    if magic > MAGIC_V2:
-        raise _corrupt(f"magic {magic}")
-    if magic < MAGIC_V2:
-        raise _invalid(f"magic {magic}; produce wants {MAGIC_V2}")
-    if size < LOG_OVERHEAD_BYTES + BATCH_LENGTH_MIN:
-        raise _corrupt(f"batch length {size - LOG_OVERHEAD_BYTES}")
-    if len(records) > size:
-        raise _invalid(f"{len(records) - size} bytes after the only batch")
-    return records
+        return 0
+    if records[MAGIC_POSITION] > MAGIC_V2:
+        raise _corrupt(f"magic {records[MAGIC_POSITION]}")
+    return size
 
 
 def _check_header(header: BatchHeader) -> None:

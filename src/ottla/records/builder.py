@@ -1,0 +1,117 @@
+"""Build a RecordBatch v2 from records, one by one: for clients, coordinators, the CLI and tests.
+
+Where many records are written from columns, the kernel does it; this is the plain form. Knows
+nothing of partitions or of when a batch is full. Grammar: see ``ottla.records.batch`` and
+``ottla.records.kernels``.
+"""
+
+from collections.abc import Sequence
+
+from ottla.records.batch import (
+    ATTRIBUTES_POSITION,
+    CONTROL_BIT,
+    CRC_POSITION,
+    HEADER,
+    HEADER_SIZE_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    TimestampType,
+)
+from ottla.records.compression import Codec, compress
+from ottla.records.crc import crc32c
+from ottla.records.record import Record
+from ottla.records.varint import append_varint
+
+
+def build_batch(  # noqa: PLR0913 - the header's fields, all keyword-only
+    records: Sequence[Record],
+    *,
+    base_offset: int | None = 0,
+    codec: int = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """Return a batch of ``records`` (at least one), its sum set.
+
+    ``base_offset`` numbers the records from there on, whatever offsets they carry; None keeps
+    their own, which ascend and may leave gaps. ``level`` is the codec's, None its default. The
+    timestamp type is the argument's, not the records'; the largest timestamp is the batch's.
+    """
+    assert records, "a batch has at least one record"
+    first_offset = records[0].offset if base_offset is None else base_offset
+    base_timestamp = records[0].timestamp
+    payload = bytearray()
+    offset_delta = 0
+    for index, record in enumerate(records):
+        offset_delta = record.offset - first_offset if base_offset is None else index
+        body = _record_body(record, record.timestamp - base_timestamp, offset_delta)
+        append_varint(payload, len(body))
+        payload += body
+    compressed = compress(codec, payload, level)
+    batch = bytearray(HEADER_SIZE_BYTES)
+    HEADER.pack_into(
+        batch,
+        0,
+        first_offset,
+        HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES + len(compressed),
+        leader_epoch,
+        MAGIC_V2,
+        0,
+        _attributes(codec, timestamp_type, transactional=transactional, control=control),
+        offset_delta,
+        base_timestamp,
+        max(record.timestamp for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    batch += compressed
+    crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
+    batch[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+    return batch
+
+
+def _attributes(
+    codec: int, timestamp_type: TimestampType, *, transactional: bool, control: bool
+) -> int:
+    return (
+        codec
+        | (TIMESTAMP_TYPE_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+        | (TRANSACTIONAL_BIT if transactional else 0)
+        | (CONTROL_BIT if control else 0)
+    )
+
+
+def _record_body(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
+    """Return the record without its length: attributes (no bit is used), deltas, fields."""
+    body = bytearray(1)
+    append_varint(body, timestamp_delta)
+    append_varint(body, offset_delta)
+    _append_bytes(body, record.key)
+    _append_bytes(body, record.value)
+    append_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _append_bytes(body, name.encode())
+        _append_bytes(body, value)
+    return body
+
+
+def _append_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        append_varint(out, -1)
+    else:
+        append_varint(out, len(data))
+        out += data

@@ -1,0 +1,139 @@
+"""Records out of fetched or stored bytes, one object each: for clients, the CLI and tests.
+
+Reads every format a log may hold: RecordBatch v2 here, MessageSet v0 and v1 by
+``ottla.records.message_set``. Not for hot paths (microseconds a record). Knows nothing of offsets
+wanted or of transactions: the caller drops records before its offset, control batches and aborted
+ones. Grammar: see ``ottla.records.batch`` and ``ottla.records.kernels``.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.records.batch import (
+    BATCH_LENGTH_MIN,
+    HEADER_SIZE_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    BatchHeader,
+    TimestampType,
+    batch_crc,
+    read_header,
+    read_size_bytes,
+)
+from ottla.records.compression import decompress
+from ottla.records.message_set import decode_message_set
+from ottla.records.record import DecodedBatch, Record
+from ottla.records.varint import read_varint
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_RECORD_BYTES_MIN = 7
+
+
+def decode_batches(
+    buffer: "Buffer", decompressed_bytes_max: int, *, check_crc: bool = True
+) -> Iterator[DecodedBatch]:
+    """Yield each complete batch of ``buffer``; a partial one at the end is left out.
+
+    Copies keys and values, so that they outlive the buffer. Each batch decompresses to at most
+    ``decompressed_bytes_max`` bytes. Raises ``KafkaError``: CORRUPT_MESSAGE for a wrong length,
+    magic or sum and for records that do not fit their batch, and those of ``decompress``.
+    """
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position > MAGIC_POSITION:
+        size = read_size_bytes(view, position)
+        magic = view[position + MAGIC_POSITION]
+        if size <= MAGIC_POSITION or magic > MAGIC_V2:
+            why = f"batch at byte {position}: length {size - LOG_OVERHEAD_BYTES}, magic {magic}"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
+        if size > len(view) - position:
+            return
+        entry = view[position : position + size]
+        if magic == MAGIC_V2:
+            yield decode_batch(entry, decompressed_bytes_max, check_crc=check_crc)
+        else:
+            yield decode_message_set(entry, decompressed_bytes_max, check_crc=check_crc)
+        position += size
+
+
+def decode_batch(
+    view: memoryview, decompressed_bytes_max: int, *, check_crc: bool = True
+) -> DecodedBatch:
+    """Decode the one RecordBatch v2 that fills ``view``; raises as ``decode_batches``."""
+    if len(view) < HEADER_SIZE_BYTES:
+        why = f"batch length {len(view) - LOG_OVERHEAD_BYTES} is less than {BATCH_LENGTH_MIN}"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
+    header = read_header(view)
+    if check_crc and batch_crc(view) != header.crc:
+        why = f"batch at offset {header.base_offset}: wrong CRC32C"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
+    payload = memoryview(decompress(header.codec, view[HEADER_SIZE_BYTES:], decompressed_bytes_max))
+    try:
+        return DecodedBatch(header, _decode_records(payload, header))
+    except IndexError as error:
+        why = f"batch at offset {header.base_offset}: it ends inside a record"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why) from error
+
+
+def _decode_records(payload: memoryview, header: BatchHeader) -> list[Record]:
+    if not 0 <= header.record_count <= len(payload) // _RECORD_BYTES_MIN:
+        raise _corrupt(header, f"{header.record_count} records in {len(payload)} bytes")
+    records: list[Record] = []
+    timestamp_type = header.timestamp_type
+    log_append_time = timestamp_type is TimestampType.LOG_APPEND_TIME
+    position = 0
+    for _ in range(header.record_count):
+        length, position = read_varint(payload, position)
+        end = position + length
+        if length < 0 or end > len(payload):
+            raise _corrupt(header, f"record of {length} bytes")
+        delta, position = read_varint(payload, position + 1)
+        timestamp = header.max_timestamp if log_append_time else header.base_timestamp + delta
+        delta, position = read_varint(payload, position)
+        key, position = _read_bytes(payload, position)
+        value, position = _read_bytes(payload, position)
+        headers, position = _read_headers(payload, position, end)
+        if position != end:
+            raise _corrupt(header, f"a record's fields end at {position}, the record at {end}")
+        offset = header.base_offset + delta
+        records.append(Record(offset, timestamp, timestamp_type, key, value, headers))
+    if position != len(payload):
+        raise _corrupt(header, f"{len(payload) - position} bytes after the last record")
+    return records
+
+
+def _read_headers(
+    payload: memoryview, position: int, end: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, position = read_varint(payload, position)
+    if count == 0:
+        return (), position
+    if not 0 < count <= end - position:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"record with {count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _read_bytes(payload, position)
+        value, position = _read_bytes(payload, position)
+        if name is None:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "header without a name")
+        headers.append((name.decode("utf-8", "replace"), value))
+    return tuple(headers), position
+
+
+def _read_bytes(payload: memoryview, position: int) -> tuple[bytes | None, int]:
+    """Read a length and as many bytes; a negative length is null, as Java's clients have it."""
+    length, position = read_varint(payload, position)
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(payload):
+        raise IndexError(end)
+    return bytes(payload[position:end]), end
+
+
+def _corrupt(header: BatchHeader, why: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}: {why}")
