@@ -1,0 +1,146 @@
+"""What is checked and computed of records before they may enter a log. Pure and thread-safe.
+
+The first half of an append: ``analyse`` looks at the bytes (frame, checksum, records) and may run
+in an executor; ``Log.append_analysed`` gives offsets and writes, on the loop. Knows limits, not
+logs: offsets, epochs and files come later. Source: Kafka's UnifiedLog.append and LogValidator, as
+the seed on Kafka's log walks through them; error codes as Apache Kafka 4.3 answers.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.config import LogConfig
+from ottla.records.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_LENGTH_MIN,
+    CODEC_MASK,
+    HEADER_SIZE_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+    TimestampType,
+    batch_crc,
+    read_header,
+    set_max_timestamp,
+)
+from ottla.records.validate import (
+    check_batch_records,
+    decompressed_bytes_limit,
+    frame_produced_batch,
+)
+
+EXECUTOR_SIZE_BYTES = 64 * 1024
+"""A compressed batch larger than this is opened off the loop (design D3)."""
+
+
+class AppendOrigin(Enum):
+    """Who appends: it decides what is checked and who gives the offsets."""
+
+    CLIENT = "client"
+    """A producer: exactly one batch, not trusted; the log gives offsets."""
+
+    COORDINATOR = "coordinator"
+    """This broker itself: one or more batches, control batches too; the log gives offsets."""
+
+    REPLICATION = "replication"
+    """The partition's leader: one or more batches that carry their offsets and epochs already."""
+
+
+class AnalysedBatch(NamedTuple):
+    """One batch of an append: where it stands in the bytes, and its header as it will be stored.
+
+    With LogAppendTime the header's timestamps are set when the batch is written.
+    """
+
+    position: int
+    header: BatchHeader
+
+
+class Analysis(NamedTuple):
+    """Records that passed every check that needs no log."""
+
+    records: memoryview
+    """Writable: offsets, and the time with LogAppendTime, are patched in place."""
+
+    origin: AppendOrigin
+    batches: tuple[AnalysedBatch, ...]
+    """At least one."""
+
+
+def needs_executor(records: memoryview) -> bool:
+    """Tell whether ``analyse`` would take long: a compressed batch of more than 64 KiB."""
+    return (
+        len(records) > EXECUTOR_SIZE_BYTES and bool(records[ATTRIBUTES_POSITION + 1] & CODEC_MASK)
+    )
+
+
+def analyse(
+    records: memoryview, config: LogConfig, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> Analysis:
+    """Check ``records`` as far as that is possible without the log. Raises KafkaError.
+
+    ``records`` is patched in place later and must not change meanwhile; bytes that cannot be
+    written are copied. ``now_ms`` is what timestamps of a producer are compared with.
+
+    CLIENT: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE from
+    ``ottla.records.validate``; INVALID_TIMESTAMP outside of the topic's bounds; INVALID_RECORD for
+    a record without a key on a compacted topic. Others: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE.
+    """
+    if records.readonly:
+        records = memoryview(bytearray(records))
+    if origin is AppendOrigin.CLIENT:
+        view, header = _check_client_batch(records, config, now_ms)
+        return Analysis(view, origin, (AnalysedBatch(0, header),))
+    return Analysis(records, origin, _check_own_batches(records))
+
+
+def _check_client_batch(
+    records: memoryview, config: LogConfig, now_ms: int
+) -> tuple[memoryview, BatchHeader]:
+    view, header = frame_produced_batch(records, config.max_message_bytes)
+    limit = decompressed_bytes_limit(config.max_message_bytes)
+    _, min_timestamp, max_timestamp, first_null_key = check_batch_records(view, header, limit)
+    if config.is_compacted and first_null_key >= 0:
+        why = f"record {first_null_key} has no key; the topic is compacted"
+        raise KafkaError(ErrorCode.INVALID_RECORD, why)
+    if config.message_timestamp_type is TimestampType.CREATE_TIME:
+        if (
+            now_ms - min_timestamp > config.message_timestamp_before_max_ms
+            or max_timestamp - now_ms > config.message_timestamp_after_max_ms
+        ):
+            _refuse_timestamp(min_timestamp, max_timestamp, config, now_ms)
+        if max_timestamp != header.max_timestamp:
+            set_max_timestamp(view, TimestampType.CREATE_TIME, max_timestamp)
+            header = read_header(view)
+    return view, header
+
+
+def _refuse_timestamp(
+    min_timestamp: int, max_timestamp: int, config: LogConfig, now_ms: int
+) -> None:
+    """Raise INVALID_TIMESTAMP, unless what is out of bounds is the mark for "no timestamp"."""
+    if min_timestamp < 0 and max_timestamp - now_ms <= config.message_timestamp_after_max_ms:
+        return
+    earliest = max(now_ms - config.message_timestamp_before_max_ms, 0)
+    latest = now_ms + config.message_timestamp_after_max_ms
+    why = f"timestamps {min_timestamp} to {max_timestamp}; allowed are {earliest} to {latest}"
+    raise KafkaError(ErrorCode.INVALID_TIMESTAMP, why)
+
+
+def _check_own_batches(records: memoryview) -> tuple[AnalysedBatch, ...]:
+    """Check frame and checksum of each batch that a broker made or stored."""
+    batches: list[AnalysedBatch] = []
+    position, end = 0, len(records)
+    while end - position >= HEADER_SIZE_BYTES:
+        header = read_header(records, position)
+        after = position + header.size_bytes
+        if header.magic != MAGIC_V2 or header.batch_length < BATCH_LENGTH_MIN or after > end:
+            break
+        if batch_crc(records[position:after]) != header.crc or header.last_offset_delta < 0:
+            break
+        batches.append(AnalysedBatch(position, header))
+        position = after
+    if position != end or not batches:
+        why = f"bytes {position} to {end} are no whole batch of format 2"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
+    return tuple(batches)

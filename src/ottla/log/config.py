@@ -1,0 +1,51 @@
+"""The settings of one log, as plain values.
+
+Built by whoever owns the options (the broker, from its own and the topic's configuration) and handed
+down: the log room never sees the option table. Changing a setting means handing a new value to
+``Log.config``. Defaults are Kafka's.
+"""
+
+from dataclasses import dataclass
+
+from ottla.records.batch import TimestampType
+
+INT64_MAX = 2**63 - 1
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """What the log needs of a topic's configuration. Field = Kafka's key in other letters."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    """``segment.bytes``: a segment never grows larger; at most 2^31 - 1."""
+
+    segment_ms: int = 7 * 24 * 60 * 60 * 1000
+    """``segment.ms``: a segment whose first batch is older than this is rolled at the next append."""
+
+    segment_index_bytes: int = 10 * 1024 * 1024
+    """``segment.index.bytes``: the size at which an index is full, and its segment rolled."""
+
+    index_interval_bytes: int = 4096
+    """``index.interval.bytes``: bytes of log between two index entries, at least."""
+
+    max_message_bytes: int = 1024 * 1024 + 12
+    """``max.message.bytes``: the largest batch a client may append, header included."""
+
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    """``message.timestamp.type``."""
+
+    message_timestamp_before_max_ms: int = INT64_MAX
+    """``message.timestamp.before.max.ms``: how far a CreateTime may lie in the past."""
+
+    message_timestamp_after_max_ms: int = 60 * 60 * 1000
+    """``message.timestamp.after.max.ms``: how far a CreateTime may lie in the future."""
+
+    is_compacted: bool = False
+    """``cleanup.policy`` holds "compact": every record needs a key."""
+
+    flush_messages: int = 1
+    """``flush.messages``: unflushed offsets at which the caller begins a flush (design D4: 1)."""
+
+    flush_ms: int = INT64_MAX
+    """``flush.ms``: age of unflushed data at which the caller begins a flush."""

@@ -1,0 +1,49 @@
+"""One flush of a log on its way through an executor: what to sync, and what that will prove.
+
+Made by ``Log.begin_flush`` on the loop, run anywhere, handed back to ``Log.finish_flush`` on the
+loop. It holds its files open by itself and carries the generation of the log it was made for, so
+that a late sync can never raise the flushed offset of a log that was truncated meanwhile
+(reliability rules 1 and 19).
+"""
+
+from ottla.env.disk import Disk, File
+from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
+
+
+class FlushJob:
+    """Everything appended before ``target_offset`` is durable once ``run`` has returned."""
+
+    __slots__ = ("_disk", "_epochs", "_epochs_path", "_file", "generation", "is_void", "target_offset")
+
+    def __init__(  # noqa: PLR0913 - made in one place
+        self,
+        *,
+        target_offset: int,
+        generation: int,
+        file: File,
+        disk: Disk,
+        epochs_path: str,
+        epochs: list[EpochStart] | None,
+    ) -> None:
+        self.target_offset = target_offset
+        """Exclusive: the log end offset when the flush began."""
+        self.generation = generation
+        self.is_void = False
+        """Set when the log was abandoned: its directory may belong to another topic by now."""
+        self._file = file
+        self._disk = disk
+        self._epochs_path = epochs_path
+        self._epochs = epochs
+
+    @property
+    def saves_epochs(self) -> bool:
+        """Whether the leader epoch checkpoint is written, too."""
+        return self._epochs is not None
+
+    def run(self) -> None:
+        """Sync. Blocks; on any thread. Raises OSError: the data's fate is unknown then."""
+        if self.is_void:
+            return
+        if self._epochs is not None:
+            write_epoch_checkpoint(self._disk, self._epochs_path, self._epochs)
+        self._file.sync()

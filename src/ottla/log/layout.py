@@ -1,0 +1,93 @@
+"""Names of files and directories inside a log directory.
+
+Owns every name the log gives or understands. Knows nothing of contents. A name that comes from a
+client is checked here once more before it becomes a path. Grammar, as Apache Kafka 4.3 has it:
+
+    log directory       = { partition directory } { deleted directory } checkpoints meta.properties
+    partition directory = topic "-" partition
+    deleted directory   = topic "-" partition "." 32 hex digits "-delete"     topic may be cut short
+    segment file        = 20 digits of base offset "." ( log | index | timeindex | txnindex )
+    snapshot            = 20 digits of offset ".snapshot"
+    leftovers           = any of them with ".deleted", ".cleaned", ".swap" or ".tmp" behind
+"""
+
+import re
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+TEMPORARY_SUFFIX = ".tmp"
+DELETED_DIRECTORY_SUFFIX = "-delete"
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+TOPIC_LENGTH_MAX = 249
+_FILE_NAME_LENGTH_MAX = 255
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})", re.ASCII)
+_DELETED_DIRECTORY = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+\.[0-9a-f]{32}-delete", re.ASCII)
+_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)", re.ASCII)
+
+
+def partition_directory(topic_partition: TopicPartition) -> str:
+    """Return the directory name of a partition.
+
+    Raises ``KafkaError`` INVALID_TOPIC_EXCEPTION for a name that must not become a path.
+    """
+    topic, partition = topic_partition
+    if topic in {".", ".."} or not _TOPIC.fullmatch(topic) or partition < 0:
+        why = f"not a usable topic-partition: {topic[:TOPIC_LENGTH_MAX]!r}-{partition}"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+    return f"{topic}-{partition}"
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """Return the partition that the directory ``name`` belongs to, or None for another directory."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or match[1] in {".", ".."} or is_deleted_directory(name):
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def deleted_directory(topic_partition: TopicPartition, unique: bytes) -> str:
+    """Return the name under which a deleted partition waits for its removal.
+
+    ``unique`` is 16 bytes, so that a topic of the same name can be deleted again meanwhile. A long
+    topic is cut so that the name stays one the file system takes.
+    """
+    tail = f"-{topic_partition.partition}.{unique.hex()}{DELETED_DIRECTORY_SUFFIX}"
+    return topic_partition.topic[: _FILE_NAME_LENGTH_MAX - len(tail)] + tail
+
+
+def is_deleted_directory(name: str) -> bool:
+    """Tell whether ``name`` is that of a deleted partition."""
+    return _DELETED_DIRECTORY.fullmatch(name) is not None
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    """Return the name of a segment's file: 20 digits and a suffix."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> tuple[int, str] | None:
+    """Return (base offset, suffix) of a segment's live file, or None for any other file."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None:
+        return None
+    base_offset = int(match[1])
+    return (base_offset, match[2]) if base_offset < 2**63 else None

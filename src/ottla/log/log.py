@@ -1,0 +1,585 @@
+"""One partition's log: append at the end, read anywhere, know what is durable.
+
+Owns the list of segments, the offsets that bound the log, and its leader epochs. One writer, on the
+loop's thread, no locks. Knows nothing of leaders, high watermarks or clients: the caller says up to
+where a reader may see. Between replication.partition and log.segment.
+
+    produce  analyse (any thread) -> append_analysed: roll if due, offsets in place, one write
+    flush    begin_flush -> FlushJob.run (executor) -> finish_flush: the flushed offset rises
+    fetch    read: floor segment -> index floor -> scan -> a Region of the file, no bytes touched
+
+Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability rules 1, 2, 5, 6, 19.
+"""
+
+from bisect import bisect_right
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.env.clock import Clock
+from ottla.env.disk import Disk
+from ottla.errors import ErrorCode, InvariantBroken, KafkaError
+from ottla.ids import TopicId, TopicPartition
+from ottla.log.append import Analysis, AnalysedBatch, AppendOrigin, analyse
+from ottla.log.checkpoints import write_epoch_checkpoint
+from ottla.log.config import LogConfig
+from ottla.log.flush import FlushJob
+from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
+from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
+from ottla.log.scan import Batch
+from ottla.log.segment import Segment
+from ottla.records.batch import (
+    NO_TIMESTAMP,
+    TimestampType,
+    patch_offsets,
+    set_log_append_time,
+)
+from ottla.records.decode import decode_batch
+from ottla.records.region import Region
+from ottla.records.validate import decompressed_bytes_limit
+
+
+class LogState(Enum):
+    """What may be done with a log."""
+
+    OPEN = "open"
+    FAILED = "failed"
+    """The disk's answer to a sync or a repair was an error: nothing here is believed any more."""
+    CLOSED = "closed"
+
+
+class AppendResult(NamedTuple):
+    """What a producer is told. Offsets are inclusive."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic's timestamps are LogAppendTime."""
+    log_start_offset: int
+
+
+class ReadResult(NamedTuple):
+    """Batches from the one that holds the asked offset on; where that stands in the log."""
+
+    region: Region | None
+    """None: nothing to see (yet). May end inside a batch: consumers drop the rest."""
+    segment_base_offset: int
+    position: int
+    first_batch_incomplete: bool
+    """True when even the first batch did not fit (and ``min_one_message`` was not asked)."""
+
+
+class TimestampedOffset(NamedTuple):
+    """A record's own timestamp and offset, and the epoch of the leader that wrote it (-1: none)."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Log:
+    """The log of one partition in one directory. Made by recovery.open_log or LogManager.create."""
+
+    __slots__ = (
+        "_active",
+        "_base_offsets",
+        "_clock",
+        "_disk",
+        "_flush_job",
+        "_generation",
+        "_segments",
+        "config",
+        "directory",
+        "flushed_offset",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "state",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(  # noqa: PLR0913 - made in one place
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        segments: list[Segment],
+        leader_epochs: LeaderEpochs,
+        log_start_offset: int,
+        log_end_offset: int,
+        flushed_offset: int,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        """None: the directory does not say (written before topic ids, or its creation was cut)."""
+        self.config = config
+        """Use: read at every append; replace it to change settings."""
+        self.leader_epochs = leader_epochs
+        self.log_start_offset = log_start_offset
+        """Use: first offset readers may ask for. Invariant: never falls."""
+        self.log_end_offset = log_end_offset
+        """Use: offset of the next record. Invariant: one above the last record's."""
+        self.flushed_offset = flushed_offset
+        """Use: the recovery point; exclusive. Invariant: all below it is durable; never above the
+        log end offset; falls only by ``truncate_to``."""
+        self.state = LogState.OPEN
+        self._segments = segments
+        self._base_offsets = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        """Invariant: the last of ``_segments``; the only one that takes appends."""
+        self._flush_job: FlushJob | None = None
+        """The flush in flight: at most one (group commit)."""
+        self._generation = 0
+        """Use: a flush of another generation proves nothing. Rises at each truncation."""
+
+    @property
+    def latest_epoch(self) -> int:
+        """The last leader epoch seen in the log, or -1."""
+        return self.leader_epochs.latest
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all log files."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments; at least one."""
+        return len(self._segments)
+
+    # -- append -------------------------------------------------------------------------------
+
+    def append(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendResult:
+        """Check ``records`` and write them. The whole way at once, on this thread.
+
+        ``leader_epoch`` is stamped on the batches unless they come by replication. The bytes are
+        patched in place when they are writable. Raises KafkaError: see ``analyse`` and
+        ``append_analysed``.
+        """
+        analysis = analyse(records, self.config, self._clock.wall_ms(), origin)
+        return self.append_analysed(analysis, leader_epoch=leader_epoch)
+
+    def append_analysed(self, analysis: Analysis, *, leader_epoch: int) -> AppendResult:
+        """Give offsets and write. On the loop; one write to the page cache, nothing is synced.
+
+        Raises KafkaError: RECORD_LIST_TOO_LARGE for more bytes than a segment takes;
+        KAFKA_STORAGE_ERROR when the disk refused (nothing is appended) or the log has failed;
+        INVALID_RECORD for replicated offsets that do not continue the log.
+        """
+        if self.state is not LogState.OPEN:
+            raise self._unusable()
+        records, origin, batches = analysis
+        base_offset = self.log_end_offset
+        append_time = NO_TIMESTAMP
+        if origin is AppendOrigin.REPLICATION:
+            placed = self._check_replicated(batches)
+        else:
+            if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+                append_time = self._clock.wall_ms()
+            placed = _place(records, batches, base_offset, leader_epoch, append_time)
+        last_offset = placed[-1].last_offset
+        max_timestamp = max(batch.max_timestamp for batch in placed)
+        self._make_room(len(records), placed[0].base_offset, last_offset, max_timestamp)
+        active = self._active
+        try:
+            if len(placed) == 1:
+                active.append(records, last_offset, max_timestamp)
+            else:
+                active.append_all(records, placed)
+        except OSError as error:
+            raise self._refused(error) from error
+        for batch in placed:
+            if batch.leader_epoch != self.leader_epochs.latest:
+                self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
+        self.log_end_offset = last_offset + 1
+        return AppendResult(
+            placed[0].base_offset, last_offset, append_time, self.log_start_offset
+        )
+
+    def _check_replicated(self, batches: tuple[AnalysedBatch, ...]) -> list[Batch]:
+        expected = self.log_end_offset
+        placed: list[Batch] = []
+        for position, header in batches:
+            if header.base_offset < expected:
+                why = (
+                    f"{self.topic_partition}: batch at offset {header.base_offset}, "
+                    f"log end offset {expected}"
+                )
+                raise KafkaError(ErrorCode.INVALID_RECORD, why)
+            expected = header.next_offset
+            placed.append(
+                Batch(
+                    position,
+                    header.size_bytes,
+                    header.base_offset,
+                    header.last_offset,
+                    header.partition_leader_epoch,
+                    header.max_timestamp,
+                )
+            )
+        return placed
+
+    def _make_room(
+        self, size_bytes: int, base_offset: int, last_offset: int, max_timestamp: int
+    ) -> None:
+        """Roll when the active segment cannot or should not take the batches."""
+        config = self.config
+        if size_bytes > config.segment_bytes:
+            why = f"{size_bytes} bytes; segment.bytes is {config.segment_bytes}"
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
+        active = self._active
+        if active.size_bytes == 0 and last_offset - active.base_offset <= 0x7FFFFFFF:
+            return
+        if (
+            active.should_roll(
+                size_bytes,
+                last_offset,
+                segment_bytes=config.segment_bytes,
+                index_bytes=config.segment_index_bytes,
+            )
+            or active.waited_ms(self._clock.wall_ms(), max_timestamp) > config.segment_ms
+        ):
+            self.roll(base_offset)
+
+    def _refused(self, error: OSError) -> KafkaError:
+        """Undo a write that the disk refused. The log goes on if that works, and fails if not."""
+        try:
+            self._active.cut_to_size()
+        except OSError:
+            self.state = LogState.FAILED
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}")
+
+    def _unusable(self) -> KafkaError:
+        why = f"the log of {self.topic_partition} is {self.state.value}"
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+
+    def roll(self, base_offset: int | None = None) -> None:
+        """Close the active segment for good and start one at ``base_offset`` (None: the log end).
+
+        Blocks: syncs the old segment first, so that a segment never outlives its predecessor
+        (reliability rule 6). Raises KafkaError KAFKA_STORAGE_ERROR; the old segment stays active.
+        """
+        base_offset = self.log_end_offset if base_offset is None else base_offset
+        try:
+            self._active.seal()
+        except OSError as error:
+            # The sync of the data may be what failed; that is never tried twice.
+            self.state = LogState.FAILED
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if self._flush_job is None and not self.leader_epochs.is_dirty:
+            # Else the next flush raises it: it also makes the leader epochs durable.
+            self.flushed_offset = self.log_end_offset
+        if base_offset == self._active.base_offset:
+            return
+        segment = Segment(
+            self._disk,
+            self.directory,
+            base_offset,
+            size_bytes=0,
+            index_interval_bytes=self.config.index_interval_bytes,
+            created_ms=self._clock.wall_ms(),
+        )
+        try:
+            segment.create()
+            self._disk.sync_directory(self.directory)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._segments.append(segment)
+        self._base_offsets.append(base_offset)
+        self._active = segment
+
+    # -- flush --------------------------------------------------------------------------------
+
+    def begin_flush(self) -> FlushJob | None:
+        """Return the work that makes everything appended so far durable.
+
+        None when there is nothing to do, a flush is in flight (its end is the time to begin the
+        next: group commit), or the log has failed.
+        """
+        if (
+            self.flushed_offset == self.log_end_offset
+            or self._flush_job is not None
+            or self.state is not LogState.OPEN
+        ):
+            return None
+        epochs = self.leader_epochs
+        self._flush_job = job = FlushJob(
+            target_offset=self.log_end_offset,
+            generation=self._generation,
+            file=self._active.file,
+            disk=self._disk,
+            epochs_path=f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}",
+            epochs=list(epochs.entries) if epochs.is_dirty else None,
+        )
+        epochs.is_dirty = False
+        return job
+
+    def finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
+        """Take the outcome of ``job`` (on the loop): raise the flushed offset, or fail for good.
+
+        After an error nothing not yet flushed may ever be acknowledged: the kernel may have
+        dropped the pages and call the next sync a success (reliability rule 2).
+        """
+        self._flush_job = None
+        if error is not None:
+            if self.state is LogState.OPEN:
+                self.state = LogState.FAILED
+        elif job.generation == self._generation:
+            self.flushed_offset = max(self.flushed_offset, job.target_offset)
+        elif job.saves_epochs:
+            # Truncated meanwhile: the file may hold epochs that are gone.
+            self.leader_epochs.is_dirty = True
+
+    def flush(self) -> None:
+        """Make everything durable now. Blocks; no flush may be in flight. Raises KafkaError."""
+        if self._flush_job is not None:
+            raise InvariantBroken(f"{self.topic_partition}: flush while one is in flight")
+        if self.state is not LogState.OPEN:
+            raise self._unusable()
+        job = self.begin_flush()
+        if job is None:
+            return
+        try:
+            job.run()
+        except OSError as error:
+            self.finish_flush(job, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.finish_flush(job, None)
+
+    # -- read ---------------------------------------------------------------------------------
+
+    def read(
+        self, start_offset: int, *, max_bytes: int, upper_offset: int, min_one_message: bool
+    ) -> ReadResult:
+        """Return the batches from the one that holds ``start_offset`` on, as a region of one file.
+
+        ``upper_offset`` (exclusive) is what the reader may see at most; no batch that reaches it is
+        given. At most ``max_bytes``, cut even inside a batch, as Kafka does; but with
+        ``min_one_message`` the first batch is whole whatever its size. Raises KafkaError
+        OFFSET_OUT_OF_RANGE outside of [log start offset, log end offset], CORRUPT_MESSAGE where
+        the log cannot be read, KAFKA_STORAGE_ERROR when it has failed. May block on a cold index.
+        """
+        if self.state is not LogState.OPEN:
+            raise self._unusable()
+        if not self.log_start_offset <= start_offset <= self.log_end_offset:
+            why = (
+                f"{self.topic_partition}: offset {start_offset} is not in "
+                f"[{self.log_start_offset}, {self.log_end_offset}]"
+            )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+        if start_offset >= upper_offset:
+            return ReadResult(None, self._active.base_offset, self._active.size_bytes, False)
+        active = self._active
+        if start_offset >= active.base_offset:
+            ordinal = len(self._segments) - 1
+        else:
+            ordinal = max(bisect_right(self._base_offsets, start_offset) - 1, 0)
+        for at in range(ordinal, len(self._segments)):
+            segment = self._segments[at]
+            first = segment.find(start_offset)
+            if first is not None:
+                break
+        else:
+            return ReadResult(None, active.base_offset, active.size_bytes, False)
+        end = self._end_position(at, upper_offset)
+        position, first_size = first.position, first.size_bytes
+        limit = max(max_bytes, first_size) if min_one_message else max_bytes
+        length = min(end - position, limit)
+        if length <= 0:
+            return ReadResult(None, segment.base_offset, position, limit < first_size)
+        region = Region(segment.file, position, length)
+        return ReadResult(region, segment.base_offset, position, limit < first_size)
+
+    def _end_position(self, ordinal: int, upper_offset: int) -> int:
+        """Return the position in segment ``ordinal`` where batches reach ``upper_offset``."""
+        segment = self._segments[ordinal]
+        is_active = segment is self._active
+        next_base = self.log_end_offset if is_active else self._base_offsets[ordinal + 1]
+        if upper_offset >= next_base:
+            return segment.size_bytes
+        return segment.position_of(upper_offset)
+
+    # -- look-ups -----------------------------------------------------------------------------
+
+    def offset_for_timestamp(
+        self, timestamp: int, *, upper_offset: int | None = None
+    ) -> TimestampedOffset | None:
+        """Return the first record at or after the log start whose timestamp is >= ``timestamp``.
+
+        None when there is none (or it is not below ``upper_offset``). Blocks on cold segments.
+        """
+        self._ensure_open()
+        for segment in self._segments[self._ordinal_of(self.log_start_offset) :]:
+            if segment.largest_timestamp().timestamp < timestamp:
+                continue
+            batch = segment.first_batch_reaching(timestamp, self.log_start_offset)
+            while batch is not None:
+                found = self._first_record_reaching(segment, batch, timestamp)
+                if found is not None:
+                    return found if upper_offset is None or found.offset < upper_offset else None
+                batch = segment.next_batch(batch.position + batch.size_bytes)
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+        """Return the first record with the largest timestamp of all; None for no timestamps."""
+        self._ensure_open()
+        segments = self._segments[self._ordinal_of(self.log_start_offset) :]
+        largest = max(segment.largest_timestamp().timestamp for segment in segments)
+        return None if largest == NO_TIMESTAMP else self.offset_for_timestamp(largest)
+
+    def _first_record_reaching(
+        self, segment: Segment, batch: Batch, timestamp: int
+    ) -> TimestampedOffset | None:
+        view = memoryview(segment.file.read_at(batch.position, batch.size_bytes))
+        limit = decompressed_bytes_limit(self.config.max_message_bytes)
+        for record in decode_batch(view, limit).records:
+            if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                epoch = self.leader_epochs.epoch_for_offset(record.offset)
+                return TimestampedOffset(record.timestamp, record.offset, epoch)
+        return None
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Answer OffsetForLeaderEpoch: the largest epoch <= ``epoch`` and where it ends."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def _ordinal_of(self, offset: int) -> int:
+        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+
+    def _ensure_open(self) -> None:
+        if self.state is not LogState.OPEN:
+            raise self._unusable()
+
+    # -- truncation, end ----------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove everything at or above ``offset``: another history is the right one. Blocks.
+
+        A batch that spans ``offset`` goes as a whole, so the log may end below it. The caller must
+        have lowered the recovery point checkpoint to ``offset`` *before* (reliability rule 13).
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        self._ensure_open()
+        if offset >= self.log_end_offset:
+            return
+        self._generation += 1
+        self.flushed_offset = min(self.flushed_offset, offset)
+        self.leader_epochs.truncate_from_end(offset)
+        try:
+            self._save_epochs()
+            self._drop_segments_above(offset)
+            self._active.truncate(offset)
+            self._active.file.sync()
+        except OSError as error:
+            self.state = LogState.FAILED
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        last = self._active.last_offset()
+        self.log_end_offset = self._active.base_offset if last is None else last + 1
+        self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+
+    def _drop_segments_above(self, offset: int) -> None:
+        while len(self._segments) > 1 and self._active.base_offset >= offset:
+            dropped = self._segments.pop()
+            self._base_offsets.pop()
+            self._active = self._segments[-1]
+            self._disk.rename(dropped.path, dropped.path + DELETED_SUFFIX)
+            self._disk.sync_directory(self.directory)
+            self._disk.remove(dropped.path_of(LOG_SUFFIX) + DELETED_SUFFIX)
+            dropped.let_go()
+
+    def _save_epochs(self) -> None:
+        path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
+        if self.leader_epochs.is_dirty or not self._disk.exists(path):
+            write_epoch_checkpoint(self._disk, path, self.leader_epochs.entries)
+            self.leader_epochs.is_dirty = False
+
+    def close(self) -> None:
+        """Flush, bring the indexes up to date and let go of all files. Blocks.
+
+        No flush may be in flight. Regions still on their way to a socket stay readable. Raises
+        KafkaError when the data cannot be made durable; the log is closed all the same.
+        """
+        try:
+            if self.state is LogState.OPEN:
+                self.flush()
+                self._seal_for_stop()
+        finally:
+            self.state = LogState.CLOSED
+            for segment in self._segments:
+                segment.let_go()
+
+    def _seal_for_stop(self) -> None:
+        try:
+            self._save_epochs()
+            self._active.seal()
+        except OSError as error:
+            self.state = LogState.FAILED
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def abandon(self) -> None:
+        """Let go of all files without writing anything: the directory is deleted, or failed."""
+        self.state = LogState.CLOSED
+        self._generation += 1
+        if self._flush_job is not None:
+            self._flush_job.is_void = True
+        for segment in self._segments:
+            segment.let_go()
+
+    def check(self) -> None:
+        """Assert the invariants of the log and its segments. Reads everything: for tests."""
+        assert self._segments, self.directory
+        assert self._active is self._segments[-1], self.directory
+        assert self._base_offsets == [s.base_offset for s in self._segments], self.directory
+        assert self._base_offsets == sorted(set(self._base_offsets)), self._base_offsets
+        assert self.log_start_offset <= self.log_end_offset, self
+        assert self.flushed_offset <= self.log_end_offset, self
+        assert self._base_offsets[0] <= self.log_start_offset, self
+        entries = self.leader_epochs.entries
+        assert all(a.epoch < b.epoch for a, b in zip(entries, entries[1:], strict=False)), entries
+        assert not entries or entries[-1].start_offset <= self.log_end_offset, entries
+        ends = [*self._base_offsets[1:], self.log_end_offset]
+        for segment, end in zip(self._segments, ends, strict=True):
+            segment.check()
+            last = segment.last_offset()
+            assert last is None or last < end, (segment.path, last, end)
+        last = self._active.last_offset()
+        assert self.log_end_offset == (self._active.base_offset if last is None else last + 1)
+
+
+def _place(
+    records: memoryview,
+    batches: tuple[AnalysedBatch, ...],
+    base_offset: int,
+    leader_epoch: int,
+    append_time: int,
+) -> list[Batch]:
+    """Patch offsets, epoch and (unless -1) the append time into the bytes; say what stands where."""
+    placed: list[Batch] = []
+    for position, header in batches:
+        size_bytes = header.batch_length + 12
+        view = records if len(batches) == 1 else records[position : position + size_bytes]
+        patch_offsets(view, base_offset, leader_epoch)
+        max_timestamp = header.max_timestamp
+        if append_time != NO_TIMESTAMP:
+            set_log_append_time(view, append_time)
+            max_timestamp = append_time
+        last_offset = base_offset + header.last_offset_delta
+        placed.append(
+            Batch(position, size_bytes, base_offset, last_offset, leader_epoch, max_timestamp)
+        )
+        base_offset = last_offset + 1
+    return placed
+

@@ -1,0 +1,319 @@
+"""Opening a partition directory: trust it after a clean stop, or find out what survived.
+
+Owns the decision what is a torn tail and what is corruption (reliability rules 7 to 9):
+
+    bad batch at or above the recovery point   never acknowledged: cut off, with all behind it
+    bad batch below it, or a log that ends     corruption: CorruptFile, and nothing is touched
+    before it                                  (bit rot must not be mistaken for a torn tail)
+    batch with a later offset than expected    corruption, too: a torn write does not jump ahead
+
+What is kept was synced again before anyone is served. Also finishes or undoes what a crash cut
+short: segments being deleted, cleaned or swapped. A second recovery changes nothing.
+Called by log.manager; blocks; source: Kafka's LogLoader.
+"""
+
+from bisect import bisect_right
+
+from ottla.env.clock import Clock
+from ottla.env.disk import Disk
+from ottla.errors import CorruptFile
+from ottla.ids import TopicPartition
+from ottla.log.checkpoints import read_epoch_checkpoint, read_partition_metadata
+from ottla.log.config import INT64_MAX, LogConfig
+from ottla.log.layout import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+    parse_segment_file,
+)
+from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
+from ottla.log.log import Log
+from ottla.log.scan import Walk
+from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
+
+
+def open_log(  # noqa: PLR0913 - called in one place
+    disk: Disk,
+    clock: Clock,
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    is_clean: bool,
+) -> Log:
+    """Open the partition in ``directory`` and make sure that all it will serve is durable.
+
+    ``recovery_point`` (exclusive; 0 when unknown) and ``log_start_offset`` (0 when unknown) are
+    those of the checkpoints. ``is_clean``: the last process stopped cleanly. Raises CorruptFile
+    (then nothing was changed) or OSError.
+    """
+    finish_interrupted_work(disk, directory)
+    segments = _find_segments(disk, clock, directory, config)
+    if not segments:
+        if recovery_point > log_start_offset:
+            why = f"no segments; the recovery point is {recovery_point}"
+            raise CorruptFile(directory, why)
+        segments = [_first_segment(disk, clock, directory, config, log_start_offset)]
+    recovery = _Recovery(disk, directory, config, segments, recovery_point)
+    if is_clean:
+        recovery.open_tail()
+    else:
+        recovery.scan()
+    start_offset = max(log_start_offset, segments[0].base_offset)
+    if start_offset > recovery.next_offset:
+        why = f"the log ends at offset {recovery.next_offset}; its checkpoint starts it at {start_offset}"
+        raise CorruptFile(segments[-1].path, why)
+    for segment in segments:
+        segment.let_go_of_file()
+    return Log(
+        disk=disk,
+        clock=clock,
+        directory=directory,
+        topic_partition=topic_partition,
+        topic_id=read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}"),
+        config=config,
+        segments=segments,
+        leader_epochs=recovery.epochs,
+        log_start_offset=start_offset,
+        log_end_offset=recovery.next_offset,
+        flushed_offset=recovery.next_offset,
+    )
+
+
+def _find_segments(
+    disk: Disk, clock: Clock, directory: str, config: LogConfig
+) -> list[Segment]:
+    """Return the segments in ``directory`` by base offset; costs one look at each log file."""
+    bases = []
+    for name in disk.list_directory(directory):
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed[1] == LOG_SUFFIX:
+            bases.append((parsed[0], disk.size_of(f"{directory}/{name}")))
+    now_ms = clock.wall_ms() if bases else 0
+    return [
+        Segment(
+            disk,
+            directory,
+            base_offset,
+            size_bytes=size_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            created_ms=now_ms,
+        )
+        for base_offset, size_bytes in sorted(bases)
+    ]
+
+
+def _first_segment(
+    disk: Disk, clock: Clock, directory: str, config: LogConfig, base_offset: int
+) -> Segment:
+    segment = Segment(
+        disk,
+        directory,
+        base_offset,
+        size_bytes=0,
+        index_interval_bytes=config.index_interval_bytes,
+        created_ms=clock.wall_ms(),
+    )
+    segment.create()
+    disk.sync_directory(directory)
+    return segment
+
+
+class _Recovery:
+    """One pass over a partition's segments. ``next_offset`` and ``epochs`` are its result."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        segments: list[Segment],
+        recovery_point: int,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._config = config
+        self._segments = segments
+        self._recovery_point = recovery_point
+        self.next_offset = segments[-1].base_offset
+        self._leader_epoch = NO_EPOCH
+        stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
+        self.epochs = LeaderEpochs(stored)
+        self._epochs_known = stored is not None
+
+    def open_tail(self) -> None:
+        """After a clean stop: only find the end of the last segment."""
+        segment = self._segments[-1]
+        size_bytes = segment.size_bytes
+        walk = self._recover_segment(segment, INT64_MAX, trusted=True)
+        if walk.stopped_by is not None or segment.size_bytes != size_bytes:
+            # Everything was whole and synced when the process stopped.
+            raise CorruptFile(segment.path, f"after a clean stop: {walk.stopped_by}", walk.position)
+        self._check_end()
+        self._settle_epochs()
+
+    def scan(self) -> None:
+        """After a crash: verify every batch from the recovery point on, and cut a torn tail."""
+        bases = [segment.base_offset for segment in self._segments]
+        first = max(bisect_right(bases, self._recovery_point) - 1, 0)
+        torn_at: int | None = None
+        sizes = [segment.size_bytes for segment in self._segments]
+        for ordinal in range(first, len(self._segments)):
+            segment = self._segments[ordinal]
+            if ordinal > first and self._is_short_of(segment):
+                torn_at = ordinal - 1
+                break
+            walk = self._recover_segment(segment, self._recovery_point, trusted=False)
+            if walk.stopped_by is not None:
+                torn_at = ordinal
+                self._ensure_not_below_recovery_point(segment, walk)
+                break
+        self._check_end()
+        if torn_at is not None:
+            self._cut_behind(torn_at, sizes[torn_at])
+        for segment in self._segments[first:]:
+            segment.file.sync()
+            segment.save_indexes()
+        self._settle_epochs()
+
+    def _is_short_of(self, successor: Segment) -> bool:
+        """Tell whether the segments so far end before ``successor`` begins (rule 9)."""
+        return self.next_offset < successor.base_offset and not self._config.is_compacted
+
+    def _recover_segment(self, segment: Segment, keep_below: int, *, trusted: bool) -> Walk:
+        """Note the batches of ``segment`` again, from a point its indexes agree on to the end.
+
+        Verifies checksums unless ``trusted``. The walk returned tells where and why it stopped
+        (None: at the end of the file); ``segment.size_bytes`` ends there.
+        """
+        file_bytes = segment.size_bytes
+        resume = segment.rewind(keep_below, trusted=trusted)
+        walk = Walk(segment.file, resume, file_bytes, verify_crc=not trusted)
+        expected: int | None = segment.base_offset if resume == 0 else None
+        self.next_offset = segment.base_offset
+        is_first = True
+        for batch in walk:
+            why = self._contradiction(segment, batch.base_offset, batch.last_offset, expected)
+            if why is None and batch.leader_epoch < self._leader_epoch:
+                why = f"leader epoch {batch.leader_epoch} after {self._leader_epoch}"
+            if why is not None:
+                walk.stopped_by, walk.position = why, batch.position
+                break
+            if is_first and not trusted:
+                # What the batches say counts from here on.
+                self.epochs.truncate_from_end(batch.base_offset)
+                is_first = False
+            if batch.leader_epoch != self.epochs.latest:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            self._leader_epoch = batch.leader_epoch
+            segment.note(batch)
+            expected = self.next_offset = batch.last_offset + 1
+        return walk
+
+    def _contradiction(
+        self, segment: Segment, base_offset: int, last_offset: int, expected: int | None
+    ) -> str | None:
+        lowest = segment.base_offset if expected is None else expected
+        if base_offset < lowest or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return f"offsets {base_offset} to {last_offset}, expected {lowest}"
+        if expected is not None and base_offset > expected and not self._config.is_compacted:
+            why = f"a whole batch has offset {base_offset}, expected {expected}"
+            raise CorruptFile(segment.path, why)
+        return None
+
+    def _ensure_not_below_recovery_point(self, segment: Segment, walk: Walk) -> None:
+        if self.next_offset < self._recovery_point:
+            why = (
+                f"bad batch after offset {self.next_offset - 1}, below the recovery point "
+                f"{self._recovery_point}: {walk.stopped_by}"
+            )
+            raise CorruptFile(segment.path, why, walk.position)
+
+    def _check_end(self) -> None:
+        if self.next_offset < self._recovery_point:
+            why = f"the log ends at {self.next_offset}, its recovery point is {self._recovery_point}"
+            raise CorruptFile(self._segments[-1].path, why)
+
+    def _cut_behind(self, ordinal: int, file_bytes: int) -> None:
+        """Make segment ``ordinal`` end where its whole batches do, and the log with it."""
+        later = self._segments[ordinal + 1 :]
+        for segment in later:
+            self._disk.rename(segment.path, segment.path + DELETED_SUFFIX)
+        if later:
+            self._disk.sync_directory(self._directory)
+            for segment in later:
+                self._disk.remove(segment.path + DELETED_SUFFIX)
+                segment.let_go()
+        del self._segments[ordinal + 1 :]
+        segment = self._segments[ordinal]
+        if file_bytes > segment.size_bytes:
+            segment.cut_to_size()
+
+    def _settle_epochs(self) -> None:
+        """Drop epochs behind the end; find those that no checkpoint told (slow, and rare)."""
+        if not self._epochs_known and self.next_offset > self._segments[0].base_offset:
+            self.epochs = LeaderEpochs()
+            for segment in self._segments:
+                for batch in Walk(segment.file, 0, segment.size_bytes, verify_crc=False):
+                    if batch.leader_epoch > self.epochs.latest:
+                        self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            self.epochs.is_dirty = True
+        self.epochs.truncate_from_end(self.next_offset)
+
+
+# -- interrupted work -------------------------------------------------------------------------
+
+
+def finish_interrupted_work(disk: Disk, directory: str) -> None:
+    """Remove what a crash left behind and finish swaps that were decided (rules 14 and 15)."""
+    names = disk.list_directory(directory)
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    leftovers = [
+        name
+        for name in names
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) or name.endswith(TEMPORARY_SUFFIX)
+    ]
+    for name in leftovers:
+        disk.remove(f"{directory}/{name}")
+    for name in swaps:
+        parsed = parse_segment_file(name.removesuffix(SWAP_SUFFIX))
+        if parsed is not None and parsed[1] == LOG_SUFFIX:
+            _finish_swap(disk, directory, name, parsed[0])
+    for name in disk.list_directory(directory) if swaps else []:
+        if name.endswith(SWAP_SUFFIX):
+            # Indexes of a swapped segment: caches, and of no use without its log.
+            disk.remove(f"{directory}/{name}")
+    if leftovers or swaps:
+        disk.sync_directory(directory)
+
+
+def _finish_swap(disk: Disk, directory: str, name: str, base_offset: int) -> None:
+    """Let the swap file ``name`` replace the segments whose offsets it covers."""
+    file = disk.open_read_only(f"{directory}/{name}")
+    try:
+        walk = Walk(file, 0, file.size(), verify_crc=True)
+        next_offset = base_offset
+        for batch in walk:
+            next_offset = batch.last_offset + 1
+    finally:
+        file.close()
+    if walk.stopped_by is not None:
+        raise CorruptFile(f"{directory}/{name}", walk.stopped_by, walk.position)
+    for other in disk.list_directory(directory):
+        parsed = parse_segment_file(other)
+        if parsed is None:
+            continue
+        if parsed[0] == base_offset or base_offset < parsed[0] < next_offset:
+            path = f"{directory}/{other}"
+            disk.rename(path, path + DELETED_SUFFIX)
+    disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
+    disk.sync_directory(directory)
+    for other in disk.list_directory(directory):
+        if other.endswith(DELETED_SUFFIX):
+            disk.remove(f"{directory}/{other}")

@@ -1,0 +1,478 @@
+"""One segment: a ``.log`` file, its two sparse indexes, and the way from an offset to a position.
+
+Owns where batches lie in one file. Does not know what an offset means to others (high watermark,
+leader), when to roll or what is durable. Below log.log, above env.disk. Files are opened and
+indexes loaded when first needed, so that a segment nobody reads costs its name and size.
+
+An index is believed only as far as the log confirms it: the batch that an entry points at must end
+at the entry's offset. Otherwise both indexes are rebuilt from the log (reliability rule 10).
+
+Source: Kafka's LogSegment; the seed on Kafka's log ("floor entry, then scan").
+"""
+
+from array import array
+from bisect import bisect_left
+from contextlib import suppress
+
+from ottla.env.disk import Buffer, Disk, File
+from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
+from ottla.log.layout import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_file,
+)
+from ottla.log.offset_index import OffsetIndex, OffsetPosition
+from ottla.log.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
+from ottla.log.time_index import TimeIndex, TimestampOffset
+from ottla.records.batch import NO_TIMESTAMP
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+_TAIL_BATCHES = 256
+
+
+class Segment:
+    """The batches ``[base_offset, next segment's base offset)`` of one partition."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_directory",
+        "_disk",
+        "_file",
+        "_offset_index",
+        "_tail_last_offsets",
+        "_tail_positions",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "index_interval_bytes",
+        "latest",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        size_bytes: int,
+        index_interval_bytes: int,
+        created_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.base_offset = base_offset
+        """Invariant: not above any offset in the segment; names the files."""
+        self.size_bytes = size_bytes
+        """Use: where the next batch goes. Invariant: the log file holds whole batches up to it."""
+        self.index_interval_bytes = index_interval_bytes
+        self.created_ms = created_ms
+        """Use: age of a segment whose first batch has no timestamp."""
+        self.first_timestamp: int | None = None
+        """Use: rolling by time. None until known: an empty segment, or nobody asked."""
+        self.latest: TimestampOffset | None = None
+        """Largest timestamp and the last offset of its batch. None until known. Invariant: known
+        while the segment takes appends; (-1, base offset) when no batch has a timestamp."""
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._bytes_since_index_entry = 0
+        # The last batches appended, by last offset: the tail's readers need neither index nor disk.
+        self._tail_last_offsets = array("q")
+        self._tail_positions = array("q")
+
+    @property
+    def path(self) -> str:
+        """Path of the log file."""
+        return self.path_of(LOG_SUFFIX)
+
+    @property
+    def file(self) -> File:
+        """The log file, opened when first asked for."""
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, loaded or rebuilt when first asked for."""
+        if self._offset_index is None:
+            self._load_indexes()
+            assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, loaded or rebuilt when first asked for."""
+        if self._time_index is None:
+            self._load_indexes()
+            assert self._time_index is not None
+        return self._time_index
+
+    def path_of(self, suffix: str) -> str:
+        """Path of the segment's file with ``suffix``."""
+        return f"{self._directory}/{segment_file(self.base_offset, suffix)}"
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the empty log file and start empty indexes; the caller syncs the directory.
+
+        A leftover empty file of the same name (a roll that was cut short) is taken over. Raises
+        CorruptFile when it holds something.
+        """
+        self._file = self._disk.open(self.path, create=True)
+        if self._file.size():
+            raise CorruptFile(self.path, f"expected a new segment, found {self._file.size()} bytes")
+        self._new_indexes()
+        self.latest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch behind the last one. Raises OSError: then nothing is appended, but the
+        file may be longer than ``size_bytes`` (see ``cut_to_size``)."""
+        position = self.size_bytes
+        (self._file or self.file).write_at(position, data)
+        self._note(position, len(data), last_offset, max_timestamp)
+
+    def append_all(self, data: Buffer, batches: list[Batch]) -> None:
+        """Write several batches at once; positions in ``batches`` are relative to ``data``."""
+        start = self.size_bytes
+        self.file.write_at(start, data)
+        for batch in batches:
+            self._note(
+                start + batch.position, batch.size_bytes, batch.last_offset, batch.max_timestamp
+            )
+
+    def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
+        latest = self.latest
+        assert latest is not None
+        if max_timestamp > latest[0]:
+            latest = self.latest = TimestampOffset(max_timestamp, last_offset)
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_index_entry > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(*latest)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size_bytes
+        tail = self._tail_last_offsets
+        if len(tail) == 2 * _TAIL_BATCHES:
+            del tail[:_TAIL_BATCHES]
+            del self._tail_positions[:_TAIL_BATCHES]
+        tail.append(last_offset)
+        self._tail_positions.append(position)
+        self.size_bytes = position + size_bytes
+
+    def cut_to_size(self) -> None:
+        """Cut away what a failed append may have left behind ``size_bytes``. Raises OSError."""
+        self.file.truncate(self.size_bytes)
+
+    def should_roll(
+        self,
+        incoming_bytes: int,
+        incoming_last_offset: int,
+        *,
+        segment_bytes: int,
+        index_bytes: int,
+    ) -> bool:
+        """Tell whether a batch must go to a new segment: size, offset range or a full index."""
+        return (
+            self.size_bytes + incoming_bytes > segment_bytes
+            or incoming_last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or len(self.offset_index.entries) + 8 > index_bytes
+            # One entry stays free for the one that the roll itself writes.
+            or len(self.time_index.entries) + 24 > index_bytes
+        )
+
+    def waited_ms(self, now_ms: int, incoming_timestamp: int) -> int:
+        """Return how long the segment has waited to be rolled, in record time where there is one."""
+        if self.size_bytes == 0:
+            return 0
+        if self.first_timestamp is None:
+            batch = self.next_batch(0)
+            self.first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
+        if self.first_timestamp >= 0:
+            return incoming_timestamp - self.first_timestamp
+        return now_ms - self.created_ms
+
+    def seal(self) -> None:
+        """Write the last time index entry and make log and indexes durable. Blocks.
+
+        For a segment that takes no more appends. Its tail positions are let go.
+        """
+        self.time_index.append(*self.largest_timestamp())
+        self.file.sync()
+        self.save_indexes(sync=True)
+        del self._tail_last_offsets[:]
+        del self._tail_positions[:]
+
+    def save_indexes(self, *, sync: bool = False) -> None:
+        """Bring both index files up to date. Raises OSError."""
+        if self._offset_index is not None:
+            self._offset_index.write(sync=sync)
+        if self._time_index is not None:
+            self._time_index.write(sync=sync)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> Batch | None:
+        """Return the first batch whose last offset is >= ``offset``; None when there is none.
+
+        Of the batch only position, size and last offset are sure to be filled in. Costs no disk
+        access near the end of an active segment. Raises KafkaError CORRUPT_MESSAGE where the log
+        cannot be read.
+        """
+        tail = self._tail_last_offsets
+        if tail and offset > tail[0]:
+            at = bisect_left(tail, offset)
+            if at == len(tail):
+                return None
+            position = self._tail_positions[at]
+            after = self._tail_positions[at + 1] if at + 1 < len(tail) else self.size_bytes
+            return Batch(position, after - position, -1, tail[at], -1, NO_TIMESTAMP)
+        return self._scan_for(offset)
+
+    def position_of(self, offset: int) -> int:
+        """Return where the batch holding ``offset`` (or the first one after it) starts."""
+        batch = self.find(offset)
+        return self.size_bytes if batch is None else batch.position
+
+    def _scan_for(self, offset: int) -> Batch | None:
+        entry = self.offset_index.lookup(offset)
+        position = 0 if entry is None else entry.position
+        walk = self._walk(position, LOOKUP_CHUNK_BYTES)
+        for batch in walk:
+            if entry is not None and batch.position == position and batch.last_offset != entry.offset:
+                break
+            if batch.last_offset >= offset:
+                return batch
+        else:
+            if walk.stopped_by is None:
+                return None
+            if entry is None or walk.position != position:
+                raise self._unreadable(walk)
+        # The index led to something that is not the batch it promised.
+        self.rebuild_indexes()
+        if self.offset_index.lookup(offset) == entry:
+            raise InvariantBroken(f"{self.path}: a rebuilt index repeats {entry}")
+        return self._scan_for(offset)
+
+    def next_batch(self, position: int) -> Batch | None:
+        """Return the batch that starts at ``position``; None at the end of the segment.
+
+        Raises KafkaError CORRUPT_MESSAGE when there are bytes that are no batch.
+        """
+        walk = self._walk(position, LOOKUP_CHUNK_BYTES)
+        for batch in walk:
+            return batch
+        if walk.stopped_by is not None:
+            raise self._unreadable(walk)
+        return None
+
+    def first_batch_reaching(self, timestamp: int, from_offset: int) -> Batch | None:
+        """Return the first batch at or after ``from_offset`` with a record >= ``timestamp``."""
+        entry = self.time_index.lookup(timestamp)
+        if entry is not None and not self._confirms(entry):
+            self.rebuild_indexes()
+            entry = self.time_index.lookup(timestamp)
+        start = from_offset if entry is None else max(entry.offset, from_offset)
+        walk = self._walk(self.position_of(start))
+        for batch in walk:
+            if batch.max_timestamp >= timestamp and batch.last_offset >= from_offset:
+                return batch
+        if walk.stopped_by is not None:
+            raise self._unreadable(walk)
+        return None
+
+    def largest_timestamp(self) -> TimestampOffset:
+        """Return the largest timestamp and the last offset of the first batch that has it."""
+        if self.latest is None:
+            entry = self.time_index.last()
+            if self.size_bytes and (entry is None or not self._confirms(entry)):
+                self.rebuild_indexes()
+                entry = self.time_index.last()
+            self.latest = entry or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return self.latest
+
+    def _confirms(self, entry: TimestampOffset) -> bool:
+        try:
+            position = self.position_of(entry.offset)
+            batch = self.next_batch(position)
+        except KafkaError:
+            return False
+        return batch is not None and (batch.last_offset, batch.max_timestamp) == (
+            entry.offset,
+            entry.timestamp,
+        )
+
+    def _walk(self, position: int, chunk_bytes: int | None = None) -> Walk:
+        if chunk_bytes is None:
+            return Walk(self.file, position, self.size_bytes, verify_crc=False)
+        return Walk(
+            self.file, position, self.size_bytes, verify_crc=False, chunk_bytes=chunk_bytes
+        )
+
+    def _unreadable(self, walk: Walk) -> KafkaError:
+        why = f"{self.path} at byte {walk.position}: {walk.stopped_by}"
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
+
+    # -- indexes and recovery -----------------------------------------------------------------
+
+    def _new_indexes(self) -> None:
+        offsets = OffsetIndex(self._disk, self.path_of(OFFSET_INDEX_SUFFIX), self.base_offset)
+        times = TimeIndex(self._disk, self.path_of(TIME_INDEX_SUFFIX), self.base_offset)
+        offsets.start_over()
+        times.start_over()
+        self._offset_index, self._time_index = offsets, times
+
+    def _load_indexes(self) -> None:
+        """Read both index files, or rebuild both when one is missing or impossible."""
+        if not self._read_indexes():
+            self.rebuild_indexes()
+
+    def _read_indexes(self) -> bool:
+        self._new_indexes()
+        assert self._offset_index is not None
+        assert self._time_index is not None
+        try:
+            self._offset_index.load(self.size_bytes)
+            self._time_index.load(self.size_bytes)
+        except (FileNotFoundError, CorruptFile):
+            return False
+        return True
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the log. Blocks: reads the whole segment once.
+
+        Raises KafkaError CORRUPT_MESSAGE where the log cannot be read.
+        """
+        walk = self._walk(0)
+        size_bytes = self.size_bytes
+        self._forget(None)
+        for batch in walk:
+            self.note(batch)
+        self.size_bytes = size_bytes
+        if walk.stopped_by is not None:
+            raise self._unreadable(walk)
+        self.time_index.append(*self.largest_timestamp())
+        # A full disk must not stop reads: the index is in memory now.
+        with suppress(OSError):
+            self.save_indexes()
+
+    def rewind(self, keep_below: int, *, trusted: bool) -> int:
+        """Go back to a batch from which on all must be noted again, and return its position.
+
+        That batch starts at or below the one that holds ``keep_below``; ``size_bytes`` becomes its
+        position. Index entries before it stay: all that agree with the log, and with ``trusted``
+        (after a clean stop) as late as possible. Blocks: reads the index files when not loaded.
+        """
+        if self._offset_index is None and not self._read_indexes():
+            joint = None
+        else:
+            self.offset_index.keep_below(keep_below)
+            self.time_index.keep_below(keep_below)
+            joint = self._trusted_joint() if trusted else self._joint()
+        self._forget(joint)
+        return self.size_bytes
+
+    def note(self, batch: Batch) -> None:
+        """Take ``batch``, which stands in the file right behind ``size_bytes``, into account."""
+        self._note(batch.position, batch.size_bytes, batch.last_offset, batch.max_timestamp)
+
+    def _forget(self, joint: tuple[int, TimestampOffset] | None) -> None:
+        del self._tail_last_offsets[:]
+        del self._tail_positions[:]
+        self._bytes_since_index_entry = 0
+        self.first_timestamp = None
+        if joint is None:
+            self._new_indexes()
+            joint = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self.size_bytes, self.latest = joint
+
+    def _trusted_joint(self) -> tuple[int, TimestampOffset] | None:
+        """Resume at the last offset entry: the time index says all about what lies before it."""
+        entry, time_entry = self.offset_index.last(), self.time_index.last()
+        if entry is None or not self._agree(entry, None):
+            return None
+        self.offset_index.keep_below(entry.offset)
+        return entry.position, time_entry or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def _joint(self) -> tuple[int, TimestampOffset] | None:
+        """Resume at the last time entry that agrees with the log.
+
+        After a kill the two indexes end at different places, since each is written behind by
+        itself: no time entry knows of the batches after it, whatever offset entries say.
+        """
+        offsets, times = self.offset_index, self.time_index
+        while (time_entry := times.last()) is not None:
+            times.keep(times.count - 1)
+            entry = offsets.lookup(time_entry.offset)
+            if entry is None:
+                return None
+            if self._agree(entry, time_entry):
+                # The entry's own batch is noted again, and with it a new entry may be due.
+                offsets.keep_below(entry.offset)
+                before = times.last() or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+                return entry.position, before
+        return None
+
+    def _agree(self, entry: OffsetPosition, time_entry: TimestampOffset | None) -> bool:
+        """Tell whether the log has a batch where ``entry`` says, and one as ``time_entry`` says."""
+        for batch in self._walk(entry.position, LOOKUP_CHUNK_BYTES):
+            if batch.position == entry.position and batch.last_offset != entry.offset:
+                return False
+            if time_entry is None:
+                return True
+            if batch.last_offset >= time_entry.offset:
+                return (batch.max_timestamp, batch.last_offset) == time_entry
+        return False
+
+    def truncate(self, offset: int) -> None:
+        """Remove every batch that reaches ``offset`` or lies above it. Blocks."""
+        size_bytes = self.position_of(offset)
+        resume = self.rewind(offset, trusted=False)
+        for batch in Walk(self.file, resume, size_bytes, verify_crc=False):
+            self.note(batch)
+        assert self.size_bytes == size_bytes, (self.path, self.size_bytes, size_bytes)
+        self.file.truncate(size_bytes)
+        self.save_indexes()
+
+    def last_offset(self) -> int | None:
+        """Return the offset of the last record, or None in an empty segment."""
+        if self._tail_last_offsets:
+            return self._tail_last_offsets[-1]
+        last: int | None = None
+        entry = self.offset_index.last()
+        for batch in self._walk(0 if entry is None else entry.position):
+            last = batch.last_offset
+        return last
+
+    def let_go_of_file(self) -> None:
+        """Close the log file until it is needed; regions and syncs in use keep it open."""
+        self._file = None
+
+    def let_go(self) -> None:
+        """Forget files and indexes; regions and syncs in use keep their file open by themselves."""
+        self._file = None
+        self._offset_index = None
+        self._time_index = None
+
+    def check(self) -> None:
+        """Assert the invariants (tests call it after each step). Reads the whole segment."""
+        assert self.file.size() >= self.size_bytes, (self.path, self.file.size(), self.size_bytes)
+        batches = list(self._walk(0))
+        assert sum(batch.size_bytes for batch in batches) == self.size_bytes, self.path
+        by_position = {batch.position: batch for batch in batches}
+        for before, after in zip(batches, batches[1:], strict=False):
+            assert before.last_offset < after.base_offset, (self.path, before, after)
+        for ordinal in range(self.offset_index.count):
+            entry = self.offset_index.entry(ordinal)
+            assert by_position[entry.position].last_offset == entry.offset, (self.path, entry)
+        by_last_offset = {batch.last_offset: batch for batch in batches}
+        for ordinal in range(self.time_index.count):
+            when = self.time_index.entry(ordinal)
+            assert by_last_offset[when.offset].max_timestamp == when.timestamp, (self.path, when)
+        largest = max((batch.max_timestamp for batch in batches), default=NO_TIMESTAMP)
+        assert self.largest_timestamp().timestamp == max(largest, NO_TIMESTAMP), self.path
