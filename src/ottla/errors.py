@@ -21,6 +21,7 @@ class ErrorCode(IntEnum):
     text: str
 
     def __new__(cls, code: int, retriable: bool, text: str) -> Self:
+        """Build a member from its row."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable
@@ -30,7 +31,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_SERVER_ERROR = -1, False, "The server met a fault that it has no name for."
     NONE = 0, False, "No error."
     OFFSET_OUT_OF_RANGE = 1, False, "The log holds no record at this offset."
-    CORRUPT_MESSAGE = 2, True, "The record batch is damaged: checksum, length or structure is wrong."
+    CORRUPT_MESSAGE = 2, True, "The record batch is damaged: its checksum, length or structure."
     UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This node has no such topic or partition."
     INVALID_FETCH_SIZE = 4, False, "The fetch size is not a usable number."
     LEADER_NOT_AVAILABLE = 5, True, "The partition has no leader at the moment."
@@ -39,13 +40,13 @@ class ErrorCode(IntEnum):
     BROKER_NOT_AVAILABLE = 8, False, "The broker cannot be reached."
     REPLICA_NOT_AVAILABLE = 9, True, "This node holds no replica of the partition."
     MESSAGE_TOO_LARGE = 10, False, "The record batch is larger than the topic allows."
-    STALE_CONTROLLER_EPOCH = 11, False, "The sender follows a controller that is no longer in charge."
+    STALE_CONTROLLER_EPOCH = 11, False, "The sender follows a controller of the past."
     OFFSET_METADATA_TOO_LARGE = 12, False, "The text stored with the offset is too long."
     NETWORK_EXCEPTION = 13, True, "The connection ended before the answer came."
     COORDINATOR_LOAD_IN_PROGRESS = 14, True, "The coordinator is still reading its state."
     COORDINATOR_NOT_AVAILABLE = 15, True, "There is no coordinator at the moment."
     NOT_COORDINATOR = 16, True, "Another node is the coordinator."
-    INVALID_TOPIC_EXCEPTION = 17, False, "The topic name is illegal, or the topic may not be used so."
+    INVALID_TOPIC_EXCEPTION = 17, False, "The topic's name is illegal, or it may not be used so."
     RECORD_LIST_TOO_LARGE = 18, False, "The record batch is larger than a segment."
     NOT_ENOUGH_REPLICAS = 19, True, "Too few in-sync replicas; nothing was written."
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, True, "Written, but on too few in-sync replicas."
@@ -66,7 +67,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_VERSION = 35, False, "This version of the request is not served."
     TOPIC_ALREADY_EXISTS = 36, False, "A topic of this name exists."
     INVALID_PARTITIONS = 37, False, "The number of partitions is not usable."
-    INVALID_REPLICATION_FACTOR = 38, False, "The replication factor is below 1 or above the live nodes."
+    INVALID_REPLICATION_FACTOR = 38, False, "The replication factor does not fit the live nodes."
     INVALID_REPLICA_ASSIGNMENT = 39, False, "The replica assignment is not usable."
     INVALID_CONFIG = 40, False, "A configuration key or value is not usable."
     NOT_CONTROLLER = 41, True, "Another node is the controller."
@@ -91,8 +92,8 @@ class ErrorCode(IntEnum):
     REASSIGNMENT_IN_PROGRESS = 60, False, "The partition is being reassigned."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "There is no such delegation token."
-    DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "The principal neither owns nor may renew the token."
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, False, "Tokens need a secure, token-free connection."
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "The principal has no right to the token."
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, False, "Tokens need a secure connection."
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, False, "Not allowed on this delegation token."
     DELEGATION_TOKEN_EXPIRED = 66, False, "The delegation token has expired."
     INVALID_PRINCIPAL_TYPE = 67, False, "The principal type is not supported."
@@ -142,7 +143,7 @@ class ErrorCode(IntEnum):
     UNRELEASED_INSTANCE_ID = 111, False, "Another live member holds this group instance id."
     UNSUPPORTED_ASSIGNOR = 112, False, "The group does not support this assignor."
     STALE_MEMBER_EPOCH = 113, False, "The member's epoch is old: heartbeat, then retry."
-    MISMATCHED_ENDPOINT_TYPE = 114, False, "Brokers and controllers answer on separate endpoints."
+    MISMATCHED_ENDPOINT_TYPE = 114, False, "This endpoint is of the wrong type."
     UNSUPPORTED_ENDPOINT_TYPE = 115, False, "This type of endpoint is not supported."
     UNKNOWN_CONTROLLER_ID = 116, False, "There is no controller with this id."
     UNKNOWN_SUBSCRIPTION_ID = 117, False, "The telemetry subscription has changed."
@@ -171,7 +172,7 @@ class OttlaError(Exception):
 class KafkaError(OttlaError):
     """A request, or a part of one, that is answered with an error code.
 
-    ``why`` adds the values (topic-partition, offset, expected, found); empty when the code says it all.
+    ``why`` adds the values (topic-partition, offset, expected, found); empty: the code says it all.
     """
 
     def __init__(self, code: ErrorCode, why: str = "") -> None:
@@ -184,7 +185,7 @@ class KafkaError(OttlaError):
 
 
 class CorruptFile(OttlaError):
-    """A file of ours that does not hold what it must. ``position`` is the first bad byte, if known."""
+    """A file of ours that is not what it must be. ``position``: the first bad byte, if known."""
 
     def __init__(self, path: str, why: str, position: int | None = None) -> None:
         super().__init__(path, why, position)
@@ -202,4 +203,8 @@ class InvariantBroken(OttlaError):
 
 
 class MalformedMessage(OttlaError):
-    """Wire bytes that are not the message they claim to be. The connection cannot be trusted further."""
+    """Wire bytes that are not the message they claim to be. Nothing behind them can be trusted."""
+
+
+class CloseConnection(OttlaError):
+    """The protocol's answer to this request is to hang up (an acks=0 produce that failed)."""
