@@ -1,0 +1,199 @@
+"""What a new topic or new partitions will look like. Decides, and does no I/O.
+
+Source: the answers of a live Kafka 4.3 to good and bad requests; KIP-464 (defaults for -1).
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId, TopicId
+
+TOPIC_NAME_LENGTH_MAX = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+DEFAULT = -1
+"""Asks for the broker's default, in place of a count."""
+
+Assignment = list[NodeId]
+"""The replicas of one partition; the first is preferred as leader."""
+
+
+class NewTopic(NamedTuple):
+    """A topic as it is asked for. Counts may be DEFAULT."""
+
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    """(partition index, replicas); when given, both counts must be DEFAULT."""
+    configs: Sequence[tuple[str, str | None]] = ()
+
+
+class NewPartitions(NamedTuple):
+    """More partitions for a topic."""
+
+    name: str
+    count: int
+    """How many the topic is to have in all."""
+    assignments: Sequence[Sequence[int]] | None = None
+    """One per partition added; None lets the controller choose."""
+
+
+class TopicPlan(NamedTuple):
+    """A topic as it will be."""
+
+    name: str
+    topic_id: TopicId
+    assignments: list[Assignment]
+    configs: Mapping[str, str]
+
+
+class Placement(NamedTuple):
+    """What the plan of a topic depends on besides the request."""
+
+    live_nodes: Sequence[NodeId]
+    default_partition_count: int
+    default_replication_factor: int
+    partition_count_max: int
+    """Partitions that one request may ask for; more is refused."""
+
+
+def topic_name_error(name: str) -> str | None:
+    """Return why ``name`` cannot be a topic's name, or None when it can."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: {name} is not allowed"
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        return (
+            f"Topic name is invalid: the length of {name} is longer than the max allowed length "
+            f"{TOPIC_NAME_LENGTH_MAX}"
+        )
+    if not _LEGAL.fullmatch(name):
+        return (
+            f"Topic name is invalid: {name} contains one or more characters other than ASCII "
+            "alphanumerics, ., _ and -"
+        )
+    return None
+
+
+def collision_key(name: str) -> str:
+    """Return what two names that differ only by ``.`` and ``_`` have in common."""
+    return name.replace(".", "_")
+
+
+def plan_assignments(topic: NewTopic, placement: Placement) -> list[Assignment]:
+    """Return the replicas of every partition of a new topic. Raises KafkaError."""
+    if topic.assignments:
+        return _manual_assignments(topic, placement.live_nodes)
+    count, factor = topic.partition_count, topic.replication_factor
+    if count == DEFAULT:
+        count = placement.default_partition_count
+    if factor == DEFAULT:
+        factor = placement.default_replication_factor
+    if factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if count <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    check_partition_count(count, placement.partition_count_max)
+    return spread(range(count), factor, placement.live_nodes)
+
+
+def check_partition_count(count: int, count_max: int) -> None:
+    """Raise KafkaError (POLICY_VIOLATION, as Kafka) for more partitions than are to be had."""
+    if count > count_max:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: {count}; {count_max} are allowed",
+        )
+
+
+def spread(indexes: Sequence[int], factor: int, nodes: Sequence[NodeId]) -> list[Assignment]:
+    """Return ``factor`` distinct nodes per index, leaders and followers evenly round the nodes."""
+    if factor > len(nodes):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor "
+            f"of {factor} cannot be reached because only {len(nodes)} broker(s) are registered.",
+        )
+    count = len(nodes)
+    return [[nodes[(index + step) % count] for step in range(factor)] for index in indexes]
+
+
+def plan_more_partitions(
+    wanted: NewPartitions, present: int, factor: int, placement: Placement
+) -> list[Assignment]:
+    """Return the replicas of the partitions to be added, from index ``present`` on."""
+    added = wanted.count - present
+    if added == 0:
+        why = f"Topic already has {present} partition(s)."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, why)
+    if added < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would "
+            "not be an increase.",
+        )
+    check_partition_count(added, placement.partition_count_max)
+    if wanted.assignments is None:
+        return spread(range(present, wanted.count), factor, placement.live_nodes)
+    if len(wanted.assignments) != added:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {added} additional partition(s), but only "
+            f"{len(wanted.assignments)} assignment(s) were specified.",
+        )
+    return [_checked(replicas, placement.live_nodes) for replicas in wanted.assignments]
+
+
+def _manual_assignments(topic: NewTopic, nodes: Collection[NodeId]) -> list[Assignment]:
+    for what, value in (
+        ("replication factor", topic.replication_factor),
+        ("partition count", topic.partition_count),
+    ):
+        if value != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    placed: dict[int, Assignment] = {}
+    for index, replicas in topic.assignments:
+        if index in placed:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {index}",
+            )
+        placed[index] = _checked(replicas, nodes)
+    if sorted(placed) != list(range(len(placed))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return [placed[index] for index in range(len(placed))]
+
+
+def _checked(replicas: Sequence[int], nodes: Collection[NodeId]) -> Assignment:
+    if not replicas:
+        why = "The manual partition assignment includes an empty replica list."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+    seen: Assignment = []
+    for replica in map(NodeId, replicas):
+        if replica in seen:
+            why = f"The manual partition assignment includes the broker {replica} more than once."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+        if replica not in nodes:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes broker {replica}, but no such broker is "
+                "registered.",
+            )
+        seen.append(replica)
+    return seen

@@ -1,0 +1,43 @@
+"""ApiVersions, key 18: what this broker serves, asked first on every connection.
+
+v3 adds the client's software name and version (KIP-511), v4 advertises features whose lowest level
+is 0 (KIP-584). The table comes from the router: nothing is advertised that is not served.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+from ottla.errors import ErrorCode
+from ottla.handlers.call import Call
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.fields import Versions
+from ottla.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SOFTWARE_SINCE = 3
+
+
+class ApiVersions:
+    """Answers from the router's table."""
+
+    def __init__(self, served: Callable[[], Mapping[ApiKey, Versions]]) -> None:
+        self._served = served
+        self._keys: list[ApiVersion] | None = None
+
+    def handle(self, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+        """Answer with every API served; INVALID_REQUEST for an unusable software name."""
+        if call.api_version >= _SOFTWARE_SINCE and not (
+            _SOFTWARE.fullmatch(request.client_software_name)
+            and _SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        if self._keys is None:
+            self._keys = [
+                ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
+                for key, versions in self._served().items()
+            ]
+        return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=self._keys)

@@ -1,0 +1,70 @@
+"""CreateTopics, key 19. v5 answers with the configuration (KIP-525), v7 with the topic id (KIP-516)."""
+
+from collections import Counter
+
+from ottla.cluster.controller import Controller, NewTopic, TopicOutcome
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.call import Call
+from ottla.handlers.config_entries import created
+from ottla.pending import Pending
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+class CreateTopics:
+    """Asks the controller; answers when the topics are there to be used."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def handle(self, request: CreateTopicsRequest, call: Call) -> Pending[CreateTopicsResponse]:
+        """Create what can be created; each topic succeeds or fails on its own."""
+        del call
+        times = Counter(topic.name for topic in request.topics)
+        duplicates = [
+            _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            for name, count in times.items()
+            if count > 1
+        ]
+        wanted = [_new_topic(topic) for topic in request.topics if times[topic.name] == 1]
+
+        def respond(outcomes: list[TopicOutcome | KafkaError]) -> CreateTopicsResponse:
+            answers = [
+                _answer(topic.name, outcome)
+                for topic, outcome in zip(wanted, outcomes, strict=True)
+            ]
+            return CreateTopicsResponse(topics=answers + duplicates)
+
+        return self._controller.create_topics(wanted, validate_only=request.validate_only).then(
+            respond
+        )
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[(item.partition_index, item.broker_ids) for item in topic.assignments],
+        configs=[(item.name, item.value) for item in topic.configs],
+    )
+
+
+def _answer(name: str, outcome: TopicOutcome | KafkaError) -> CreatableTopicResult:
+    if isinstance(outcome, KafkaError):
+        return _refused(name, outcome.code, outcome.why or outcome.code.text)
+    return CreatableTopicResult(
+        name=name,
+        topic_id=outcome.topic_id,
+        num_partitions=outcome.partition_count,
+        replication_factor=outcome.replication_factor,
+        configs=created(outcome.config),
+    )
+
+
+def _refused(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=message)

@@ -1,0 +1,101 @@
+"""DescribeTopicPartitions, key 75: topics in name order, a page of partitions at a time (KIP-966).
+
+A topic that is not there is UNKNOWN_TOPIC_OR_PARTITION. (Apache Kafka 4.3 answers -1 for it, which
+tells a user nothing; clients treat both alike.)
+"""
+
+from collections.abc import Callable
+
+from ottla.errors import ErrorCode
+from ottla.handlers.apis.metadata import is_internal
+from ottla.handlers.call import Call
+from ottla.handlers.operations import TOPIC_OPERATIONS
+from ottla.ids import NULL_TOPIC_ID
+from ottla.metadata.image import MetadataImage, PartitionState, TopicImage
+from ottla.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+class DescribeTopicPartitions:
+    """Answers from the metadata image."""
+
+    def __init__(
+        self, image: Callable[[], MetadataImage], *, partition_limit: int
+    ) -> None:
+        self._image = image
+        self._partition_limit = partition_limit
+
+    def handle(
+        self, request: DescribeTopicPartitionsRequest, call: Call
+    ) -> DescribeTopicPartitionsResponse:
+        """Answer one page; the cursor says where the next begins."""
+        del call
+        image = self._image()
+        names = sorted({topic.name for topic in request.topics} or set(image.topics))
+        cursor = request.cursor
+        if cursor is not None:
+            is_usable = cursor.partition_index >= 0 and (
+                not request.topics or cursor.topic_name in names
+            )
+            if not is_usable:
+                return DescribeTopicPartitionsResponse(
+                    topics=[_missing(name, ErrorCode.INVALID_REQUEST) for name in names]
+                )
+            names = [name for name in names if name >= cursor.topic_name]
+        room = max(min(request.response_partition_limit, self._partition_limit), 1)
+        topics: list[DescribeTopicPartitionsResponseTopic] = []
+        for name in names:
+            topic = image.topics.get(name)
+            if topic is None:
+                topics.append(_missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                continue
+            first = cursor.partition_index if cursor and cursor.topic_name == name else 0
+            indexes = [index for index in sorted(topic.partitions) if index >= first]
+            if room == 0 and indexes:
+                return _page(topics, Cursor(topic_name=name, partition_index=indexes[0]))
+            topics.append(_topic(topic, indexes[:room]))
+            if len(indexes) > room:
+                return _page(topics, Cursor(topic_name=name, partition_index=indexes[room]))
+            room -= len(indexes)
+        return _page(topics, None)
+
+
+def _page(
+    topics: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_id=NULL_TOPIC_ID, partitions=[]
+    )
+
+
+def _topic(topic: TopicImage, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[_partition(index, topic.partitions[index]) for index in indexes],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(index: int, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[],
+    )

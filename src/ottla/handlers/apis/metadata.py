@@ -1,0 +1,169 @@
+"""Metadata, key 3: the brokers, and where the partitions of some topics are.
+
+v1 null means all topics, v4 auto-creation is the client's choice, v5 offline replicas, v7 leader
+epochs, v8-v10 authorized operations (KIP-430), v10 topic ids, v12 topics by id, v13 rebootstrap
+(KIP-1102). A topic that is created on the way is answered UNKNOWN_TOPIC_OR_PARTITION once, as Kafka
+does: clients ask again.
+"""
+
+from collections.abc import Callable, Iterable
+
+from ottla.cluster.controller import Controller, topic_name_error
+from ottla.errors import ErrorCode
+from ottla.handlers.advertised import Advertised
+from ottla.handlers.call import Call
+from ottla.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.ids import NULL_TOPIC_ID
+from ottla.metadata.image import MetadataImage, TopicImage
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+NULL_MEANS_ALL_SINCE = 1
+BY_ID_SINCE = 12
+
+
+class Metadata:
+    """Answers from the metadata image; asks the controller to create missing topics."""
+
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        controller: Controller,
+        advertised: Advertised,
+        *,
+        auto_create: bool,
+    ) -> None:
+        self._image = image
+        self._controller = controller
+        self._advertised = advertised
+        self._auto_create = auto_create
+
+    def handle(self, request: MetadataRequest, call: Call) -> MetadataResponse:
+        """Answer at once; auto-creation goes on behind."""
+        image = self._image()
+        refused = _refusal(request, call.api_version)
+        if refused is not None:
+            return refused
+        operations = request.include_topic_authorized_operations
+        if self._wants_all(request, call):
+            topics = [_topic(topic, operations) for topic in image.topics.values()]
+        else:
+            topics = self._named(request, image, call)
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
+                for node, host, port, rack in self._advertised.brokers(image, call.client)
+            ],
+            cluster_id=image.cluster_id,
+            controller_id=image.controller_id,
+            topics=topics,
+        )
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+    @staticmethod
+    def _wants_all(request: MetadataRequest, call: Call) -> bool:
+        if call.api_version < NULL_MEANS_ALL_SINCE:
+            return not request.topics
+        return request.topics is None
+
+    def _named(
+        self, request: MetadataRequest, image: MetadataImage, call: Call
+    ) -> list[MetadataResponseTopic]:
+        operations = request.include_topic_authorized_operations
+        found: list[MetadataResponseTopic] = []
+        missing: list[str] = []
+        for asked in _distinct(request.topics or []):
+            if asked.topic_id != NULL_TOPIC_ID:
+                name = image.topic_name(asked.topic_id)
+                topic = None if name is None else image.topics.get(name)
+                found.append(
+                    MetadataResponseTopic(
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                        name=None,
+                        topic_id=asked.topic_id,
+                        partitions=[],
+                    )
+                    if topic is None
+                    else _topic(topic, operations)
+                )
+                continue
+            name = asked.name or ""
+            topic = image.topics.get(name)
+            if topic is not None:
+                found.append(_topic(topic, operations))
+                continue
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if topic_name_error(name) is not None:
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            else:
+                missing.append(name)
+            found.append(
+                MetadataResponseTopic(
+                    error_code=code, name=name, is_internal=is_internal(name), partitions=[]
+                )
+            )
+        if missing and request.allow_auto_topic_creation and self._auto_create:
+            self._controller.auto_create(missing)
+        return found
+
+
+def is_internal(name: str) -> bool:
+    """Tell whether a topic is the broker's own."""
+    return name in ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+def _distinct(topics: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
+    """Drop repetitions, keeping the order."""
+    seen = {(topic.topic_id, topic.name): topic for topic in topics}
+    return seen.values()
+
+
+def _refusal(request: MetadataRequest, version: int) -> MetadataResponse | None:
+    """Return the whole answer to a request that names topics in a way its version cannot."""
+    code = ErrorCode.NONE
+    for topic in request.topics or []:
+        if topic.topic_id != NULL_TOPIC_ID and version < BY_ID_SINCE:
+            code = ErrorCode.INVALID_REQUEST
+        elif topic.topic_id == NULL_TOPIC_ID and topic.name is None:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+    if code is ErrorCode.NONE:
+        return None
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(
+                error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+            )
+            for topic in request.topics or []
+        ],
+    )
+
+
+def _topic(topic: TopicImage, operations: bool) -> MetadataResponseTopic:  # noqa: FBT001
+    answer = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+            )
+            for index, state in sorted(topic.partitions.items())
+        ],
+    )
+    if operations:
+        answer.topic_authorized_operations = TOPIC_OPERATIONS
+    return answer

@@ -1,0 +1,148 @@
+"""Produce, key 0: append one batch to each of some partitions.
+
+v3-v8 record batches v2 only; v7 allows zstd (KIP-110); v8 names the rejected records (KIP-467);
+v9 is flexible; v10 tells the current leader (KIP-951); v13 has topic ids instead of names (KIP-516).
+Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as Kafka does.
+"""
+
+from collections.abc import Callable
+
+from ottla.errors import CloseConnection, ErrorCode
+from ottla.handlers.call import Call
+from ottla.ids import TopicId, TopicPartition
+from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
+from ottla.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.replication.append import AppendStatus
+from ottla.replication.replica_manager import ReplicaManager
+
+TOPIC_IDS_SINCE = 13
+ZSTD_SINCE = 7
+ACKS_NONE = 0
+_ACKS = frozenset((-1, 0, 1))
+
+# What is looked at of a batch before the log does.
+_ATTRIBUTES_LOW_AT = 22
+_CODEC_MASK = 0x07
+_ZSTD = 4
+_TRANSACTIONAL_BIT = 0x10
+
+Layout = list[tuple[str, TopicId, list[int]]]
+"""The request's topics (name, id) and their partitions, in its order; the answer's order too."""
+Outcome = AppendStatus | ErrorCode
+
+
+class Produce:
+    """Appends through the replica manager and answers when the acks asked for are there."""
+
+    def __init__(self, replica_manager: ReplicaManager, image: Callable[[], MetadataImage]) -> None:
+        self._replica_manager = replica_manager
+        self._image = image
+
+    def handle(
+        self, request: ProduceRequest, call: Call
+    ) -> ProduceResponse | Pending[ProduceResponse | None] | None:
+        """Append. No answer for acks=0, but the connection ends when such an append fails."""
+        layout: Layout = []
+        outcomes: list[Outcome | None] = []  # In request order; None: see the appends' statuses.
+        appends: list[tuple[TopicPartition, memoryview]] = []
+        for topic in request.topic_data:
+            name, topic_id = topic.name, topic.topic_id
+            if call.api_version >= TOPIC_IDS_SINCE:
+                name = self._image().topic_name(topic_id) or ""
+            layout.append((topic.name, topic_id, [part.index for part in topic.partition_data]))
+            for part in topic.partition_data:
+                records = part.records
+                code = _refusal(request, call.api_version, name, records)
+                if code is None:
+                    appends.append((TopicPartition(name, part.index), records))
+                outcomes.append(code)
+        if not appends:
+            return self._answer(request.acks, layout, outcomes, [])
+        appended = self._replica_manager.append(
+            appends, acks=request.acks, timeout_ms=request.timeout_ms
+        )
+        if isinstance(appended, Pending):
+            return appended.then(
+                lambda statuses: self._answer(request.acks, layout, outcomes, statuses)
+            )
+        return self._answer(request.acks, layout, outcomes, appended)
+
+    def _answer(
+        self,
+        acks: int,
+        layout: Layout,
+        outcomes: list[Outcome | None],
+        statuses: list[AppendStatus],
+    ) -> ProduceResponse | None:
+        from_log = iter(statuses)
+        merged = [next(from_log) if outcome is None else outcome for outcome in outcomes]
+        if acks == ACKS_NONE:
+            failed = [outcome for outcome in merged if _code(outcome) is not ErrorCode.NONE]
+            if failed:
+                raise CloseConnection(f"a produce with acks=0 failed: {_code(failed[0]).name}")
+            return None
+        answers = iter(merged)
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=name,
+                    topic_id=topic_id,
+                    partition_responses=[
+                        _partition_response(index, next(answers)) for index in indexes
+                    ],
+                )
+                for name, topic_id, indexes in layout
+            ]
+        )
+
+
+def _refusal(
+    request: ProduceRequest, version: int, name: str, records: memoryview | None
+) -> ErrorCode | None:
+    """Return why a partition's records do not even reach the log, or None."""
+    if version >= TOPIC_IDS_SINCE and not name:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if request.acks not in _ACKS:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if records is None or len(records) <= _ATTRIBUTES_LOW_AT:
+        return ErrorCode.INVALID_RECORD
+    attributes = records[_ATTRIBUTES_LOW_AT]
+    if attributes & _TRANSACTIONAL_BIT:
+        # There is no transaction coordinator to have added this partition to a transaction.
+        if request.transactional_id is None:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.INVALID_TXN_STATE
+    if version < ZSTD_SINCE and attributes & _CODEC_MASK == _ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    return None
+
+
+def _code(outcome: Outcome) -> ErrorCode:
+    return outcome if isinstance(outcome, ErrorCode) else outcome.code
+
+
+def _partition_response(index: int, outcome: Outcome) -> PartitionProduceResponse:
+    if isinstance(outcome, ErrorCode):
+        return PartitionProduceResponse(index=index, error_code=outcome, base_offset=-1)
+    result = outcome.result
+    if outcome.code is not ErrorCode.NONE or result is None:
+        return PartitionProduceResponse(
+            index=index,
+            error_code=outcome.code,
+            base_offset=-1,
+            log_start_offset=outcome.log_start_offset,
+            error_message=outcome.why or None,
+        )
+    return PartitionProduceResponse(
+        index=index,
+        error_code=0,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )

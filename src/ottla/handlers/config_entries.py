@@ -1,0 +1,55 @@
+"""A configuration as DescribeConfigs and CreateTopics list it. Source: KIP-226 (synonyms, sources)."""
+
+from collections.abc import Iterator
+
+from ottla.config.config import Config
+from ottla.config.option import Option
+from ottla.protocol.messages.create_topics import CreatableTopicConfigs
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsSynonym,
+)
+
+
+def listed(config: Config) -> Iterator[Option[object]]:
+    """Give the options that are shown."""
+    return (option for option in config.table if not option.internal)
+
+
+def describe(
+    config: Config, option: Option[object], *, synonyms: bool, documentation: bool
+) -> DescribeConfigsResourceResult:
+    """Return one option's value in force, and where it comes from."""
+    return DescribeConfigsResourceResult(
+        name=option.key,
+        value=None if option.sensitive else config.text(option),
+        read_only=not option.dynamic,
+        config_source=config.source(option),
+        is_sensitive=option.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(
+                name=setting.key,
+                value=None if option.sensitive else setting.text,
+                source=setting.source,
+            )
+            for setting in config.settings(option)
+        ]
+        if synonyms
+        else [],
+        config_type=option.type.code,
+        documentation=option.doc if documentation else None,
+    )
+
+
+def created(config: Config) -> list[CreatableTopicConfigs]:
+    """Return a new topic's whole configuration."""
+    return [
+        CreatableTopicConfigs(
+            name=option.key,
+            value=config.text(option),
+            read_only=not option.dynamic,
+            config_source=config.source(option),
+            is_sensitive=option.sensitive,
+        )
+        for option in listed(config)
+    ]

@@ -1,0 +1,124 @@
+"""From a frame to its handler and back to a framed answer.
+
+Owns which API versions are served (ApiVersions is computed from this table, so what is served and
+what is said cannot differ), decoding, encoding, and what an unknown request gets. Knows handlers by
+their key only. Source: KIP-35, KIP-511; the live answers in docs/compatibility.md.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ottla.errors import MalformedMessage
+from ottla.handlers.call import Call, Client, Handler
+from ottla.pending import Pending
+from ottla.protocol.apis import API_TABLE, ApiKey
+from ottla.protocol.fields import Versions
+from ottla.protocol.header import decode_request_header, response_header_is_flexible
+from ottla.protocol.primitives import RecordBytes, Splice, Splices, spliced_bytes
+from ottla.protocol.schema import Message, encode_into
+
+_LENGTH_AND_CORRELATION = struct.Struct(">ii")
+LENGTH_BYTES = 4
+
+_UNSUPPORTED_API_VERSIONS = struct.pack(">hihhh", 35, 1, ApiKey.API_VERSIONS, 0, 4)
+"""The v0 body that an ApiVersions request from the future gets: error 35 and the one range that
+helps the client to ask again (seen on a live broker)."""
+
+Chunk = RecordBytes | Splice
+Answer = list[Chunk]
+
+
+class Route(NamedTuple):
+    """One served (API, version): everything a request needs, found by one dictionary lookup."""
+
+    handler: Handler[Any]
+    decode: Any
+    api_key: ApiKey
+    is_flexible_response: bool
+
+
+class Router:
+    """The table of served APIs, and the way through it."""
+
+    def __init__(self, handlers: Mapping[ApiKey, Handler[Any]]) -> None:
+        self._handlers = dict(handlers)
+        self._routes: dict[tuple[int, int], Route] = {}
+
+    def add(self, key: ApiKey, handler: Handler[Any]) -> None:
+        """Serve one more API; for the one that has to know all the others."""
+        self._handlers[key] = handler
+
+    def served(self) -> dict[ApiKey, Versions]:
+        """Return the advertised version range of every API served, by key."""
+        return {key: API_TABLE[key].advertised_versions for key in sorted(self._handlers)}
+
+    def dispatch(self, frame: memoryview, client: Client) -> Answer | Pending[Answer | None] | None:
+        """Serve one frame, which is valid only during this call.
+
+        Raises MalformedMessage when it cannot be decoded or is of an API or version not served;
+        CloseConnection when the handler says so.
+        """
+        header = decode_request_header(frame, 0, len(frame))
+        key, version = header.api_key, header.api_version
+        route = self._routes.get((key, version))
+        if route is None:
+            if key == ApiKey.API_VERSIONS and not self._serves(key, version):
+                return [_framed(header.correlation_id, _UNSUPPORTED_API_VERSIONS)]
+            route = self._compile(key, version)
+        request, _ = route.decode(frame, header.position, len(frame))
+        response = route.handler.handle(request, Call(version, header.client_id, client))
+        if response is None:
+            return None
+        if isinstance(response, Pending):
+            return response.then(
+                lambda message: None
+                if message is None
+                else _encode(message, version, header.correlation_id, route)
+            )
+        return _encode(response, version, header.correlation_id, route)
+
+    def _serves(self, key: int, version: int) -> bool:
+        return key in self._handlers and version in API_TABLE[ApiKey(key)].versions
+
+    def _compile(self, key: int, version: int) -> Route:
+        """Find and keep the route of a (key, version) on its first use."""
+        if not self._serves(key, version):
+            raise MalformedMessage(f"API {key} version {version} is not served")
+        api = API_TABLE[ApiKey(key)]
+        route = Route(
+            handler=self._handlers[ApiKey(key)],
+            decode=api.request.decoder(version),
+            api_key=ApiKey(key),
+            is_flexible_response=response_header_is_flexible(key, version),
+        )
+        self._routes[key, version] = route
+        return route
+
+
+def _framed(correlation_id: int, body: bytes) -> bytes:
+    return _LENGTH_AND_CORRELATION.pack(LENGTH_BYTES + len(body), correlation_id) + body
+
+
+def _encode(message: Message, version: int, correlation_id: int, route: Route) -> Answer:
+    """Frame a response; large records stay where they are and become chunks of their own."""
+    out = bytearray(_LENGTH_AND_CORRELATION.size)
+    if route.is_flexible_response:
+        out.append(0)
+    splices: Splices = []
+    encode_into(message, version, out, splices)
+    size_bytes = len(out) - LENGTH_BYTES
+    if not splices:
+        _LENGTH_AND_CORRELATION.pack_into(out, 0, size_bytes, correlation_id)
+        return [out]
+    size_bytes += spliced_bytes(splices)
+    _LENGTH_AND_CORRELATION.pack_into(out, 0, size_bytes, correlation_id)
+    answer: Answer = []
+    begin = 0
+    for position, splice in splices:
+        answer.append(bytes(out[begin:position]))
+        answer.append(splice)
+        begin = position
+    if begin < len(out):
+        answer.append(bytes(out[begin:]))
+    return answer

@@ -1,0 +1,74 @@
+"""The table of what this broker serves. An API that is not here is neither served nor advertised."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.cluster.controller import Controller
+from ottla.cluster.producer_ids import ProducerIds
+from ottla.config import broker as options
+from ottla.config.config import Config
+from ottla.handlers.advertised import Advertised
+from ottla.handlers.apis.api_versions import ApiVersions
+from ottla.handlers.apis.create_partitions import CreatePartitions
+from ottla.handlers.apis.create_topics import CreateTopics
+from ottla.handlers.apis.delete_topics import DeleteTopics
+from ottla.handlers.apis.describe_cluster import DescribeCluster
+from ottla.handlers.apis.describe_configs import DescribeConfigs
+from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
+from ottla.handlers.apis.fetch import Fetch
+from ottla.handlers.apis.init_producer_id import InitProducerId
+from ottla.handlers.apis.list_offsets import ListOffsets
+from ottla.handlers.apis.metadata import Metadata
+from ottla.handlers.apis.produce import Produce
+from ottla.handlers.router import Router
+from ottla.ids import NodeId
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.apis import ApiKey
+from ottla.replication.replica_manager import ReplicaManager
+
+
+class Services(NamedTuple):
+    """What the handlers work with."""
+
+    node_id: NodeId
+    config: Config
+    image: Callable[[], MetadataImage]
+    topic_config: Callable[[str], Config]
+    replica_manager: ReplicaManager
+    controller: Controller
+    producer_ids: ProducerIds
+    advertised: Advertised
+
+
+def router_of(services: Services) -> Router:
+    """Return the router with every API that is served."""
+    node_id, config, image, topic_config, replicas, controller, producer_ids, advertised = services
+    router = Router(
+        {
+            ApiKey.PRODUCE: Produce(replicas, image),
+            ApiKey.FETCH: Fetch(
+                replicas,
+                image,
+                response_bytes_max=config[options.FETCH_MAX_BYTES],
+                wait_ms_max=config[options.FETCH_MAX_WAIT_MS],
+            ),
+            ApiKey.LIST_OFFSETS: ListOffsets(replicas),
+            ApiKey.METADATA: Metadata(
+                image,
+                controller,
+                advertised,
+                auto_create=config[options.AUTO_CREATE_TOPICS_ENABLE],
+            ),
+            ApiKey.CREATE_TOPICS: CreateTopics(controller),
+            ApiKey.DELETE_TOPICS: DeleteTopics(controller),
+            ApiKey.CREATE_PARTITIONS: CreatePartitions(controller),
+            ApiKey.DESCRIBE_CLUSTER: DescribeCluster(image, advertised),
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(
+                image, partition_limit=config[options.MAX_REQUEST_PARTITION_SIZE_LIMIT]
+            ),
+            ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(node_id, image, config, topic_config),
+            ApiKey.INIT_PRODUCER_ID: InitProducerId(producer_ids),
+        }
+    )
+    router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
+    return router

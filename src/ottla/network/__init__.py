@@ -1,0 +1,1 @@
+"""Sockets: frames, connections and listeners. Knows bytes and their order, not what they mean."""

@@ -1,0 +1,375 @@
+"""One client's connection: frames in, answers out, strictly in the order of the requests.
+
+Owns the order, the backpressure and the time limits of a connection. What a frame means is asked of
+``Dispatch``; how an answer leaves (bytes, or a Region read from its file) is decided here and
+nowhere else. Requests are taken one after another; consecutive Produce requests whose appends are
+done may wait for their flush together (design D2). Bounded in count and bytes; a peer that does not
+read stops being read (reliability rows 12-14).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from ottla.env.clock import Clock
+from ottla.errors import CloseConnection, MalformedMessage
+from ottla.network.frame import FrameReader, ReceiveBudget
+from ottla.network.limits import Limits
+from ottla.pending import Pending
+from ottla.records.region import Region
+
+log = logging.getLogger(__name__)
+
+PRODUCE_KEY = 0
+REGION_CHUNK_BYTES = 512 * 1024
+"""How much of a Region is in memory at a time, on its way from the file to the socket."""
+
+Chunk = bytes | bytearray | memoryview | Region
+Answer = list[Chunk]
+"""A whole framed response, in pieces."""
+
+
+class Peer(NamedTuple):
+    """Who is at the other end, and by which of our addresses it came."""
+
+    host: str
+    port: int
+    local_host: str
+    local_port: int
+
+
+Dispatch = Callable[[memoryview], Answer | Pending[Answer | None] | None]
+"""Takes one frame, valid only during the call. None: there is no answer to this request.
+Raises MalformedMessage or CloseConnection when the answer is to hang up."""
+
+OpenDispatch = Callable[[Peer], Dispatch]
+"""Called once per connection: what the requests of one connection share lives in the closure."""
+
+
+class _Waiting:
+    """A request whose answer is not there yet, or may not leave before its predecessor's."""
+
+    __slots__ = ("answer", "is_done", "overlaps", "size_bytes")
+
+    def __init__(self, size_bytes: int, *, overlaps: bool) -> None:
+        self.answer: Answer | None = None
+        self.is_done = False
+        self.overlaps = overlaps
+        self.size_bytes = size_bytes
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The asyncio protocol of one accepted socket."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        budget: ReceiveBudget,
+        clock: Clock,
+        open_dispatch: OpenDispatch,
+        on_made: Callable[["Connection"], None],
+        on_lost: Callable[["Connection"], None],
+    ) -> None:
+        self._limits = limits
+        self._reader = FrameReader(budget, limits.request_bytes_max)
+        self._clock = clock
+        self._open_dispatch = open_dispatch
+        self._on_made = on_made
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._dispatch: Dispatch | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0  # Invariant: sum of size_bytes over _waiting.
+        self._outgoing: deque[Chunk] = deque()  # Chunks the transport has not taken yet.
+        self._is_write_paused = False
+        self._is_read_paused = False
+        self._is_in_round = False
+        self._is_draining = False
+        self._is_lost = False
+        self._last_activity = clock.monotonic()
+        self._frame_began: float | None = None  # When the partial frame at hand began to arrive.
+        self._write_stalled: tuple[float, int] | None = None  # Since when, and how much was unsent.
+        self.peer = Peer("", 0, "", 0)
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport and its addresses."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        self.peer = Peer(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]))
+        self._dispatch = self._open_dispatch(self.peer)
+        self._on_made(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        """Return where to receive; the budget was asked before reading went on."""
+        writable = self._reader.writable()
+        assert writable is not None, "reading goes on only while there is a buffer to read into"
+        return writable
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Serve every frame that is complete now."""
+        self._reader.received(nbytes)
+        self._last_activity = self._clock.monotonic()
+        self._serve()
+
+    def eof_received(self) -> bool:
+        """Keep the transport open as long as answers are owed to a half-closed peer."""
+        if self._waiting or self._outgoing:
+            self._is_draining = True
+            return True
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """Forget everything; answers that come later go nowhere."""
+        self._is_lost = True
+        self._waiting.clear()
+        self._outgoing.clear()
+        self._reader.release()
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        """Note that the peer does not take what we have written."""
+        self._is_write_paused = True
+        self._write_stalled = (self._clock.monotonic(), self._unsent_bytes())
+
+    def resume_writing(self) -> None:
+        """Go on writing, then serving."""
+        self._is_write_paused = False
+        self._write_stalled = None
+        self._last_activity = self._clock.monotonic()
+        self._send_outgoing()
+        self._serve()
+
+    # What the listener calls.
+
+    def drain(self) -> None:
+        """Take no further request; close when what is in flight has been answered."""
+        self._is_draining = True
+        if not self._is_lost:
+            self._close_if_drained()
+
+    def close(self) -> None:
+        """Close without serving anything more."""
+        self._hang_up()
+
+    def abort(self) -> None:
+        """Cut the connection off at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def enforce_limits(self, now: float) -> None:
+        """Close or cut off a connection that has been idle, slow or stalled for too long.
+
+        Called every now and then by the listener, with the monotonic clock's ``now``.
+        """
+        if self._is_lost or self._transport is None:
+            return
+        if self._is_read_paused and not self._waiting and not self._is_write_paused:
+            self._serve()  # The receive budget was used up; perhaps there is room now.
+        if self._write_stalled is not None:
+            self._enforce_stall(now, self._write_stalled)
+        elif self._frame_began is not None and not self._is_read_paused:
+            self._enforce_frame_time(now, self._frame_began)
+        elif not self._waiting and now - self._last_activity > self._limits.idle_seconds:
+            log.debug("closing idle connection of %s", self.peer.host)
+            self._transport.close()
+
+    def _enforce_stall(self, now: float, stalled: tuple[float, int]) -> None:
+        since, unsent_bytes = stalled
+        unsent_now = self._unsent_bytes()
+        if unsent_now != unsent_bytes:
+            self._write_stalled = (now, unsent_now)
+        elif now - since > self._limits.write_stall_seconds:
+            log.info("cutting off %s: it takes no answer", self.peer.host)
+            self.abort()
+
+    def _enforce_frame_time(self, now: float, began: float) -> None:
+        allowed = self._limits.frame_seconds
+        allowed += self._reader.held_bytes / self._limits.frame_bytes_per_second
+        if now - began > allowed:
+            log.info("closing %s: its request takes too long to arrive", self.peer.host)
+            self.abort()
+
+    def _unsent_bytes(self) -> int:
+        assert self._transport is not None, "a connection without transport has nothing to send"
+        return self._transport.get_write_buffer_size() + len(self._outgoing)
+
+    # Requests in.
+
+    def _serve(self) -> None:
+        """Dispatch complete frames as far as order and bounds allow, then settle the buffer."""
+        if self._is_in_round or self._is_lost:
+            return
+        self._is_in_round = True
+        try:
+            self._serve_frames()
+        except (MalformedMessage, CloseConnection) as error:
+            log.debug("closing %s: %s", self.peer.host, error)
+            self._hang_up()
+        except Exception:
+            log.exception("closing %s: its request failed unexpectedly", self.peer.host)
+            self._hang_up()
+        finally:
+            self._is_in_round = False
+        if self._is_lost:
+            return
+        self._send_outgoing()
+        self._reader.settle()
+        self._pace_reading()
+        self._close_if_drained()
+
+    def _serve_frames(self) -> None:
+        assert self._dispatch is not None, "frames arrive after connection_made"
+        reader, waiting = self._reader, self._waiting
+        while not self._is_draining:
+            if waiting and not self._may_overlap():
+                break
+            if self._outgoing and self._outgoing_is_full():
+                break
+            frame = reader.next_frame()
+            if frame is None:
+                break
+            answer = self._dispatch(frame)
+            if isinstance(answer, Pending):
+                self._wait_for(answer, len(frame))
+            elif answer is not None:
+                self._answer_now(answer)
+
+    def _may_overlap(self) -> bool:
+        """Tell whether the next frame may be served although answers are still waited for."""
+        return (
+            self._waiting[-1].overlaps
+            and self._reader.peek_key() == PRODUCE_KEY
+            and len(self._waiting) < self._limits.in_flight_max
+            and self._waiting_bytes < self._limits.in_flight_bytes_max
+        )
+
+    def _answer_now(self, answer: Answer) -> None:
+        if not self._waiting:
+            self._outgoing.extend(answer)
+            return
+        after = _Waiting(0, overlaps=True)
+        after.answer, after.is_done = answer, True
+        self._waiting.append(after)
+
+    def _wait_for(self, pending: Pending[Answer | None], size_bytes: int) -> None:
+        waiting = _Waiting(size_bytes, overlaps=pending.overlaps)
+        self._waiting.append(waiting)
+        self._waiting_bytes += size_bytes
+
+        def done(resolved: Pending[Answer | None]) -> None:
+            if resolved.error is not None:
+                self._fail_waiting(resolved.error)
+                return
+            waiting.answer = resolved.value
+            waiting.is_done = True
+            self._release_answers()
+
+        pending.on_done(done)
+
+    def _fail_waiting(self, error: Exception) -> None:
+        if self._is_lost:
+            return
+        if isinstance(error, CloseConnection | MalformedMessage):
+            log.debug("closing %s: %s", self.peer.host, error)
+        else:
+            log.error("closing %s: its request failed", self.peer.host, exc_info=error)
+        self._hang_up()
+
+    def _release_answers(self) -> None:
+        """Move the answers that are there, from the oldest on, to the way out."""
+        if self._is_lost:
+            return
+        waiting = self._waiting
+        if not waiting or not waiting[0].is_done:
+            return
+        while waiting and waiting[0].is_done:
+            first = waiting.popleft()
+            self._waiting_bytes -= first.size_bytes
+            if first.answer is not None:
+                self._outgoing.extend(first.answer)
+        if not self._is_in_round:
+            self._last_activity = self._clock.monotonic()
+            self._serve()
+
+    # Answers out.
+
+    def _outgoing_is_full(self) -> bool:
+        """Tell whether enough waits on its way out already, so that no more work is taken on."""
+        if self._is_write_paused or len(self._outgoing) >= self._limits.in_flight_max * 4:
+            return True
+        return any(isinstance(chunk, Region) for chunk in self._outgoing)
+
+    def _send_outgoing(self) -> None:
+        outgoing, transport = self._outgoing, self._transport
+        if transport is None:
+            return
+        while outgoing and not self._is_write_paused and not self._is_lost:
+            chunk = outgoing.popleft()
+            if isinstance(chunk, Region):
+                self._send_region(transport, chunk)
+                continue
+            if outgoing and not isinstance(outgoing[0], Region):
+                batch = [chunk]
+                while outgoing and not isinstance(outgoing[0], Region):
+                    batch.append(cast(bytes, outgoing.popleft()))
+                chunk = b"".join(batch)
+            transport.write(chunk)
+
+    def _send_region(self, transport: asyncio.Transport, region: Region) -> None:
+        """Send the region's first piece and put the rest back in front."""
+        count = min(region.length_bytes, REGION_CHUNK_BYTES)
+        if count == 0:
+            return
+        data = region.file.read_at(region.position, count)
+        if len(data) != count:
+            log.error("%s is shorter than the answer promised", region.file.path)
+            self._hang_up()
+            return
+        rest = region.length_bytes - count
+        if rest:
+            self._outgoing.appendleft(Region(region.file, region.position + count, rest))
+        transport.write(data)
+
+    # Pace and end.
+
+    def _pace_reading(self) -> None:
+        """Stop reading while requests cannot be taken anyway, and resume when they can."""
+        assert self._transport is not None, "pacing happens between connection_made and _lost"
+        partial = self._reader.held_bytes > 0
+        blocked = (bool(self._waiting) and not self._waiting[-1].overlaps) or bool(self._outgoing)
+        has_frame = partial and self._reader.peek_key() is not None
+        must_pause = (
+            self._is_draining
+            or self._is_write_paused
+            or (has_frame and (blocked or bool(self._waiting)))
+            or self._reader.writable() is None
+        )
+        if partial and not has_frame and not must_pause:
+            if self._frame_began is None:
+                self._frame_began = self._last_activity
+        else:
+            self._frame_began = None
+        if must_pause and not self._is_read_paused:
+            self._transport.pause_reading()
+        elif not must_pause and self._is_read_paused:
+            self._transport.resume_reading()
+        self._is_read_paused = must_pause
+
+    def _close_if_drained(self) -> None:
+        if self._is_draining and not self._waiting and not self._outgoing:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Send what was written, then close. No further frame is served."""
+        self._is_draining = True
+        self._waiting.clear()
+        self._outgoing.clear()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()

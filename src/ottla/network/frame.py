@@ -1,0 +1,155 @@
+"""Frames out of a byte stream: ``frame := length: int32, bytes[length]``.
+
+Owns a connection's receive buffer and where frames start and end in it; does no I/O and does not
+look inside a frame. Between requests a connection owns no memory: bytes are received into one
+scratch buffer that all connections of the loop share, and only what a partial frame leaves behind
+is kept. The declared length is never allocated: the buffer doubles as bytes really arrive, within
+the budget that all connections share (reliability rows 1 and 2).
+"""
+
+import struct
+
+from ottla.errors import MalformedMessage
+
+SCRATCH_BYTES = 256 * 1024
+LENGTH_BYTES = 4
+HEADER_BYTES_MIN = 8
+"""The shortest request header: key, version, correlation id. A shorter frame cannot be a request."""
+
+_LENGTH = struct.Struct(">i")
+
+
+class ReceiveBudget:
+    """The receive memory of all connections together, and the scratch buffer they share."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        """Use: bytes in buffers that connections own. Invariant: >= 0; above limit_bytes only by leftovers."""
+
+    def take(self, size_bytes: int) -> bool:
+        """Reserve ``size_bytes``; False (and nothing reserved) when the budget does not allow it."""
+        if self.used_bytes + size_bytes > self.limit_bytes:
+            return False
+        self.used_bytes += size_bytes
+        return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """Return a reservation."""
+        self.used_bytes -= size_bytes
+        assert self.used_bytes >= 0, "receive memory given back twice"
+
+    @property
+    def is_scarce(self) -> bool:
+        """Tell whether connections should rather give their buffers up than keep them for reuse."""
+        return self.used_bytes * 2 > self.limit_bytes
+
+
+class FrameReader:
+    """Receives bytes by ``writable``/``received`` and yields frames by ``next_frame``.
+
+    The views that ``next_frame`` returns are valid until the next call of ``writable``.
+    """
+
+    __slots__ = ("_budget", "_buffer", "_end", "_frame_bytes_max", "_is_owned", "_start")
+
+    def __init__(self, budget: ReceiveBudget, frame_bytes_max: int) -> None:
+        self._budget = budget
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = budget.scratch
+        self._is_owned = False
+        self._start = 0  # Use: first byte not yet handed out. Invariant: 0 <= _start <= _end.
+        self._end = 0  # Use: end of the received bytes. Invariant: _end <= len(_buffer).
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes received but not yet handed out as a frame."""
+        return self._end - self._start
+
+    def writable(self) -> memoryview | None:
+        """Return where the next bytes are to be received, never empty.
+
+        None when the shared budget is used up: the caller must stop reading and try again later.
+        """
+        if self._end < len(self._buffer):
+            return self._buffer[self._end :]
+        return self._buffer[self._end :] if self._grow() else None
+
+    def received(self, count: int) -> None:
+        """Take note that ``count`` bytes were put into the last ``writable`` view."""
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """Return the next complete frame without its length, or None when more bytes are needed.
+
+        Raises MalformedMessage as soon as the four length bytes announce an impossible frame.
+        """
+        available = self._end - self._start
+        if available < LENGTH_BYTES:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer, self._start)
+        if length < HEADER_BYTES_MIN or length > self._frame_bytes_max:
+            raise MalformedMessage(
+                f"frame of {length} bytes; allowed are {HEADER_BYTES_MIN} to {self._frame_bytes_max}"
+            )
+        if available < LENGTH_BYTES + length:
+            return None
+        begin = self._start + LENGTH_BYTES
+        self._start = begin + length
+        return self._buffer[begin : self._start]
+
+    def peek_key(self) -> int | None:
+        """Return the API key (first int16) of the next frame, or None when it is not complete."""
+        available = self._end - self._start
+        if available < LENGTH_BYTES + HEADER_BYTES_MIN:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer, self._start)
+        if HEADER_BYTES_MIN <= length <= available - LENGTH_BYTES:
+            high, low = self._buffer[self._start + 4], self._buffer[self._start + 5]
+            return high << 8 | low
+        return None
+
+    def settle(self) -> None:
+        """Tidy up after a round of frames, before the scratch buffer serves another connection.
+
+        Leftover bytes are kept even when the budget is used up: they are here already, and fewer
+        than the scratch buffer holds.
+        """
+        held = self._end - self._start
+        if held == 0:
+            self._start = self._end = 0
+            if self._is_owned and self._budget.is_scarce:
+                self.release()
+        elif not self._is_owned:
+            self._budget.used_bytes += (size := max(held * 2, 4096))
+            self._own(size)
+        elif self._start:
+            self._buffer[:held] = bytes(self._buffer[self._start : self._end])
+            self._start, self._end = 0, held
+
+    def release(self) -> None:
+        """Give up the connection's own buffer. Only when no bytes are held, or at the end."""
+        if self._is_owned:
+            self._budget.give_back(len(self._buffer))
+            self._buffer = self._budget.scratch
+            self._is_owned = False
+        self._start = self._end = 0
+
+    def _own(self, size_bytes: int) -> None:
+        """Move the held bytes into a buffer of this connection's own; it is paid for already."""
+        held = self._end - self._start
+        buffer = memoryview(bytearray(size_bytes))
+        buffer[:held] = self._buffer[self._start : self._end]
+        if self._is_owned:
+            self._budget.give_back(len(self._buffer))
+        self._buffer, self._is_owned = buffer, True
+        self._start, self._end = 0, held
+
+    def _grow(self) -> bool:
+        frame_end = self._frame_bytes_max + LENGTH_BYTES
+        size = min(max(len(self._buffer) * 2, 4096), max(frame_end, self.held_bytes + 1))
+        if not self._budget.take(size):
+            return False
+        self._own(size)
+        return True

@@ -1,0 +1,35 @@
+"""The bounds that one peer's connection lives within. Built by the broker from the options table.
+
+Source: rows 1, 2 and 12-15 of the hostile-client rules (docs/hostile-clients.md).
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a connection may cost. Sizes in bytes, times in seconds."""
+
+    request_bytes_max: int = 100 * 1024 * 1024
+    """``socket.request.max.bytes``: a larger frame closes the connection."""
+    queued_bytes_max: int = 256 * 1024 * 1024
+    """``queued.max.request.bytes``: receive buffers of all connections together."""
+    in_flight_max: int = 64
+    """Requests of one connection that may wait for their answers at the same time."""
+    in_flight_bytes_max: int = 64 * 1024 * 1024
+    """The bytes that those requests were, together."""
+    write_buffer_bytes: int = 1024 * 1024
+    """Unsent answer bytes above which a connection takes no further request."""
+    write_stall_seconds: float = 60.0
+    """A peer that takes no byte of a waiting answer for this long is cut off."""
+    idle_seconds: float = 600.0
+    """``connections.max.idle.ms``."""
+    frame_seconds: float = 30.0
+    """A frame must be complete this long after its first byte, plus its size at the rate below."""
+    frame_bytes_per_second: int = 64 * 1024
+    connections_max: int = 10_000
+    """``max.connections``: the next one is closed right after accept."""
+    connections_per_ip_max: int = 1_000
+    """``max.connections.per.ip``."""
+    backlog: int = 50
+    """``socket.listen.backlog.size``."""

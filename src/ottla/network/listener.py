@@ -1,0 +1,125 @@
+"""A listening address and the connections that came by it.
+
+Owns who may connect (count, count per address) and the sweep that enforces the time limits; ends
+gracefully. What the connections say is not its business.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+
+from ottla.env.clock import Clock, Timer
+from ottla.env.net import Listening, Net
+from ottla.network.connection import Connection, OpenDispatch
+from ottla.network.frame import ReceiveBudget
+from ottla.network.limits import Limits
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS_MAX = 1.0
+SWEEPS_PER_LIMIT = 4
+"""How often at least the shortest time limit is looked at while it runs."""
+
+
+class _Refused(asyncio.Protocol):
+    """A connection beyond the limits: closed right after accept, as Kafka does."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class Listener:
+    """Accepts connections on one address and keeps them within ``Limits``."""
+
+    def __init__(
+        self,
+        *,
+        net: Net,
+        clock: Clock,
+        limits: Limits,
+        budget: ReceiveBudget,
+        open_dispatch: OpenDispatch,
+    ) -> None:
+        self._net = net
+        self._clock = clock
+        self._limits = limits
+        self._budget = budget
+        self._open_dispatch = open_dispatch
+        self._listening: Listening | None = None
+        self._connections: set[Connection] = set()
+        self._per_host: Counter[str] = Counter()
+        self._all_closed: asyncio.Event | None = None
+        self._sweep_timer: Timer | None = None
+        shortest = min(limits.idle_seconds, limits.frame_seconds, limits.write_stall_seconds)
+        self._sweep_seconds = min(SWEEP_SECONDS_MAX, max(shortest / SWEEPS_PER_LIMIT, 0.01))
+
+    async def start(self, *, host: str, port: int) -> tuple[str, int]:
+        """Bind, listen and return the address really bound. Raises OSError."""
+        self._listening = await self._net.listen(
+            self._accept, host=host, port=port, backlog=self._limits.backlog
+        )
+        self._sweep_timer = self._clock.call_later(self._sweep_seconds, self._sweep)
+        return self._listening.address
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open now."""
+        return len(self._connections)
+
+    async def stop(self, *, grace_seconds: float) -> None:
+        """Accept nothing more, answer what is in flight, then close; cut off what is left over.
+
+        Waits at most ``grace_seconds`` for the answers.
+        """
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        if self._listening is not None:
+            await self._listening.close()
+        self._all_closed = asyncio.Event()
+        for connection in list(self._connections):
+            connection.drain()
+        if self._connections:
+            timer = self._clock.call_later(grace_seconds, self._abort_all)
+            await self._all_closed.wait()
+            timer.cancel()
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        if len(self._connections) >= self._limits.connections_max:
+            log.warning("refusing a connection: %d are open (max.connections)", self.connection_count)
+            return _Refused()
+        connection = Connection(
+            limits=self._limits,
+            budget=self._budget,
+            clock=self._clock,
+            open_dispatch=self._open_dispatch,
+            on_made=self._made,
+            on_lost=self._lost,
+        )
+        self._connections.add(connection)
+        return connection
+
+    def _made(self, connection: Connection) -> None:
+        host = connection.peer.host
+        self._per_host[host] += 1
+        if self._per_host[host] > self._limits.connections_per_ip_max:
+            log.warning("refusing %s: max.connections.per.ip", host)
+            connection.close()
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        host = connection.peer.host
+        self._per_host[host] -= 1
+        if self._per_host[host] <= 0:
+            del self._per_host[host]
+        if self._all_closed is not None and not self._connections:
+            self._all_closed.set()
+
+    def _sweep(self) -> None:
+        now = self._clock.monotonic()
+        for connection in list(self._connections):
+            connection.enforce_limits(now)
+        self._sweep_timer = self._clock.call_later(self._sweep_seconds, self._sweep)
+
+    def _abort_all(self) -> None:
+        for connection in list(self._connections):
+            connection.abort()

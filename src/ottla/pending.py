@@ -1,0 +1,102 @@
+"""A value that is not there yet.
+
+The way an answer waits: a handler returns a Pending, the purgatory or a flush resolves it, the
+connection writes it. It lives on the loop's thread only and runs its listener at once, so that a
+waiting request costs neither a task nor a turn of the loop (design D2). Knows nothing of requests.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from ottla.errors import InvariantBroken
+
+Value = TypeVar("Value")
+Mapped = TypeVar("Mapped")
+
+
+class Pending(Generic[Value]):
+    """Resolved or failed exactly once; heard by at most one listener."""
+
+    __slots__ = ("_listener", "error", "is_done", "overlaps", "value")
+
+    def __init__(self, *, overlaps: bool = False) -> None:
+        self.value: Value | None = None
+        self.error: Exception | None = None
+        self.is_done = False
+        self.overlaps = overlaps
+        """True when a successor of the same kind may start before this one is done: whatever had to
+        happen in order (a Produce request's append) has happened."""
+        self._listener: Callable[[Pending[Value]], None] | None = None
+
+    def resolve(self, value: Value) -> None:
+        """Set the value and run the listener. Raises InvariantBroken when done already."""
+        self._finish()
+        self.value = value
+        if self._listener is not None:
+            self._listener(self)
+
+    def fail(self, error: Exception) -> None:
+        """Set the error and run the listener. Raises InvariantBroken when done already."""
+        self._finish()
+        self.error = error
+        if self._listener is not None:
+            self._listener(self)
+
+    def on_done(self, listener: Callable[["Pending[Value]"], None]) -> None:
+        """Run ``listener(self)`` once done; at once when done already. One listener only."""
+        if self._listener is not None:
+            raise InvariantBroken("a Pending has one listener")
+        self._listener = listener
+        if self.is_done:
+            listener(self)
+
+    def then(self, transform: Callable[[Value], Mapped]) -> "Pending[Mapped]":
+        """Return a Pending that takes ``transform(value)``, or this one's error.
+
+        An exception of ``transform`` becomes the error of the new one.
+        """
+        mapped: Pending[Mapped] = Pending(overlaps=self.overlaps)
+
+        def forward(done: Pending[Value]) -> None:
+            if done.error is not None:
+                mapped.fail(done.error)
+                return
+            try:
+                result = transform(done.value)  # type: ignore[arg-type]
+            except Exception as error:  # noqa: BLE001 - travels to whoever listens
+                mapped.fail(error)
+            else:
+                mapped.resolve(result)
+
+        self.on_done(forward)
+        return mapped
+
+    def _finish(self) -> None:
+        if self.is_done:
+            raise InvariantBroken("a Pending is resolved once")
+        self.is_done = True
+
+
+def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:
+    """Run a coroutine as a task and return what it will give. For rare work: admin requests."""
+    pending: Pending[Value] = Pending()
+    task = asyncio.get_running_loop().create_task(work)
+    _running.add(task)  # The loop itself keeps tasks by weak reference only.
+
+    def done(finished: asyncio.Task[Value]) -> None:
+        _running.discard(finished)
+        if finished.cancelled():
+            pending.fail(InvariantBroken("the work was cancelled"))
+            return
+        error = finished.exception()
+        if error is None:
+            pending.resolve(finished.result())
+        elif isinstance(error, Exception):
+            pending.fail(error)
+
+    task.add_done_callback(done)
+    return pending
+
+
+_running: set[asyncio.Task[Any]] = set()

@@ -1,0 +1,1 @@
+"""Partitions and what waits for them: leadership, high watermark, appends, fetches, purgatory."""

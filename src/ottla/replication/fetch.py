@@ -1,0 +1,151 @@
+"""A fetch: what is asked, what was read, and the wait for more.
+
+DelayedFetch keeps, per partition, how many bytes were there when it last looked; when a high
+watermark moves it looks at that partition alone, and reads again only when the sum suffices. So a
+waiting fetch costs the same per append however many partitions it watches.
+Source: the API refactoring seed, KIP-74 (response size), KIP-98 (isolation), KIP-320 (fencing).
+"""
+
+from collections.abc import Callable, Hashable
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.pending import Pending
+from ottla.records.region import Region
+from ottla.replication.partition import NO_LEADER_EPOCH, Partition
+
+INVALID_OFFSET = -1
+
+
+class Isolation(IntEnum):
+    """How far a consumer reads. The values are the protocol's."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class FetchSpec(NamedTuple):
+    """One partition of a fetch request."""
+
+    topic_partition: TopicPartition
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = NO_LEADER_EPOCH
+
+
+class FetchLimits(NamedTuple):
+    """What bounds a whole fetch. Bytes count whole batches; times are milliseconds."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: Isolation
+    is_hard_limit: bool = False
+    """True: not even the first batch may exceed ``max_bytes`` (request versions below 3)."""
+
+
+class FetchedPartition(NamedTuple):
+    """What was read of one partition, or why nothing was."""
+
+    topic_partition: TopicPartition
+    code: ErrorCode
+    high_watermark: int = INVALID_OFFSET
+    last_stable_offset: int = INVALID_OFFSET
+    log_start_offset: int = INVALID_OFFSET
+    region: Region | None = None
+    """None when there is nothing to give."""
+
+
+def exposed_end(partition: Partition, isolation: Isolation) -> int:
+    """Return the exclusive end of what ``isolation`` may see."""
+    if isolation is Isolation.READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark
+
+
+def read_partition(
+    partition: Partition | None,
+    spec: FetchSpec,
+    *,
+    max_bytes: int,
+    isolation: Isolation,
+    min_one_message: bool,
+) -> FetchedPartition:
+    """Read one partition; every refusal becomes its error code."""
+    if partition is None:
+        return FetchedPartition(spec.topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        partition.check_leader(spec.current_leader_epoch)
+        result = partition.read(
+            spec.fetch_offset,
+            max_bytes=min(spec.max_bytes, max_bytes),
+            upper_offset=exposed_end(partition, isolation),
+            min_one_message=min_one_message,
+        )
+    except KafkaError as error:
+        return FetchedPartition(spec.topic_partition, error.code)
+    return FetchedPartition(
+        spec.topic_partition,
+        ErrorCode.NONE,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log.log_start_offset,
+        result.region,
+    )
+
+
+def size_of(fetched: FetchedPartition) -> int:
+    """Return how many bytes of records were read."""
+    return 0 if fetched.region is None else fetched.region.length_bytes
+
+
+Read = Callable[[], list[FetchedPartition]]
+
+
+class DelayedFetch:
+    """A fetch that found fewer than its minimum of bytes and waits for more."""
+
+    __slots__ = ("_available", "_limits", "_lookup", "_pending", "_read", "_specs", "_total")
+
+    def __init__(
+        self,
+        specs: list[FetchSpec],
+        found: list[FetchedPartition],
+        limits: FetchLimits,
+        *,
+        lookup: Callable[[TopicPartition], Partition | None],
+        read: Read,
+        pending: Pending[list[FetchedPartition]],
+    ) -> None:
+        self._specs = {spec.topic_partition: spec for spec in specs}
+        self._limits = limits
+        self._lookup = lookup
+        self._read = read
+        self._pending = pending
+        self._available = {fetched.topic_partition: size_of(fetched) for fetched in found}
+        self._total = sum(self._available.values())  # Invariant: the sum of _available.
+
+    def try_complete(self, key: Hashable) -> bool:
+        """Look at the partition ``key`` again; resolve if that makes enough, or if it is in error."""
+        assert isinstance(key, TopicPartition), "a fetch is watched by its partitions"
+        spec = self._specs[key]
+        fetched = read_partition(
+            self._lookup(key),
+            spec,
+            max_bytes=spec.max_bytes,
+            isolation=self._limits.isolation,
+            min_one_message=True,
+        )
+        available = min(size_of(fetched), spec.max_bytes)
+        self._total += available - self._available[key]
+        self._available[key] = available
+        if fetched.code is ErrorCode.NONE and self._total < self._limits.min_bytes:
+            return False
+        self._pending.resolve(self._read())
+        return True
+
+    def expire(self) -> None:
+        """Resolve with what there is."""
+        self._pending.resolve(self._read())

@@ -1,0 +1,232 @@
+"""One partition as this node sees it: its log, its replicas, and how far it is committed.
+
+The leader's own copy counts in the high watermark exactly like a follower's (design D4): with
+``flush.messages=1`` its durable end is what has been fsynced, so that acknowledgement and visibility
+both wait for the disk. Flushes are group commits: one in flight per log, whatever was appended
+meanwhile rides the next. Knows its log and nothing above; tells by callback that it moved on.
+Source: the API refactoring seed, KIP-101/279 (leader epochs), KIP-392.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.env.executor import Executor
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
+from ottla.log.append import Analysis, AppendOrigin
+from ottla.log.config import LogConfig
+from ottla.log.flush import FlushJob
+from ottla.log.log import AppendResult, Log, LogState, ReadResult
+from ottla.metadata.image import PartitionState
+
+log_ = logging.getLogger(__name__)
+
+NO_LEADER_EPOCH = LeaderEpoch(-1)
+
+
+class PartitionSettings(NamedTuple):
+    """What a topic's configuration says to its partitions."""
+
+    log: LogConfig
+    min_insync_replicas: int
+    """``min.insync.replicas``: an acks=-1 append needs as many, this one included."""
+
+
+class Partition:
+    """The leader (or an offline copy) of one topic-partition on this node."""
+
+    __slots__ = (
+        "_executor",
+        "_is_flushing",
+        "_moved",
+        "_node_id",
+        "_remote_end_offsets",
+        "high_watermark",
+        "is_deleted",
+        "log",
+        "min_insync_replicas",
+        "state",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        topic_id: TopicId,
+        node_id: NodeId,
+        state: PartitionState,
+        min_insync_replicas: int,
+        executor: Executor,
+        moved: Callable[[TopicPartition], None],
+    ) -> None:
+        self.log = log
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.topic_id = topic_id
+        self.state = state
+        """Replicas, ISR, leader and epochs, as the metadata image last told."""
+        self.min_insync_replicas = min_insync_replicas
+        self.high_watermark: int = log.flushed_offset
+        """Use: exclusive end of what consumers see. Invariant: log start <= it <= log end."""
+        self.is_deleted = False
+        self._node_id = node_id
+        self._executor = executor
+        self._moved = moved
+        self._is_flushing = False
+        self._remote_end_offsets: dict[NodeId, int] = {}
+        self._advance()
+
+    # Roles.
+
+    @property
+    def is_leader(self) -> bool:
+        """Tell whether this node leads the partition now."""
+        return self.state.leader == self._node_id and not self.is_deleted
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch of the leadership this node knows of."""
+        return self.state.leader_epoch
+
+    @property
+    def is_failed(self) -> bool:
+        """Tell whether the log is lost to a disk error; it is not served any more."""
+        return self.log.state is not LogState.OPEN
+
+    def configure(self, settings: PartitionSettings) -> None:
+        """Take over changed settings; they hold from the next append on."""
+        self.log.config = settings.log
+        self.min_insync_replicas = settings.min_insync_replicas
+
+    def apply_state(self, state: PartitionState) -> None:
+        """Take over a newer leadership or ISR; an older leader epoch is ignored."""
+        if state.leader_epoch < self.state.leader_epoch:
+            return
+        self.state = state
+        self._advance()
+        self._moved(self.topic_partition)
+
+    def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
+        """Raise KafkaError unless this node leads, in the epoch the client knows (-1: any).
+
+        The fencing of KIP-320: FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a
+        newer one, NOT_LEADER_OR_FOLLOWER otherwise, KAFKA_STORAGE_ERROR when the log has failed.
+        """
+        if current_leader_epoch != NO_LEADER_EPOCH:
+            if current_leader_epoch < self.state.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            if current_leader_epoch > self.state.leader_epoch:
+                raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition}")
+        if self.is_failed:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
+
+    # Appends.
+
+    def append(
+        self, records: memoryview | Analysis, *, acks: int, origin: AppendOrigin
+    ) -> AppendResult:
+        """Append as the leader and start a flush if one is due. Does not wait for it.
+
+        ``records`` is one produced batch, or its analysis when that was made elsewhere. The batch
+        is patched in place. Raises KafkaError.
+        """
+        self.check_leader()
+        if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, "
+                f"min.insync.replicas is {self.min_insync_replicas}",
+            )
+        log = self.log
+        if isinstance(records, Analysis):
+            result = log.append_analysed(records, leader_epoch=self.state.leader_epoch)
+        else:
+            result = log.append(records, leader_epoch=self.state.leader_epoch, origin=origin)
+        if log.log_end_offset - log.flushed_offset >= log.config.flush_messages:
+            self._flush()
+        if log.config.flush_messages != 1:
+            self._advance()
+        return result
+
+    def _flush(self) -> None:
+        """Start a flush unless one is in flight already; its end starts the next if needed."""
+        if self._is_flushing:
+            return
+        job = self.log.begin_flush()
+        if job is None:
+            return
+        self._is_flushing = True
+
+        def done(_: None, error: BaseException | None) -> None:
+            self._finish_flush(job, error)
+
+        self._executor.submit(job.run, done)
+
+    def _finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
+        self._is_flushing = False
+        if error is not None and not isinstance(error, OSError):
+            raise error
+        self.log.finish_flush(job, error)
+        if error is not None:
+            log_.error("fsync of %s failed, the log is offline: %s", self.topic_partition, error)
+            self._moved(self.topic_partition)
+            return
+        if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:
+            self._flush()
+        self._advance()
+
+    # The high watermark.
+
+    def _own_end_offset(self) -> int:
+        """How far this node's copy counts as replicated."""
+        if self.log.config.flush_messages == 1:
+            return self.log.flushed_offset
+        return self.log.log_end_offset
+
+    def _advance(self) -> None:
+        """Raise the high watermark to what every in-sync replica holds; it never goes back."""
+        if not self.is_leader:
+            return
+        committed = self._own_end_offset()
+        if len(self.state.isr) > 1:
+            for replica in self.state.isr:
+                if replica != self._node_id:
+                    committed = min(committed, self._remote_end_offsets.get(replica, 0))
+        if committed > self.high_watermark:
+            self.high_watermark = committed
+            self._moved(self.topic_partition)
+
+    # Reads.
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Exclusive end of what read_committed consumers see: no transaction is ever open yet."""
+        return self.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset a consumer may ask for."""
+        return self.log.log_start_offset
+
+    def read(
+        self, fetch_offset: int, *, max_bytes: int, upper_offset: int, min_one_message: bool
+    ) -> ReadResult:
+        """Read whole batches from ``fetch_offset`` up to ``upper_offset`` (exclusive).
+
+        Empty from ``upper_offset`` to the log's end: that is not committed yet. Raises
+        KafkaError(OFFSET_OUT_OF_RANGE) outside of ``[log start, log end]``.
+        """
+        return self.log.read(
+            fetch_offset,
+            max_bytes=max_bytes,
+            upper_offset=upper_offset,
+            min_one_message=min_one_message,
+        )
+
+    def check(self) -> None:
+        """Assert the invariants; for tests."""
+        assert self.log.log_start_offset <= self.high_watermark <= self.log.log_end_offset

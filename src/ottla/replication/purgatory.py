@@ -1,0 +1,118 @@
+"""Operations that cannot be completed yet, watched by key, with an end to their patience.
+
+Generic: knows neither produce nor fetch. An operation is tried when one of its keys changes and
+expires when its time is over, whichever comes first, and never both. Deadlines are kept in ticks of
+a few milliseconds, so that a watched operation costs no timer of its own and leaves nothing behind
+when it completes. Source: the API refactoring seed ("Request Purgatory"), Kafka's DelayedOperation.
+"""
+
+import heapq
+from collections.abc import Hashable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from ottla.env.clock import Clock, Timer
+
+TICKS_PER_SECOND = 200
+"""How finely deadlines are told apart; an operation expires at most one tick late."""
+
+
+class DelayedOperation(Protocol):
+    """What the purgatory asks of the operations it holds."""
+
+    def try_complete(self, key: Hashable) -> bool:
+        """Complete and return True if the operation is satisfied now that ``key`` changed."""
+
+    def expire(self) -> None:
+        """Complete with what there is: its time is over."""
+
+
+Operation = TypeVar("Operation", bound=DelayedOperation)
+
+
+class _Watch(Generic[Operation]):
+    """One operation, where it is watched and when it expires."""
+
+    __slots__ = ("keys", "operation", "tick")
+
+    def __init__(self, operation: Operation, keys: tuple[Hashable, ...], tick: int) -> None:
+        self.operation = operation
+        self.keys = keys
+        self.tick = tick
+
+
+class Purgatory(Generic[Operation]):
+    """Holds delayed operations until ``check`` satisfies them or their timeout passes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watchers: dict[Hashable, dict[_Watch[Operation], None]] = {}
+        self._due: dict[int, dict[_Watch[Operation], None]] = {}
+        self._ticks: list[int] = []  # A heap. Invariant: holds every key of _due, once.
+        self._timer: Timer | None = None
+        self._timer_tick = 0
+        self.watched_count = 0
+
+    def watch(
+        self, operation: Operation, keys: Iterable[Hashable], *, timeout_seconds: float
+    ) -> None:
+        """Hold ``operation``, which was not satisfied just now, until a key changes or time is up."""
+        deadline = self._clock.monotonic() + max(timeout_seconds, 0.0)
+        watch = _Watch(operation, tuple(keys), int(deadline * TICKS_PER_SECOND) + 1)
+        for key in watch.keys:
+            watchers = self._watchers.get(key)
+            if watchers is None:
+                self._watchers[key] = {watch: None}
+            else:
+                watchers[watch] = None
+        due = self._due.get(watch.tick)
+        if due is None:
+            self._due[watch.tick] = {watch: None}
+            heapq.heappush(self._ticks, watch.tick)
+            self._arm()
+        else:
+            due[watch] = None
+        self.watched_count += 1
+
+    def check(self, key: Hashable) -> None:
+        """Try every operation that is watched under ``key``, oldest first."""
+        watchers = self._watchers.get(key)
+        if not watchers:
+            return
+        for watch in list(watchers):
+            # One operation's completion may have taken others with it.
+            if watch in watchers and watch.operation.try_complete(key):
+                self._forget(watch)
+
+    def _forget(self, watch: _Watch[Operation]) -> None:
+        for key in watch.keys:
+            watchers = self._watchers[key]
+            del watchers[watch]
+            if not watchers:
+                del self._watchers[key]
+        due = self._due.get(watch.tick)
+        if due is not None:  # None while its tick is being expired.
+            due.pop(watch, None)
+        self.watched_count -= 1
+
+    def _arm(self) -> None:
+        """Let the timer ring at the earliest tick."""
+        if not self._ticks:
+            return
+        earliest = self._ticks[0]
+        if self._timer is not None:
+            if self._timer_tick <= earliest:
+                return
+            self._timer.cancel()
+        delay = earliest / TICKS_PER_SECOND - self._clock.monotonic()
+        self._timer_tick = earliest
+        self._timer = self._clock.call_later(max(delay, 0.0), self._expire_due)
+
+    def _expire_due(self) -> None:
+        self._timer = None
+        now_tick = int(self._clock.monotonic() * TICKS_PER_SECOND)
+        while self._ticks and self._ticks[0] <= now_tick:
+            tick = heapq.heappop(self._ticks)
+            for watch in self._due.pop(tick):
+                self._forget(watch)
+                watch.operation.expire()
+        self._arm()

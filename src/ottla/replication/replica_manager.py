@@ -1,0 +1,299 @@
+"""All partitions of this node, and "committed" appends and fetches across them.
+
+The handlers' only way to the data. Knows partitions and their purgatories; nothing of requests,
+sessions or the wire. Follows the metadata image: what it leads, creates and deletes is what the
+image says. Source: the API refactoring seed ("Replica Manager").
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from ottla.env.clock import Clock
+from ottla.env.executor import Executor
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.log.append import Analysis, AppendOrigin, analyse, needs_executor
+from ottla.log.config import LogConfig
+from ottla.log.manager import LogManager
+from ottla.metadata.image import ImageDelta, MetadataImage, PartitionState
+from ottla.pending import Pending
+from ottla.replication.append import AppendStatus, DelayedProduce
+from ottla.replication.fetch import (
+    DelayedFetch,
+    FetchedPartition,
+    FetchLimits,
+    FetchSpec,
+    read_partition,
+    size_of,
+)
+from ottla.replication.partition import Partition, PartitionSettings
+from ottla.replication.purgatory import Purgatory
+
+log = logging.getLogger(__name__)
+
+ACKS_ALL = -1
+
+_BEFORE_THE_LOG = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
+"""Refusals that Kafka answers without telling the log start offset."""
+
+Appends = Sequence[tuple[TopicPartition, memoryview]]
+
+
+class ReplicaManager:
+    """Hosts partitions, appends to and fetches from those it leads."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        log_manager: LogManager,
+        clock: Clock,
+        executor: Executor,
+        settings: Callable[[str], PartitionSettings],
+    ) -> None:
+        self._node_id = node_id
+        self._log_manager = log_manager
+        self._executor = executor
+        self._settings = settings
+        self._clock = clock
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
+        self._fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
+
+    def get(self, topic_partition: TopicPartition) -> Partition | None:
+        """Return the partition if this node hosts it."""
+        return self._partitions.get(topic_partition)
+
+    def leader_of(
+        self, topic_partition: TopicPartition, current_leader_epoch: int = -1
+    ) -> Partition:
+        """Return the partition, led by this node. Raises KafkaError, see Partition.check_leader."""
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition}")
+        partition.check_leader(current_leader_epoch)
+        return partition
+
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        """Every partition hosted here."""
+        return self._partitions.values()
+
+    # Appends.
+
+    def append(
+        self, appends: Appends, *, acks: int, timeout_ms: int
+    ) -> list[AppendStatus] | Pending[list[AppendStatus]]:
+        """Append one produced batch per partition; wait for their commit if ``acks`` is -1.
+
+        The views are patched in place and not kept. One status per entry, in order. Large
+        compressed batches are opened off the loop; the Pending then does not yet ``overlap``.
+        """
+        if any(needs_executor(records) for _, records in appends):
+            return self._append_large(appends, acks=acks, timeout_ms=timeout_ms)
+        return self._append_here(appends, acks=acks, timeout_ms=timeout_ms)
+
+    def _append_here(
+        self,
+        appends: Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]],
+        *,
+        acks: int,
+        timeout_ms: int,
+    ) -> list[AppendStatus] | Pending[list[AppendStatus]]:
+        statuses = []
+        must_wait = False
+        for topic_partition, records in appends:
+            status = AppendStatus(topic_partition)
+            statuses.append(status)
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                status.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+                continue
+            try:
+                if isinstance(records, KafkaError):
+                    raise records
+                result = partition.append(records, acks=acks, origin=AppendOrigin.CLIENT)
+            except KafkaError as error:
+                status.refuse(error.code, error.why)
+                if error.code not in _BEFORE_THE_LOG:
+                    status.log_start_offset = partition.log_start_offset
+                continue
+            status.result = result
+            if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+                status.required_offset = result.last_offset + 1
+                must_wait = True
+        if not must_wait:
+            return statuses
+        pending: Pending[list[AppendStatus]] = Pending(overlaps=True)
+        self._produce_purgatory.watch(
+            DelayedProduce(statuses, self._partitions, pending),
+            [status.topic_partition for status in statuses if status.required_offset >= 0],
+            timeout_seconds=timeout_ms / 1000,
+        )
+        return pending
+
+    def _append_large(
+        self, appends: Appends, *, acks: int, timeout_ms: int
+    ) -> Pending[list[AppendStatus]]:
+        """Analyse a copy of the batches in the executor, then append on the loop."""
+        pending: Pending[list[AppendStatus]] = Pending()
+        now_ms = self._clock.wall_ms()
+        copies = [
+            (topic_partition, memoryview(bytearray(records)), self._config_of(topic_partition))
+            for topic_partition, records in appends
+        ]
+
+        def work() -> list[tuple[TopicPartition, Analysis | KafkaError]]:
+            return [(where, analysed(records, config, now_ms)) for where, records, config in copies]
+
+        def done(
+            analyses: list[tuple[TopicPartition, Analysis | KafkaError]] | None,
+            error: BaseException | None,
+        ) -> None:
+            if analyses is None:
+                assert error is not None, "work either returns or raises"
+                pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                return
+            outcome = self._append_here(analyses, acks=acks, timeout_ms=timeout_ms)
+            if isinstance(outcome, Pending):
+                outcome.on_done(lambda waited: pending.resolve(waited.value or []))
+            else:
+                pending.resolve(outcome)
+
+        self._executor.submit(work, done)
+        return pending
+
+    def _config_of(self, topic_partition: TopicPartition) -> LogConfig:
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            return partition.log.config
+        return self._settings(topic_partition.topic).log
+
+    # Fetches.
+
+    def fetch(
+        self, specs: list[FetchSpec], limits: FetchLimits
+    ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
+        """Read what is committed, in the order of ``specs``; wait for ``min_bytes`` if need be.
+
+        Answers at once when nothing may be waited for, when enough is there, or when a partition is
+        in error.
+        """
+        found = self._read_all(specs, limits)
+        enough = sum(map(size_of, found)) >= limits.min_bytes
+        failed = any(fetched.code is not ErrorCode.NONE for fetched in found)
+        if enough or failed or limits.max_wait_ms <= 0 or not specs:
+            return found
+        pending: Pending[list[FetchedPartition]] = Pending()
+        operation = DelayedFetch(
+            specs,
+            found,
+            limits,
+            lookup=self._partitions.get,
+            read=lambda: self._read_all(specs, limits),
+            pending=pending,
+        )
+        keys = [spec.topic_partition for spec in specs]
+        self._fetch_purgatory.watch(operation, keys, timeout_seconds=limits.max_wait_ms / 1000)
+        return pending
+
+    def _read_all(self, specs: list[FetchSpec], limits: FetchLimits) -> list[FetchedPartition]:
+        remaining = limits.max_bytes
+        min_one_message = not limits.is_hard_limit
+        found = []
+        for spec in specs:
+            fetched = read_partition(
+                self._partitions.get(spec.topic_partition),
+                spec,
+                max_bytes=remaining,
+                isolation=limits.isolation,
+                min_one_message=min_one_message,
+            )
+            size_bytes = size_of(fetched)
+            if size_bytes:
+                min_one_message = False
+                remaining = max(remaining - size_bytes, 0)
+            found.append(fetched)
+        return found
+
+    def _moved(self, topic_partition: TopicPartition) -> None:
+        """A high watermark, a role or a log's health changed: try what waits for it."""
+        self._produce_purgatory.check(topic_partition)
+        self._fetch_purgatory.check(topic_partition)
+
+    # Following the metadata image.
+
+    def apply(self, image: MetadataImage, delta: ImageDelta) -> None:
+        """Create, lead, reconfigure and drop partitions as the image now says. Blocks on the disk.
+
+        A partition whose log cannot be created or opened stays away (and is logged); the others
+        are not disturbed.
+        """
+        for topic_id in delta.deleted_topics:
+            self._drop_topic(topic_id)
+        for name in delta.changed_topics:
+            topic = image.topics.get(name)
+            if topic is None:
+                continue
+            for index, state in topic.partitions.items():
+                if self._node_id in state.replicas:
+                    self._host(TopicPartition(name, index), topic.topic_id, state)
+        for name in delta.changed_configs:
+            self._reconfigure(name)
+
+    def _host(self, where: TopicPartition, topic_id: TopicId, state: PartitionState) -> None:
+        partition = self._partitions.get(where)
+        if partition is not None and partition.topic_id == topic_id:
+            partition.apply_state(state)
+            return
+        if partition is not None:
+            self._drop(partition)
+        settings = self._settings(where.topic)
+        try:
+            partition_log = self._log_manager.get(where) or self._log_manager.create(
+                where, topic_id, settings.log
+            )
+        except (OSError, KafkaError) as error:
+            log.error("cannot open the log of %s: %s", where, error)  # noqa: TRY400 - no traceback
+            return
+        self._partitions[where] = Partition(
+            partition_log,
+            topic_id=topic_id,
+            node_id=self._node_id,
+            state=state,
+            min_insync_replicas=settings.min_insync_replicas,
+            executor=self._executor,
+            moved=self._moved,
+        )
+
+    def _drop_topic(self, topic_id: TopicId) -> None:
+        for partition in [p for p in self._partitions.values() if p.topic_id == topic_id]:
+            self._drop(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        partition.is_deleted = True
+        del self._partitions[partition.topic_partition]
+        self._moved(partition.topic_partition)
+        self._log_manager.delete(partition.topic_partition)
+
+    def _reconfigure(self, topic: str) -> None:
+        settings = self._settings(topic)
+        for where, partition in self._partitions.items():
+            if where.topic == topic:
+                partition.configure(settings)
+
+
+def analysed(records: memoryview, config: LogConfig, now_ms: int) -> Analysis | KafkaError:
+    """Analyse in an executor thread; a refusal is a value there, so that the others go on."""
+    try:
+        return analyse(records, config, now_ms)
+    except KafkaError as error:
+        return error
