@@ -3,6 +3,8 @@
 Answered twice: by Spark from the topic, and by pandas from the file. They must agree.
 """
 
+import os
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -14,24 +16,28 @@ from examples.flights.data import flights_file
 FLIGHT_COLUMNS = "carrier STRING, month INT, dep_delay INT, arr_delay INT"
 """The four of the 19 columns that the question needs."""
 
+QUIET = Path(__file__).parent / "log4j2.properties"
+
 RELATIVE_TOLERANCE = 1e-12
 """Both sides divide the same exact sums; only the last bit of a double may differ."""
 
 
 def spark_session() -> SparkSession:
     """Start Spark on this machine alone. No JAR is named: ``ottla`` is found by itself."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not just any python3 on the PATH
     session: SparkSession = (
         SparkSession.builder.appName("flights")
         .master("local[2]")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={QUIET.as_uri()}")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-    session.sparkContext.setLogLevel("ERROR")
     return session
 
 

@@ -2,7 +2,7 @@
 
     source   what Spark calls           options   its options        offsets   options to ranges
     plan     ranges to read, asked of the cluster (planner's side)
-    read     the records of one range (executor's side)              arrow     records to columns
+    read     the records of one range (executor's side)              columns   records to Arrow
 
 It speaks the wire protocol through ``ottla.client`` and knows no broker. Modules of the planner's
 side import the standard library only, because Spark starts a Python process for every step.

@@ -74,11 +74,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     )
 
 
-def includes_headers(given: Mapping[str, str]) -> bool:
-    """Tell whether the schema has the headers column. Raises OptionError."""
-    return _boolean({name.lower(): value for name, value in given.items()}, INCLUDE_HEADERS)
-
-
 def _refuse_unknown(values: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in OPTIONS}
     for name in values:

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EVERY_EARLIEST, EVERY_LATEST
-from ottla.spark.options import OptionError, includes_headers, parse_options
+from ottla.spark.options import OptionError, parse_options
 
 GIVEN = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
 
@@ -55,8 +55,3 @@ def test_a_wrong_option_is_named(change, why):
 def test_nothing_to_read_is_refused():
     with pytest.raises(OptionError, match="exactly one of"):
         parse_options({"bootstrap.servers": "h:1"})
-
-
-def test_headers_are_asked_for_without_the_rest():
-    assert includes_headers({"includeHeaders": "true"})
-    assert not includes_headers({})

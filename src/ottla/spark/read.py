@@ -1,0 +1,79 @@
+"""The records of one range, as a Spark task reads them: fetch, decode, until the range is done.
+
+The executor's side. Owns the loop and its end; ``client`` owns connections and retries, ``columns``
+what becomes of the bytes. Nothing is read twice and nothing beyond the range is handed on.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.client.blocking import BlockingClient
+from ottla.client.fetching import FetchedPartition, FetchLimits
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.spark.columns import decode_columns
+from ottla.spark.offsets import OffsetRange
+from ottla.spark.options import SourceOptions
+from ottla.spark.plan import READ_RETRY_TIMEOUT_MS, client_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FETCH = FetchLimits(max_wait_ms=500, max_bytes=8 << 20, partition_max_bytes=4 << 20)
+"""A few MiB a fetch: Arrow batches that stay in the processor's cache are the fastest."""
+EMPTY_FETCHES_MAX = 60
+"""So many answers without a record, half a second each, and the range cannot be had."""
+
+
+def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator["pa.RecordBatch"]:
+    """Yield the rows of ``wanted``, in order. Blocks.
+
+    Raises KafkaError: OFFSET_OUT_OF_RANGE when the log no longer holds the range,
+    CORRUPT_MESSAGE, or what the broker answered; ConnectionFailed.
+    """
+    settings = client_settings(options.bootstrap, retry_timeout_ms=READ_RETRY_TIMEOUT_MS)
+    with BlockingClient(settings) as client:
+        yield from fetch_range(client, wanted, include_headers=options.include_headers)
+
+
+def fetch_range(
+    client: BlockingClient, wanted: OffsetRange, *, include_headers: bool
+) -> Iterator["pa.RecordBatch"]:
+    """Yield the rows of ``wanted`` by ``client``; errors as for ``read_range``."""
+    partition = TopicPartition(wanted.topic, wanted.partition)
+    position = wanted.start
+    empty_count = 0
+    while position < wanted.end:
+        fetched = client.fetch({partition: position}, FETCH)[partition]
+        _require_records(fetched, wanted, position)
+        left = wanted._replace(start=position)
+        batches, position = _decode(fetched.records, left, include_headers=include_headers)
+        empty_count = 0 if position > left.start else empty_count + 1
+        if empty_count > EMPTY_FETCHES_MAX:
+            why = (
+                f"{wanted}: nothing came at offset {position}; "
+                f"the log holds [{fetched.log_start_offset}, {fetched.high_watermark})"
+            )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+        yield from batches
+
+
+def _require_records(fetched: FetchedPartition, wanted: OffsetRange, position: int) -> None:
+    """Raise KafkaError, with all the offsets, unless the fetch succeeded."""
+    if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        why = (
+            f"{wanted}: offset {position} is gone since the query was planned; retention or a "
+            f"deletion moved the log, which starts at {fetched.log_start_offset} now"
+        )
+        raise KafkaError(fetched.error, why)
+    if fetched.error is not ErrorCode.NONE:
+        raise KafkaError(fetched.error, f"{wanted}: {fetched.error.text}")
+
+
+def _decode(
+    records: memoryview, left: OffsetRange, *, include_headers: bool
+) -> tuple[list["pa.RecordBatch"], int]:
+    try:
+        return decode_columns(records, left, include_headers=include_headers)
+    except KafkaError as error:
+        raise KafkaError(error.code, f"{left}: {error.why}") from error

@@ -1,0 +1,254 @@
+"""PySpark reads topics with format("ottla"): the same rows as another client, and clear errors."""
+
+import json
+import os
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),  # one session, in one worker
+    pytest.mark.timeout(180),
+    # Spark's own code, run in this process, warns about its dependencies.
+    pytest.mark.filterwarnings("ignore::FutureWarning:pyspark"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int"
+)
+CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.fixture(scope="module")
+def spark():
+    from pyspark.sql import SparkSession
+
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def load(spark, target):
+    """Return a DataFrame of the broker under test: ``load(subscribe=..., ...)``."""
+
+    def read(**options):
+        reader = spark.read.format("ottla").option("kafka.bootstrap.servers", target.bootstrap)
+        return reader.options(**options).load()
+
+    return read
+
+
+@pytest.fixture
+def topic(target, topic_name):
+    """A topic of three partitions."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.create_topics([NewTopic(topic_name, 3, 1)])[topic_name].result(30)
+    return topic_name
+
+
+@pytest.fixture
+def produce(target, topic):
+    """Write records (partition, key, value, headers, timestamp) in order, each acknowledged."""
+    from confluent_kafka import Producer
+
+    def write(records, **options):
+        failed = []
+        producer = Producer(
+            {"bootstrap.servers": target.bootstrap, "linger.ms": 5, "acks": "all", **options}
+        )
+        for partition, key, value, headers, timestamp in records:
+            producer.produce(
+                topic,
+                value,
+                key,
+                partition,
+                headers=headers,
+                timestamp=timestamp,
+                on_delivery=lambda error, _message: error and failed.append(error),
+            )
+        assert producer.flush(30) == 0
+        assert not failed
+
+    return write
+
+
+@pytest.fixture
+def kafka_python_rows(target):
+    """All that kafka-python reads from a topic, as sorted tuples in the order of our columns."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    def read(topic):
+        consumer = KafkaConsumer(
+            bootstrap_servers=target.bootstrap, group_id=None, auto_offset_reset="earliest"
+        )
+        try:
+            partitions = [TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic)]
+            consumer.assign(partitions)
+            consumer.seek_to_beginning()
+            ends = consumer.end_offsets(partitions)
+            rows = []
+            deadline = time.monotonic() + 60
+            while any(consumer.position(p) < ends[p] for p in partitions):
+                assert time.monotonic() < deadline
+                for messages in consumer.poll(timeout_ms=500).values():
+                    rows += [
+                        (m.partition, m.offset, m.key, m.value, m.timestamp, m.timestamp_type,
+                         [tuple(header) for header in m.headers])
+                        for m in messages
+                    ]  # fmt: skip
+            return sorted(rows, key=lambda row: row[:2])
+        finally:
+            consumer.close()
+
+    return read
+
+
+def as_client_rows(frame):
+    """The frame's rows in the form of kafka_python_rows."""
+    from pyspark.sql import functions as f
+
+    rows = frame.withColumn("millis", f.unix_millis("timestamp")).collect()
+
+    def octets(value):
+        return None if value is None else bytes(value)
+
+    return sorted(
+        (
+            (r.partition, r.offset, octets(r.key), octets(r.value), r.millis, r.timestampType,
+             [(h.key, octets(h.value)) for h in r.headers or []])
+            for r in rows
+        ),
+        key=lambda row: row[:2],
+    )  # fmt: skip
+
+
+def mixed_records(count):
+    """Records with and without keys, values and headers, over three partitions and some time."""
+    for number in range(count):
+        key = None if number % 5 == 0 else f"k{number % 7}"
+        value = None if number % 11 == 0 else f"value {number} é\u4e16" * (1 + number % 9)
+        headers = [("a", b"1"), ("é", None), ("a", b"")] if number % 3 == 0 else []
+        yield number % 3, key, value, headers, 1_700_000_000_000 + number * 1000
+
+
+def test_rows_equal_what_kafka_python_reads(load, topic, produce, kafka_python_rows):
+    for codec in CODECS:
+        produce(mixed_records(400), **({"compression.type": codec} if codec else {}))
+    expected = kafka_python_rows(topic)
+    assert len(expected) == 400 * len(CODECS)
+    assert as_client_rows(load(subscribe=topic, includeHeaders="true")) == expected
+
+
+def test_the_schema_is_the_kafka_connectors(load, topic):
+    from pyspark.sql.types import _parse_datatype_string
+
+    assert load(subscribe=topic).schema == _parse_datatype_string(COLUMNS)
+    with_headers = COLUMNS + ", headers array<struct<key: string, value: binary>>"
+    frame = load(subscribe=topic, includeHeaders="true")
+    assert frame.schema == _parse_datatype_string(with_headers)
+
+
+def test_an_empty_topic_is_an_empty_frame(load, topic):
+    assert load(subscribe=topic).count() == 0
+
+
+def test_offsets_are_read_to_the_record_also_inside_of_batches(load, topic, produce):
+    produce([(0, None, f"{n}", [], 0) for n in range(1000)], **{"linger.ms": 200})
+    frame = load(
+        subscribe=topic,
+        startingOffsets=json.dumps({topic: {"0": 123, "1": -2, "2": -2}}),
+        endingOffsets=json.dumps({topic: {"0": 457, "1": -1, "2": -1}}),
+    )
+    assert sorted(row.offset for row in frame.collect()) == list(range(123, 457))
+    assert sorted(int(row.value.decode()) for row in frame.collect()) == list(range(123, 457))
+
+
+def test_assign_reads_the_partitions_it_names(load, topic, produce):
+    produce(mixed_records(30))
+    frame = load(assign=json.dumps({topic: [0, 2]}))
+    assert {row.partition for row in frame.collect()} == {0, 2}
+
+
+def test_several_topics(load, topic, produce, target):
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    other = topic + "-other"
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.create_topics([NewTopic(other, 1, 1)])[other].result(30)
+    produce(mixed_records(10))
+    assert {row.topic for row in load(subscribe=f"{topic},{other}").collect()} == {topic}
+
+
+def test_many_rows_of_a_kilobyte_cross_fetches(load, topic, produce):
+    from pyspark.sql import functions as f
+
+    produce([(n % 3, f"{n}", b"x" * 1000 + b"%d" % n, [], 0) for n in range(20_000)])
+    row = (
+        load(subscribe=topic)
+        .agg(
+            f.count("*").alias("rows"),
+            f.count_distinct("value").alias("values"),
+            f.sum(f.length("value")).alias("size"),
+        )
+        .first()
+    )
+    size = 20_000 * 1000 + sum(len(str(n)) for n in range(20_000))
+    assert (row.rows, row["values"], row["size"]) == (20_000, 20_000, size)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"subscribe": "no-such-topic-here"}, "no-such-topic-here"),
+        ({"assign": '{"no-such-topic-here": [0]}'}, "no-such-topic-here"),
+        ({"subscribe": "x", "zebra": "1"}, "unknown option 'zebra'"),
+        ({}, "exactly one of the options subscribe"),
+    ],
+)
+def test_a_wrong_question_is_one_clear_error(load, options, why):
+    with pytest.raises(Exception, match=why):
+        load(**options).collect()
+
+
+def test_asking_does_not_create_the_topic(load, target):
+    from confluent_kafka.admin import AdminClient
+
+    with pytest.raises(Exception, match="never-created"):
+        load(subscribe="never-created").collect()
+    assert "never-created" not in AdminClient({"bootstrap.servers": target.bootstrap}).list_topics(
+        timeout=30
+    ).topics  # fmt: skip
+
+
+def test_a_partition_that_is_not_there_is_named(load, topic):
+    with pytest.raises(Exception, match=f"{topic}-7"):
+        load(assign=json.dumps({topic: [7]})).collect()
+
+
+def test_an_unreachable_broker_is_told_soon(spark):
+    reader = spark.read.format("ottla").option("subscribe", "t")
+    begin = time.monotonic()
+    with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
+        reader.option("kafka.bootstrap.servers", "127.0.0.1:1").load().collect()
+    assert time.monotonic() - begin < 30
