@@ -106,7 +106,7 @@ def _refuse_larger(codec: Codec, limit_bytes: int) -> NoReturn:
     raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
 
 
-def _refuse_garbage(codec: Codec, why: object) -> KafkaError:
+def _garbage(codec: Codec, why: object) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, f"{codec.name.lower()} payload: {why}")
 
 
@@ -148,12 +148,12 @@ def _gzip_decompress(payload: "Buffer", limit_bytes: int) -> bytes:
         try:
             part: bytes = member.decompress(rest, left + 1)
         except module.error as error:
-            raise _refuse_garbage(Codec.GZIP, error) from error
+            raise _garbage(Codec.GZIP, error) from error
         left -= len(part)
         if left < 0:
             _refuse_larger(Codec.GZIP, limit_bytes)
         if not member.eof:
-            raise _refuse_garbage(Codec.GZIP, "it ends early")
+            raise _garbage(Codec.GZIP, "it ends early")
         parts.append(part)
         unused: bytes = member.unused_data
         if not unused:
@@ -192,7 +192,7 @@ def _snappy_decompress(payload: memoryview, limit_bytes: int) -> "bytes | memory
         start = position + _BLOCK_LENGTH.size
         length = _BLOCK_LENGTH.unpack_from(payload, position)[0] if start <= len(payload) else -1
         if length < 0 or length > len(payload) - start:
-            raise _refuse_garbage(Codec.SNAPPY, f"bad block length at byte {position}")
+            raise _garbage(Codec.SNAPPY, f"bad block length at byte {position}")
         position = start + length
         part = _snappy_block(payload[start:position], left, limit_bytes)
         parts.append(part)
@@ -208,7 +208,7 @@ def _snappy_block(block: memoryview, left: int, limit_bytes: int) -> memoryview:
             _refuse_larger(Codec.SNAPPY, limit_bytes)
         return memoryview(snappy.decompress_raw(block))
     except _cramjam_error() as error:
-        raise _refuse_garbage(Codec.SNAPPY, error) from error
+        raise _garbage(Codec.SNAPPY, error) from error
 
 
 @cache
@@ -247,11 +247,13 @@ def _lz4_decompress(payload: "Buffer", limit_bytes: int) -> bytes:
     try:
         data: bytes = decompressor.decompress(payload, max_length=limit_bytes + 1)
     except RuntimeError as error:
-        raise _refuse_garbage(Codec.LZ4, error) from error
+        raise _garbage(Codec.LZ4, error) from error
     if len(data) > limit_bytes:
         _refuse_larger(Codec.LZ4, limit_bytes)
     if not decompressor.eof:
-        raise _refuse_garbage(Codec.LZ4, "it ends early")
+        raise _garbage(Codec.LZ4, "it ends early")
+    if decompressor.unused_data:
+        raise _garbage(Codec.LZ4, "bytes follow the frame")
     return data
 
 
@@ -277,12 +279,12 @@ def _zstd_decompress(payload: "Buffer", limit_bytes: int) -> bytes:
         try:
             part: bytes = frame.decompress(rest, max_length=left + 1)
         except zstd.ZstdError as error:
-            raise _refuse_garbage(Codec.ZSTD, error) from error
+            raise _garbage(Codec.ZSTD, error) from error
         left -= len(part)
         if left < 0:
             _refuse_larger(Codec.ZSTD, limit_bytes)
         if not frame.eof:
-            raise _refuse_garbage(Codec.ZSTD, "it ends early")
+            raise _garbage(Codec.ZSTD, "it ends early")
         parts.append(part)
         unused: bytes = frame.unused_data
         if not unused:
