@@ -3,14 +3,14 @@
 import datetime
 import io
 import typing
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.protocol.fields import Wire
+from ottla.protocol.fields import Required, Wire
 
 kio_index = pytest.importorskip("kio.index")
 kio_errors = pytest.importorskip("kio.schema.errors")
@@ -30,9 +30,7 @@ def kio_class(message, version):
 
 
 def present(table, version):
-    return [
-        (name, field) for name, field in table.FIELDS.items() if version in field.versions
-    ]
+    return [(name, field) for name, field in table.FIELDS.items() if version in field.versions]
 
 
 def nested_class(hint):
@@ -55,6 +53,25 @@ def simple_to_kio(value, kafka_type):
     return value
 
 
+def check_nullable_and_default(name, field, kio_field, hint, version):
+    """What no round trip shows: that null is refused where it must be, and the defaults."""
+    if field.wire in {Wire.STRING, Wire.BYTES, Wire.RECORDS, Wire.ARRAY, Wire.STRUCT}:
+        nullable = type(None) in typing.get_args(hint)
+        assert nullable == (version in field.nullable), name
+    if field.default is Required.REQUIRED or kio_field.default is MISSING:
+        assert field.tag is None, "a tagged field can be absent: both must say what it then is"
+        return
+    if field.wire is Wire.STRUCT and field.tag is not None:
+        assert field.default is None
+        assert kio_field.default == to_kio(field.of(), nested_class(hint), version)
+    elif isinstance(field.default, list):
+        assert kio_field.default == ()
+    else:
+        assert kio_field.default == simple_to_kio(
+            field.default, kio_field.metadata.get("kafka_type", "")
+        ), name
+
+
 def to_kio(struct, kio_type, version):
     """Build kio's own instance out of ours, field by field, matched by position and by name."""
     ours = present(type(struct), version)
@@ -65,6 +82,7 @@ def to_kio(struct, kio_type, version):
     for (name, field), kio_field in zip(ours, theirs, strict=True):
         assert kio_field.name in {name, name.removesuffix("_ms")}
         assert kio_field.metadata.get("tag") == field.tag
+        check_nullable_and_default(name, field, kio_field, hints[kio_field.name], version)
         values[kio_field.name] = field_to_kio(
             getattr(struct, name), field, kio_field, hints[kio_field.name], version
         )
@@ -124,5 +142,3 @@ def test_every_declared_pair_is_covered(pairs, record_property):
     print(f"{len(pairs)} (message, version) pairs, {len({m for m, _ in pairs})} messages")
     assert len(pairs) == len(set(pairs))
     assert len(pairs) >= 550
-
-
