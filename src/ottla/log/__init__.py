@@ -1,1 +1,1 @@
-"""The log engine: segments in Kafka's own file formats, and the crash rules that keep them whole."""
+"""The log engine: segments in Kafka's own file formats, and the rules that keep them whole."""

@@ -69,8 +69,8 @@ class Analysis(NamedTuple):
 
 def needs_executor(records: memoryview) -> bool:
     """Tell whether ``analyse`` would take long: a compressed batch of more than 64 KiB."""
-    return (
-        len(records) > EXECUTOR_SIZE_BYTES and bool(records[ATTRIBUTES_POSITION + 1] & CODEC_MASK)
+    return len(records) > EXECUTOR_SIZE_BYTES and bool(
+        records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
     )
 
 

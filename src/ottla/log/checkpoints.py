@@ -1,9 +1,9 @@
-"""The small text files beside the segments: read exactly or not at all, replaced atomically.
+r"""The small text files beside the segments: read exactly or not at all, replaced atomically.
 
 Owns the formats of Kafka's checkpoint files and how a small file is replaced so that a power cut
 leaves the old or the new one (reliability rule 4). Formats that are Kafka's have no checksum: the
 count line and an exact parse decide. Absent, torn or foreign means None, and the caller takes its
-slower way. Grammars (every line ends with "\\n"; the last one may lack it):
+slower way. Grammars (every line ends with "\n"; the last one may lack it):
 
     offset checkpoint  = "0" count { topic " " partition " " offset }
     epoch checkpoint   = "0" count { epoch " " start_offset }
@@ -65,7 +65,7 @@ def _counted_lines(text: str | None) -> list[str] | None:
     if text is None:
         return None
     lines = text.removesuffix("\n").split("\n")
-    if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):  # noqa: PLR2004
+    if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
         return None
     return lines[2:]
 
@@ -138,7 +138,7 @@ def read_partition_metadata(disk: Disk, path: str) -> TopicId | None:
     """Return the topic id in ``path``, or None when absent or unreadable."""
     text = read_file(disk, path)
     lines = [] if text is None else text.removesuffix("\n").split("\n")
-    if len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):  # noqa: PLR2004
+    if len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
         return None
     try:
         return parse_topic_id(lines[1].removeprefix("topic_id: "))

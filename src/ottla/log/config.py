@@ -1,8 +1,8 @@
 """The settings of one log, as plain values.
 
-Built by whoever owns the options (the broker, from its own and the topic's configuration) and handed
-down: the log room never sees the option table. Changing a setting means handing a new value to
-``Log.config``. Defaults are Kafka's.
+Built by whoever owns the options (the broker, from its own and the topic's configuration) and
+handed down: the log room never sees the option table. Changing a setting means handing a new value
+to ``Log.config``. Defaults are Kafka's.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class LogConfig:
     """``segment.bytes``: a segment never grows larger; at most 2^31 - 1."""
 
     segment_ms: int = 7 * 24 * 60 * 60 * 1000
-    """``segment.ms``: a segment whose first batch is older than this is rolled at the next append."""
+    """``segment.ms``: a segment whose first batch is older is rolled at the next append."""
 
     segment_index_bytes: int = 10 * 1024 * 1024
     """``segment.index.bytes``: the size at which an index is full, and its segment rolled."""

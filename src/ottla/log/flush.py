@@ -13,9 +13,17 @@ from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
 class FlushJob:
     """Everything appended before ``target_offset`` is durable once ``run`` has returned."""
 
-    __slots__ = ("_disk", "_epochs", "_epochs_path", "_file", "generation", "is_void", "target_offset")
+    __slots__ = (
+        "_disk",
+        "_epochs",
+        "_epochs_path",
+        "_file",
+        "generation",
+        "is_void",
+        "target_offset",
+    )
 
-    def __init__(  # noqa: PLR0913 - made in one place
+    def __init__(
         self,
         *,
         target_offset: int,

@@ -29,8 +29,8 @@ class Index:
         self.entries = bytearray()
         """Invariant: whole entries, ascending."""
         self._written_bytes = 0
-        """Use: where the next write begins. Invariant: the file's first ``_written_bytes`` bytes are
-        those of ``entries``; -1 when the file may hold more or other bytes than that."""
+        """Use: where the next write begins. Invariant: the file's first ``_written_bytes`` bytes
+        are those of ``entries``; -1 when the file may hold more or other bytes than that."""
 
     @property
     def count(self) -> int:

@@ -57,7 +57,7 @@ def partition_directory(topic_partition: TopicPartition) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """Return the partition that the directory ``name`` belongs to, or None for another directory."""
+    """Return the partition whose directory has this ``name``, or None for another directory."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     if match is None or match[1] in {".", ".."} or is_deleted_directory(name):
         return None

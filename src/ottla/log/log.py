@@ -13,13 +13,14 @@ Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability ru
 
 from bisect import bisect_right
 from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
-from ottla.errors import ErrorCode, InvariantBroken, KafkaError
+from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.append import Analysis, AnalysedBatch, AppendOrigin, analyse
+from ottla.log.append import AnalysedBatch, Analysis, AppendOrigin, analyse
 from ottla.log.checkpoints import write_epoch_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
@@ -98,7 +99,7 @@ class Log:
         "topic_partition",
     )
 
-    def __init__(  # noqa: PLR0913 - made in one place
+    def __init__(
         self,
         *,
         disk: Disk,
@@ -205,9 +206,7 @@ class Log:
             if batch.leader_epoch != self.leader_epochs.latest:
                 self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
         self.log_end_offset = last_offset + 1
-        return AppendResult(
-            placed[0].base_offset, last_offset, append_time, self.log_start_offset
-        )
+        return AppendResult(placed[0].base_offset, last_offset, append_time, self.log_start_offset)
 
     def _check_replicated(self, batches: tuple[AnalysedBatch, ...]) -> list[Batch]:
         expected = self.log_end_offset
@@ -295,11 +294,20 @@ class Log:
         try:
             segment.create()
             self._disk.sync_directory(self.directory)
-        except OSError as error:
+        except (OSError, CorruptFile) as error:
+            self._remove_stillborn(segment)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._segments.append(segment)
         self._base_offsets.append(base_offset)
         self._active = segment
+
+    def _remove_stillborn(self, segment: Segment) -> None:
+        """Take back a segment that could not be made: the log may grow past its name."""
+        try:
+            if self._disk.exists(segment.path) and self._disk.size_of(segment.path) == 0:
+                self._disk.remove(segment.path)
+        except OSError:
+            self.state = LogState.FAILED
 
     # -- flush --------------------------------------------------------------------------------
 
@@ -548,7 +556,7 @@ class Log:
         assert self.flushed_offset <= self.log_end_offset, self
         assert self._base_offsets[0] <= self.log_start_offset, self
         entries = self.leader_epochs.entries
-        assert all(a.epoch < b.epoch for a, b in zip(entries, entries[1:], strict=False)), entries
+        assert all(a.epoch < b.epoch for a, b in pairwise(entries)), entries
         assert not entries or entries[-1].start_offset <= self.log_end_offset, entries
         ends = [*self._base_offsets[1:], self.log_end_offset]
         for segment, end in zip(self._segments, ends, strict=True):
@@ -566,7 +574,7 @@ def _place(
     leader_epoch: int,
     append_time: int,
 ) -> list[Batch]:
-    """Patch offsets, epoch and (unless -1) the append time into the bytes; say what stands where."""
+    """Patch offsets, epoch and (unless -1) the append time into the bytes; tell what is where."""
     placed: list[Batch] = []
     for position, header in batches:
         size_bytes = header.batch_length + 12
@@ -582,4 +590,3 @@ def _place(
         )
         base_offset = last_offset + 1
     return placed
-

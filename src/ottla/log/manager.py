@@ -9,6 +9,7 @@ be read is ever deleted. Source: Kafka's LogManager; reliability rules 3, 5, 14,
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from posixpath import basename, dirname
+from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk, Lock
@@ -57,6 +58,13 @@ class LogDirectoryUnusable(OttlaError):
         return f"{self.path}: {self.why}; {self.fix}"
 
 
+class _Points(NamedTuple):
+    """What the checkpoint files of one log directory say."""
+
+    recovery_points: dict[TopicPartition, int]
+    log_start_offsets: dict[TopicPartition, int]
+
+
 class CheckpointJob:
     """Recovery points and log start offsets as of one moment, on their way to the disk."""
 
@@ -75,7 +83,7 @@ class CheckpointJob:
 class LogManager:
     """The logs of this node, by topic-partition."""
 
-    def __init__(  # noqa: PLR0913 - made in one place
+    def __init__(
         self,
         *,
         disk: Disk,
@@ -158,53 +166,54 @@ class LogManager:
         for name in names:
             if name.endswith(TEMPORARY_SUFFIX) and not disk.is_directory(f"{log_dir}/{name}"):
                 disk.remove(f"{log_dir}/{name}")
-        recovery_points = self._read_points(log_dir, RECOVERY_POINT_CHECKPOINT)
-        start_offsets = self._read_points(log_dir, LOG_START_CHECKPOINT)
         is_clean = CLEAN_SHUTDOWN in names
         if is_clean:
             # From the first write on it is no longer true.
             disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
             disk.sync_directory(log_dir)
+        points = _Points(
+            self._read_points(log_dir, RECOVERY_POINT_CHECKPOINT),
+            self._read_points(log_dir, LOG_START_CHECKPOINT),
+        )
         for name in names:
-            directory = f"{log_dir}/{name}"
             if is_deleted_directory(name):
-                self._deleted.append(directory)
+                self._deleted.append(f"{log_dir}/{name}")
                 continue
             topic_partition = parse_partition_directory(name)
-            if topic_partition is None or not disk.is_directory(directory):
+            if topic_partition is None or not disk.is_directory(f"{log_dir}/{name}"):
                 continue
             if topic_partition in self.logs or topic_partition in self.offline:
                 why = f"{topic_partition} is in another data directory, too"
                 raise LogDirectoryUnusable(log_dir, why, "keep one of them")
-            try:
-                self.logs[topic_partition] = open_log(
-                    disk,
-                    self._clock,
-                    directory,
-                    topic_partition,
-                    self._config_for(topic_partition.topic),
-                    recovery_point=recovery_points.get(topic_partition, 0),
-                    log_start_offset=start_offsets.get(topic_partition, 0),
-                    is_clean=is_clean,
-                )
-            except (OttlaError, OSError) as error:
-                self._set_offline(log_dir, topic_partition, error)
-                for file_name, points in (
-                    (RECOVERY_POINT_CHECKPOINT, recovery_points),
-                    (LOG_START_CHECKPOINT, start_offsets),
-                ):
-                    if topic_partition in points:
-                        kept = self._offline_points.setdefault(f"{log_dir}/{file_name}", {})
-                        kept[topic_partition] = points[topic_partition]
+            self._open(log_dir, topic_partition, points, is_clean=is_clean)
+
+    def _open(
+        self, log_dir: str, topic_partition: TopicPartition, points: "_Points", *, is_clean: bool
+    ) -> None:
+        try:
+            self.logs[topic_partition] = open_log(
+                self._disk,
+                self._clock,
+                f"{log_dir}/{topic_partition}",
+                topic_partition,
+                self._config_for(topic_partition.topic),
+                recovery_point=points.recovery_points.get(topic_partition, 0),
+                log_start_offset=points.log_start_offsets.get(topic_partition, 0),
+                is_clean=is_clean,
+            )
+        except (OttlaError, OSError) as error:
+            self.offline[topic_partition] = error
+            self._offline_directories[topic_partition] = log_dir
+            for file_name, offsets in (
+                (RECOVERY_POINT_CHECKPOINT, points.recovery_points),
+                (LOG_START_CHECKPOINT, points.log_start_offsets),
+            ):
+                if topic_partition in offsets:
+                    kept = self._offline_points.setdefault(f"{log_dir}/{file_name}", {})
+                    kept[topic_partition] = offsets[topic_partition]
 
     def _read_points(self, log_dir: str, file_name: str) -> dict[TopicPartition, int]:
         return read_offset_checkpoint(self._disk, f"{log_dir}/{file_name}") or {}
-
-    def _set_offline(
-        self, log_dir: str, topic_partition: TopicPartition, error: OttlaError | OSError
-    ) -> None:
-        self.offline[topic_partition] = error
-        self._offline_directories[topic_partition] = log_dir
 
     # -- partitions ---------------------------------------------------------------------------
 
@@ -233,9 +242,7 @@ class LogManager:
         try:
             if log is None:
                 log = self._create_directory(topic_partition, name)
-            write_partition_metadata(
-                self._disk, f"{log.directory}/{PARTITION_METADATA}", topic_id
-            )
+            write_partition_metadata(self._disk, f"{log.directory}/{PARTITION_METADATA}", topic_id)
             self._disk.sync_directory(dirname(log.directory))
         except (OSError, CorruptFile) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

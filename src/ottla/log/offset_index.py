@@ -58,7 +58,9 @@ class OffsetIndex(Index):
 
     def keep_below(self, offset: int) -> None:
         """Drop the entries with an offset >= ``offset``."""
-        self.keep(bisect_right(range(self.count), offset - 1 - self.base_offset, key=self._relative))
+        self.keep(
+            bisect_right(range(self.count), offset - 1 - self.base_offset, key=self._relative)
+        )
 
     def check(self, log_size_bytes: int) -> None:
         """Raise CorruptFile when the last entry is impossible for a log of ``log_size_bytes``."""

@@ -36,7 +36,7 @@ from ottla.log.scan import Walk
 from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
 
 
-def open_log(  # noqa: PLR0913 - called in one place
+def open_log(
     disk: Disk,
     clock: Clock,
     directory: str,
@@ -67,7 +67,7 @@ def open_log(  # noqa: PLR0913 - called in one place
         recovery.scan()
     start_offset = max(log_start_offset, segments[0].base_offset)
     if start_offset > recovery.next_offset:
-        why = f"the log ends at offset {recovery.next_offset}; its checkpoint starts it at {start_offset}"
+        why = f"the log ends at {recovery.next_offset}, its log start offset is {start_offset}"
         raise CorruptFile(segments[-1].path, why)
     for segment in segments:
         segment.let_go_of_file()
@@ -86,9 +86,7 @@ def open_log(  # noqa: PLR0913 - called in one place
     )
 
 
-def _find_segments(
-    disk: Disk, clock: Clock, directory: str, config: LogConfig
-) -> list[Segment]:
+def _find_segments(disk: Disk, clock: Clock, directory: str, config: LogConfig) -> list[Segment]:
     """Return the segments in ``directory`` by base offset; costs one look at each log file."""
     bases = []
     for name in disk.list_directory(directory):
@@ -166,7 +164,7 @@ class _Recovery:
         sizes = [segment.size_bytes for segment in self._segments]
         for ordinal in range(first, len(self._segments)):
             segment = self._segments[ordinal]
-            if ordinal > first and self._is_short_of(segment):
+            if ordinal > first and not self._continues(segment):
                 torn_at = ordinal - 1
                 break
             walk = self._recover_segment(segment, self._recovery_point, trusted=False)
@@ -182,9 +180,17 @@ class _Recovery:
             segment.save_indexes()
         self._settle_epochs()
 
-    def _is_short_of(self, successor: Segment) -> bool:
-        """Tell whether the segments so far end before ``successor`` begins (rule 9)."""
-        return self.next_offset < successor.base_offset and not self._config.is_compacted
+    def _continues(self, successor: Segment) -> bool:
+        """Tell whether ``successor`` goes on where the segments so far end (rule 9).
+
+        One that begins earlier and is empty is left over from a roll that failed.
+        """
+        if successor.base_offset < self.next_offset:
+            if successor.size_bytes:
+                why = f"begins before offset {self.next_offset}, where its predecessor ends"
+                raise CorruptFile(successor.path, why)
+            return False
+        return successor.base_offset == self.next_offset or self._config.is_compacted
 
     def _recover_segment(self, segment: Segment, keep_below: int, *, trusted: bool) -> Walk:
         """Note the batches of ``segment`` again, from a point its indexes agree on to the end.
@@ -237,7 +243,9 @@ class _Recovery:
 
     def _check_end(self) -> None:
         if self.next_offset < self._recovery_point:
-            why = f"the log ends at {self.next_offset}, its recovery point is {self._recovery_point}"
+            why = (
+                f"the log ends at {self.next_offset}, its recovery point is {self._recovery_point}"
+            )
             raise CorruptFile(self._segments[-1].path, why)
 
     def _cut_behind(self, ordinal: int, file_bytes: int) -> None:
@@ -275,9 +283,7 @@ def finish_interrupted_work(disk: Disk, directory: str) -> None:
     names = disk.list_directory(directory)
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     leftovers = [
-        name
-        for name in names
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) or name.endswith(TEMPORARY_SUFFIX)
+        name for name in names if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX))
     ]
     for name in leftovers:
         disk.remove(f"{directory}/{name}")

@@ -23,7 +23,7 @@ SCAN_CHUNK_BYTES = 1024 * 1024
 """Read ahead of a whole walk. Larger is slower: the copy should stay in the processor's cache."""
 
 LOOKUP_CHUNK_BYTES = 8 * 1024
-"""Read ahead of a look-up, which ends within ``index.interval.bytes`` or at the next large batch."""
+"""Read ahead of a look-up: it ends within ``index.interval.bytes`` or at a large batch."""
 
 
 class Batch(NamedTuple):

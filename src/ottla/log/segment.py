@@ -13,6 +13,7 @@ Source: Kafka's LogSegment; the seed on Kafka's log ("floor entry, then scan").
 from array import array
 from bisect import bisect_left
 from contextlib import suppress
+from itertools import pairwise
 
 from ottla.env.disk import Buffer, Disk, File
 from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
@@ -130,8 +131,10 @@ class Segment:
         self.latest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch behind the last one. Raises OSError: then nothing is appended, but the
-        file may be longer than ``size_bytes`` (see ``cut_to_size``)."""
+        """Write one batch behind the last one. Raises OSError: then nothing is appended.
+
+        The file may be longer than ``size_bytes`` in that case: see ``cut_to_size``.
+        """
         position = self.size_bytes
         (self._file or self.file).write_at(position, data)
         self._note(position, len(data), last_offset, max_timestamp)
@@ -187,7 +190,7 @@ class Segment:
         )
 
     def waited_ms(self, now_ms: int, incoming_timestamp: int) -> int:
-        """Return how long the segment has waited to be rolled, in record time where there is one."""
+        """Return how long the segment waits to be rolled, in record time where there is one."""
         if self.size_bytes == 0:
             return 0
         if self.first_timestamp is None:
@@ -244,7 +247,11 @@ class Segment:
         position = 0 if entry is None else entry.position
         walk = self._walk(position, LOOKUP_CHUNK_BYTES)
         for batch in walk:
-            if entry is not None and batch.position == position and batch.last_offset != entry.offset:
+            if (
+                entry is not None
+                and batch.position == position
+                and batch.last_offset != entry.offset
+            ):
                 break
             if batch.last_offset >= offset:
                 return batch
@@ -310,9 +317,7 @@ class Segment:
     def _walk(self, position: int, chunk_bytes: int | None = None) -> Walk:
         if chunk_bytes is None:
             return Walk(self.file, position, self.size_bytes, verify_crc=False)
-        return Walk(
-            self.file, position, self.size_bytes, verify_crc=False, chunk_bytes=chunk_bytes
-        )
+        return Walk(self.file, position, self.size_bytes, verify_crc=False, chunk_bytes=chunk_bytes)
 
     def _unreadable(self, walk: Walk) -> KafkaError:
         why = f"{self.path} at byte {walk.position}: {walk.stopped_by}"
@@ -465,7 +470,7 @@ class Segment:
         batches = list(self._walk(0))
         assert sum(batch.size_bytes for batch in batches) == self.size_bytes, self.path
         by_position = {batch.position: batch for batch in batches}
-        for before, after in zip(batches, batches[1:], strict=False):
+        for before, after in pairwise(batches):
             assert before.last_offset < after.base_offset, (self.path, before, after)
         for ordinal in range(self.offset_index.count):
             entry = self.offset_index.entry(ordinal)
