@@ -11,10 +11,12 @@ _WORTH_A_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_T
 class Backoff:
     """The retries of one call: pauses double, and end when the call's time is up."""
 
-    def __init__(self, settings: ClientSettings, now: float) -> None:
-        """``now`` in seconds of a monotonic clock, as below."""
+    def __init__(self, settings: ClientSettings, now: float, timeout_ms: int | None = None) -> None:
+        """``now`` in seconds of a monotonic clock, as below. ``timeout_ms`` None: the settings'."""
         self._settings = settings
-        self._deadline = now + settings.retry_timeout_ms / 1000
+        self._deadline = (
+            now + (settings.retry_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        )
         self._count = 0
         self._connected = False
 

@@ -1,0 +1,196 @@
+"""A cluster as a client holds it: the newest view, the open connections, the retries. On asyncio.
+
+Owns which broker is asked, and when a call is tried again. Admin, producer and fetcher stand on it.
+Knows no record and no handler.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ottla.client.backoff import Backoff
+from ottla.client.connection import Connection
+from ottla.client.errors import ConnectionFailed
+from ottla.client.offsets import FoundOffset, list_offsets_request, read_list_offsets
+from ottla.client.settings import Address, ClientSettings
+from ottla.client.view import ClusterView, metadata_request, read_metadata
+from ottla.env.net import Net
+from ottla.env.real_net import AsyncioNet
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.list_offsets import ListOffsetsResponse
+from ottla.protocol.messages.metadata import MetadataResponse
+
+Result = TypeVar("Result")
+
+CREATION_SECONDS = 5.0
+"""How long a topic that the broker may create is asked for."""
+
+
+class Cluster:
+    """Connections are opened on first use and kept; ``async with`` closes them."""
+
+    def __init__(self, settings: ClientSettings | None = None, net: Net | None = None) -> None:
+        self.settings = settings or ClientSettings()
+        self.view = ClusterView()
+        self._net = net or AsyncioNet()
+        self._connections: dict[tuple[Address, str], Connection] = {}
+        self._opening: dict[tuple[Address, str], asyncio.Lock] = {}
+        self._has_answered = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; answers that are due fail."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> ClusterView:
+        """Ask for these topics beside those known before (None: all), and return the new view.
+
+        ``create``: the broker may create them, if it is set to. A topic's errors stand in the view;
+        ``view.topic`` raises them.
+        """
+        names = None if topics is None else {*topics, *self.view.topics}
+        connection = await self.any()
+        answer = await connection.call(metadata_request(names, create=create), MetadataResponse)
+        self.view = read_metadata(answer)
+        return self.view
+
+    async def ensure(self, topics: Iterable[str], *, create: bool = False) -> ClusterView:
+        """Return a view in which all of ``topics`` have leaders, asking as often as it takes.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION and whatever else stays wrong. A topic that is
+        unknown is asked for again only with ``create``, and only for some seconds.
+        """
+        wanted = list(topics)
+
+        async def attempt() -> ClusterView:
+            if not self._are_led(wanted):
+                await self.refresh(wanted, create=create)
+            for name in wanted:
+                for partition in self.view.topic(name).partitions:
+                    self.view.partition(name, partition)
+            return self.view
+
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + (CREATION_SECONDS if create else 0.0)
+
+        def gives_up(error: KafkaError) -> bool:
+            return error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and loop.time() >= patience
+
+        return await self.retrying(attempt, gives_up=gives_up)
+
+    async def any(self) -> Connection:
+        """Return a connection to some broker, an open one if there is. Raises ConnectionFailed."""
+        addresses = dict.fromkeys((*self.settings.bootstrap, *self.view.brokers.values()))
+        for address in addresses:
+            found = self._connections.get((address, ""))
+            if found is not None and not found.is_closed:
+                return found
+        failure: ConnectionFailed | None = None
+        for address in addresses:
+            try:
+                return await self._connect(address, "")
+            except ConnectionFailed as error:
+                failure = failure or error
+        raise failure or ConnectionFailed("", 0, "no bootstrap address")
+
+    async def connection(self, node_id: int, purpose: str = "") -> Connection:
+        """Return the connection to a broker; each ``purpose`` has its own (a Fetch may wait)."""
+        address = self.view.brokers.get(node_id)
+        if address is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not alive")
+        return await self._connect(address, purpose)
+
+    async def controller(self) -> Connection:
+        """Return a connection to the broker that takes changes."""
+        if not self.view.brokers:
+            await self.refresh([])
+        if self.view.controller_id in self.view.brokers:
+            return await self.connection(self.view.controller_id)
+        return await self.any()
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Return offsets for timestamps in ms, or ``offsets.EARLIEST`` or ``offsets.LATEST``."""
+
+        async def attempt() -> dict[TopicPartition, FoundOffset]:
+            await self.ensure({topic for topic, _ in timestamps})
+            found: dict[TopicPartition, FoundOffset] = {}
+            for leader, partitions in self.view.by_leader(timestamps).items():
+                asked = {each: timestamps[each] for each in partitions}
+                request = list_offsets_request(asked, read_committed=read_committed)
+                connection = await self.connection(leader)
+                found.update(read_list_offsets(await connection.call(request, ListOffsetsResponse)))
+            for each, offset in found.items():
+                if offset.error:
+                    raise KafkaError(offset.error, str(each))
+            return found
+
+        return await self.retrying(attempt)
+
+    async def retrying(
+        self,
+        attempt: Callable[[], Awaitable[Result]],
+        *,
+        gives_up: Callable[[KafkaError], bool] | None = None,
+    ) -> Result:
+        """Run ``attempt`` until it returns, as long as its errors and the settings allow.
+
+        The view is dropped between tries. Raises what the last try raised.
+        """
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self.settings, loop.time())
+        while True:
+            if self._has_answered:
+                backoff.connected()
+            try:
+                return await attempt()
+            except (KafkaError, ConnectionFailed) as error:
+                if gives_up is not None and isinstance(error, KafkaError) and gives_up(error):
+                    raise
+                pause = backoff.pause_seconds(error, loop.time())
+                if pause is None:
+                    raise
+            self.forget_leaders()
+            await asyncio.sleep(pause)
+
+    def forget_leaders(self) -> None:
+        """Make the next ``ensure`` ask again."""
+        self.view = ClusterView(
+            cluster_id=self.view.cluster_id,
+            controller_id=self.view.controller_id,
+            brokers=self.view.brokers,
+        )
+
+    def _are_led(self, topics: Iterable[str]) -> bool:
+        known = self.view.topics
+        return all(
+            name in known
+            and known[name].error is ErrorCode.NONE
+            and all(each.leader >= 0 for each in known[name].partitions.values())
+            for name in topics
+        )
+
+    async def _connect(self, address: Address, purpose: str) -> Connection:
+        key = (address, purpose)
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
+            if connection is None or connection.is_closed:
+                connection = await Connection.open(self._net, address, self.settings)
+                self._connections[key] = connection
+                self._has_answered = True
+            return connection

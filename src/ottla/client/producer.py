@@ -1,0 +1,399 @@
+"""Sends records: batches them by partition, numbers them, retries them. On asyncio.
+
+Owns the batches that are filling and the promises made to callers. One batch per partition is in
+flight, so order and sequence numbers need no bookkeeping. ``sending`` builds requests and reads
+answers. Source: Kafka's producer documentation (linger.ms, batch.size, enable.idempotence), KIP-98.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from ottla.client.backoff import Backoff
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ConnectionFailed
+from ottla.client.partitioner import partition_of_key
+from ottla.client.sending import (
+    NO_IDENTITY,
+    Appended,
+    init_producer_request,
+    produce_request,
+    produce_version_limit,
+    read_init_producer,
+    read_produce,
+)
+from ottla.env.clock import Clock, SystemClock
+from ottla.env.rng import Rng, SystemRng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
+from ottla.protocol.messages.produce import ProduceResponse
+from ottla.records.batch import NO_SEQUENCE
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.record import Record
+
+RECORD_OVERHEAD_BYTES = 21
+"""The most that lengths and deltas add to a record's key and value."""
+HEADER_OVERHEAD_BYTES = 10
+REQUEST_BYTES = 8 << 20
+"""Batches beyond this go with another request."""
+SEQUENCES = 1 << 31
+
+Promise = asyncio.Future["Delivery"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """How records are sent. ``acks``: -1 all in-sync replicas, 1 the leader, 0 no answer."""
+
+    acks: int = -1
+    linger_ms: int = 5
+    batch_size_bytes: int = 256 << 10
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    is_idempotent: bool = True
+    """A retry never writes twice. Needs acks=-1; without effect otherwise."""
+    delivery_timeout_ms: int = 120_000
+    buffer_bytes: int = 32 << 20
+    """Records not yet acknowledged; ``send`` waits beyond."""
+    may_create_topics: bool = True
+
+
+class Delivery(NamedTuple):
+    """Where a record was written; offset -1 with acks=0."""
+
+    partition: TopicPartition
+    offset: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records of one partition that go together."""
+
+    due: float
+    """When it is sent even if it is not full, in the loop's seconds."""
+    records: list[Record] = field(default_factory=list)
+    promises: list[Promise] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One partition: the batches that wait, the last of them filling, and what is in flight."""
+
+    waiting: deque[_Batch] = field(default_factory=deque)
+    is_busy: bool = False
+    next_sequence: int = 0
+
+
+class Producer:
+    """Use as an async context manager: leaving it in peace flushes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings or ProducerSettings()
+        self._clock = clock or SystemClock()
+        self._rng = rng or SystemRng()
+        self._is_idempotent = self._settings.is_idempotent and self._settings.acks == -1
+        self._identity = NO_IDENTITY
+        self._needs_identity = self._is_idempotent
+        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._sticky: dict[str, int] = {}
+        self._buffered_bytes = 0
+        self._unfinished_count = 0
+        self._is_flushing = False
+        self._wake = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._is_done = asyncio.Event()
+        self._is_done.set()
+        self._sender: asyncio.Task[None] | None = None
+        self._deliveries: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._sender = asyncio.create_task(self._send_due(), name="ottla producer")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                await self.flush()
+        finally:
+            tasks = [*self._deliveries, *([self._sender] if self._sender else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Promise:
+        """Hand in a record; await the result to know that it was written.
+
+        Waits while the buffer is full, and once per topic for its metadata. Raises KafkaError when
+        there is no such topic or partition. The promise fails with KafkaError or ConnectionFailed.
+        """
+        if not self._has_room.is_set():
+            await self._has_room.wait()
+        if topic not in self._cluster.view.topics:
+            await self._cluster.ensure([topic], create=self._settings.may_create_topics)
+        target = TopicPartition(topic, self._choose(topic, key, partition))
+        timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        record = Record(timestamp=timestamp, key=key, value=value, headers=tuple(headers))
+        promise: Promise = asyncio.get_running_loop().create_future()
+        self._add(target, record, promise)
+        if self._wake.is_set():
+            await asyncio.sleep(0)  # a caller that never waits would starve the sender
+        return promise
+
+    async def flush(self) -> None:
+        """Send what is buffered, and wait until each record was written or has failed."""
+        self._is_flushing = True
+        self._wake.set()
+        await self._is_done.wait()
+        self._is_flushing = False
+
+    def _choose(self, topic: str, key: bytes | None, partition: int | None) -> int:
+        partitions = self._cluster.view.topic(topic).partitions
+        if partition is not None:
+            if partition not in partitions:
+                why = f"{topic} has {len(partitions)} partitions, numbered from 0; not {partition}"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+            return partition
+        if key is not None:
+            return partition_of_key(key, len(partitions))
+        if topic not in self._sticky:
+            self._sticky[topic] = self._rng.random_below(len(partitions))
+        return self._sticky[topic]
+
+    def _add(self, target: TopicPartition, record: Record, promise: Promise) -> None:
+        lane = self._lanes.setdefault(target, _Lane())
+        size = _size_bytes(record)
+        limit = self._settings.batch_size_bytes
+        if not lane.waiting or lane.waiting[-1].size_bytes + size > limit:
+            now = asyncio.get_running_loop().time()
+            lane.waiting.append(_Batch(due=now + self._settings.linger_ms / 1000))
+            self._unfinished_count += 1
+            self._is_done.clear()
+            self._wake.set()
+        batch = lane.waiting[-1]
+        batch.records.append(record)
+        batch.promises.append(promise)
+        batch.size_bytes += size
+        self._buffered_bytes += size
+        if batch.size_bytes >= limit:
+            self._wake.set()
+        if self._buffered_bytes >= self._settings.buffer_bytes:
+            self._has_room.clear()
+
+    async def _send_due(self) -> None:
+        """Start deliveries as batches become due; the one task that does."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            if not (self._needs_identity and self._deliveries):
+                if self._needs_identity and self._unfinished_count:
+                    await self._take_identity()
+                self._start_deliveries(loop.time())
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._next_due()):
+                    await self._wake.wait()
+
+    def _next_due(self) -> float | None:
+        dues = [
+            lane.waiting[0].due
+            for lane in self._lanes.values()
+            if lane.waiting and not lane.is_busy
+        ]
+        return min(dues, default=None)
+
+    def _start_deliveries(self, now: float) -> None:
+        by_leader: dict[int, dict[TopicPartition, _Batch]] = {}
+        sizes: dict[int, int] = {}
+        for target, lane in self._lanes.items():
+            if lane.is_busy or not self._is_due(lane, now):
+                continue
+            batch = lane.waiting.popleft()
+            lane.is_busy = True
+            self._sticky.pop(target.topic, None)
+            topic = self._cluster.view.topics.get(target.topic)
+            leader = topic.partitions[target.partition].leader if topic else -1
+            sizes[leader] = sizes.get(leader, 0) + batch.size_bytes
+            if sizes[leader] > REQUEST_BYTES and by_leader.get(leader):
+                self._start(by_leader.pop(leader))
+                sizes[leader] = batch.size_bytes
+            by_leader.setdefault(leader, {})[target] = batch
+        for batches in by_leader.values():
+            self._start(batches)
+
+    def _is_due(self, lane: _Lane, now: float) -> bool:
+        if not lane.waiting:
+            return False
+        first = lane.waiting[0]
+        is_full = len(lane.waiting) > 1 or first.size_bytes >= self._settings.batch_size_bytes
+        return is_full or self._is_flushing or first.due <= now
+
+    def _start(self, batches: dict[TopicPartition, _Batch]) -> None:
+        delivery = asyncio.create_task(self._deliver(batches), name="ottla delivery")
+        self._deliveries.add(delivery)
+        delivery.add_done_callback(self._delivered)
+
+    def _delivered(self, delivery: "asyncio.Task[None]") -> None:
+        self._deliveries.discard(delivery)
+        self._wake.set()
+
+    async def _deliver(self, batches: dict[TopicPartition, _Batch]) -> None:
+        """Send these batches until each is written or must fail; order within a lane is kept."""
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(
+            self._cluster.settings, loop.time(), timeout_ms=self._settings.delivery_timeout_ms
+        )
+        backoff.connected()
+        encoded = {target: self._encode(target, batch) for target, batch in batches.items()}
+        while encoded:
+            errors = await self._try(encoded, batches)
+            longest = 0.0
+            for target, error in errors.items():
+                pause = backoff.pause_seconds(error, loop.time())
+                if pause is None:
+                    del encoded[target]
+                    self._fail(target, batches[target], error)
+                else:
+                    longest = max(longest, pause)
+            if encoded:
+                self._cluster.forget_leaders()
+                await asyncio.sleep(longest)
+
+    async def _try(
+        self, encoded: dict[TopicPartition, bytearray], batches: dict[TopicPartition, _Batch]
+    ) -> dict[TopicPartition, KafkaError | ConnectionFailed]:
+        """Send each batch once; take those written out of ``encoded`` and return the others."""
+        errors: dict[TopicPartition, KafkaError | ConnectionFailed] = {}
+        try:
+            view = await self._cluster.ensure({topic for topic, _ in encoded})
+            by_leader = view.by_leader(encoded)
+        except (KafkaError, ConnectionFailed) as error:
+            return dict.fromkeys(encoded, error)
+        for leader, targets in by_leader.items():
+            try:
+                appended = await self._produce(leader, {each: encoded[each] for each in targets})
+            except (KafkaError, ConnectionFailed) as error:
+                errors.update(dict.fromkeys(targets, error))
+                continue
+            for target in targets:
+                result = appended[target]
+                if result.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    del encoded[target]
+                    self._succeed(target, batches[target], result)
+                else:
+                    why = f"{target}: {result.message or result.error.text}"
+                    errors[target] = KafkaError(result.error, why)
+        return errors
+
+    async def _produce(
+        self, leader: int, encoded: dict[TopicPartition, bytearray]
+    ) -> dict[TopicPartition, Appended]:
+        cluster, acks = self._cluster, self._settings.acks
+        view = cluster.view
+        connection = await cluster.connection(leader, "produce")
+        highest = produce_version_limit(view, encoded)
+        request = produce_request(view, encoded, acks, cluster.settings.request_timeout_ms)
+        if acks == 0:
+            await connection.drain()
+            connection.send_only(request, highest=highest)
+            return dict.fromkeys(encoded, Appended(ErrorCode.NONE, -1, -1, ""))
+        return read_produce(view, await connection.call(request, ProduceResponse, highest=highest))
+
+    async def _take_identity(self) -> None:
+        """Get a fresh producer id; sequences begin anew. On failure everything buffered fails."""
+
+        async def attempt() -> None:
+            connection = await self._cluster.any()
+            answer = await connection.call(init_producer_request(), InitProducerIdResponse)
+            self._identity = read_init_producer(answer)
+
+        try:
+            await self._cluster.retrying(attempt)
+        except (KafkaError, ConnectionFailed) as error:
+            for target, lane in self._lanes.items():
+                while lane.waiting:
+                    self._fail(target, lane.waiting.popleft(), error)
+            return
+        self._needs_identity = False
+        for lane in self._lanes.values():
+            lane.next_sequence = 0
+
+    def _encode(self, target: TopicPartition, batch: _Batch) -> bytearray:
+        lane = self._lanes[target]
+        sequence = lane.next_sequence if self._is_idempotent else NO_SEQUENCE
+        lane.next_sequence = (lane.next_sequence + len(batch.records)) % SEQUENCES
+        return build_batch(
+            batch.records,
+            codec=self._settings.codec,
+            level=self._settings.level,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            base_sequence=sequence,
+        )
+
+    def _succeed(self, target: TopicPartition, batch: _Batch, result: Appended) -> None:
+        for index, promise in enumerate(batch.promises):
+            if not promise.done():
+                offset = result.base_offset + index if result.base_offset >= 0 else -1
+                timestamp = result.log_append_time
+                if timestamp < 0:
+                    timestamp = batch.records[index].timestamp
+                promise.set_result(Delivery(target, offset, timestamp))
+        self._finish(target, batch)
+
+    def _fail(
+        self, target: TopicPartition, batch: _Batch, error: KafkaError | ConnectionFailed
+    ) -> None:
+        for promise in batch.promises:
+            if not promise.done():
+                promise.set_exception(error)
+                promise.exception()  # whoever does not await it has chosen not to know
+        # The broker may or may not have it: the next sequence number would be a guess.
+        self._needs_identity = self._is_idempotent
+        self._finish(target, batch)
+
+    def _finish(self, target: TopicPartition, batch: _Batch) -> None:
+        self._lanes[target].is_busy = False
+        self._buffered_bytes -= batch.size_bytes
+        if self._buffered_bytes < self._settings.buffer_bytes:
+            self._has_room.set()
+        self._unfinished_count -= 1
+        if not self._unfinished_count:
+            self._is_done.set()
+        self._wake.set()
+
+
+def _size_bytes(record: Record) -> int:
+    size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, data in record.headers:
+        size += HEADER_OVERHEAD_BYTES + len(name) + len(data or b"")
+    return size

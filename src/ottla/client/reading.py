@@ -1,0 +1,50 @@
+"""From fetched batches to the records a reader wants. No input or output.
+
+Owns which records are left out: those before the wanted offset, control records, and those of
+aborted transactions. Source: Kafka's documentation of isolation.level; KIP-98.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from ottla.records.batch import iterate_headers
+from ottla.records.control import ControlType, control_type_of
+from ottla.records.decode import decode_batches
+from ottla.records.record import DecodedBatch, Record
+
+DECOMPRESSED_MAX_BYTES = 1 << 30
+
+
+def next_offset(records: memoryview, offset: int) -> int:
+    """Return the offset behind the complete batches of ``records``; ``offset`` if there is none."""
+    for _, header in iterate_headers(records):
+        offset = max(offset, header.next_offset)
+    return offset
+
+
+def read_records(
+    records: memoryview, offset: int, aborted: Sequence[tuple[int, int]] = ()
+) -> Iterator[Record]:
+    """Yield the records from ``offset`` on.
+
+    ``aborted`` (producer id, first offset) comes with a read of committed records; empty, nothing
+    is left out. Raises KafkaError CORRUPT_MESSAGE.
+    """
+    waiting = sorted(aborted, key=lambda each: each[1])
+    being_aborted: set[int] = set()
+    for batch in decode_batches(records, DECOMPRESSED_MAX_BYTES):
+        header = batch.header
+        while waiting and waiting[0][1] <= header.last_offset:
+            being_aborted.add(waiting.pop(0)[0])
+        if header.is_control:
+            if _is_abort(batch):
+                being_aborted.discard(header.producer_id)
+            continue
+        if header.is_transactional and header.producer_id in being_aborted:
+            continue
+        for record in batch.records:
+            if record.offset >= offset:
+                yield record
+
+
+def _is_abort(batch: DecodedBatch) -> bool:
+    return any(control_type_of(record.key) is ControlType.ABORT for record in batch.records)
