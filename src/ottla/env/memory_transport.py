@@ -225,7 +225,7 @@ class MemoryTransport(asyncio.Transport):
     def _pass_on(self, peer: "MemoryTransport") -> None:
         length = min(len(self._outgoing), _DELIVERY_BYTES_MAX)
         if self._fragments is not None:
-            scale = 1 << self._fragments.random_below(17)
+            scale = 1 << self._fragments.random_below(14)
             length = min(length, 1 + self._fragments.random_below(scale))
         piece = bytes(self._outgoing[:length])
         taken = peer._receive(piece)  # noqa: SLF001

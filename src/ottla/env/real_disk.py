@@ -31,11 +31,14 @@ class _Descriptor:
         self.number = number
 
     def __del__(self) -> None:
-        if self.number >= 0:
+        if self.number != _NO_DESCRIPTOR:
             os.close(self.number)
 
 
-_CLOSED = _Descriptor(-1)
+_NO_DESCRIPTOR = 2**31 - 1
+"""A number no descriptor has. (Python refuses a negative one, each call its own way.)"""
+
+_CLOSED = _Descriptor(_NO_DESCRIPTOR)
 """Stands in after ``close``: the kernel answers EBADF for it, without a check on the way."""
 
 
@@ -116,7 +119,7 @@ class RealFile:
     def fileno(self) -> int | None:
         """Return the descriptor's number, good until ``close``. Raises OSError after it."""
         number = self._descriptor.number
-        if number < 0:
+        if number == _NO_DESCRIPTOR:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         return number
 

@@ -1,0 +1,271 @@
+"""What every disk promises, asked of each one: the kernel's, the one in memory, the faulty one."""
+
+import itertools
+
+import pytest
+
+from ottla.env.faulty_disk import FaultyDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.real_disk import RealDisk
+
+
+@pytest.fixture(params=["real", "memory", "durable memory", "faulty memory", "faulty real"])
+def disk(request):
+    return {
+        "real": RealDisk,
+        "memory": MemoryDisk,
+        "durable memory": lambda: MemoryDisk(durability=True),
+        "faulty memory": lambda: FaultyDisk(MemoryDisk()),
+        "faulty real": lambda: FaultyDisk(RealDisk()),
+    }[request.param]()
+
+
+@pytest.fixture
+def home(disk, tmp_path, request):
+    if "real" in request.node.callspec.params["disk"]:
+        return str(tmp_path)
+    disk.make_directory("/home")
+    return "/home"
+
+
+@pytest.fixture
+def file(disk, home):
+    file = disk.open(f"{home}/file", create=True)
+    yield file
+    file.close()
+
+
+def test_bytes_written_at_a_position_read_back(file):
+    file.write_at(0, b"hello world")
+    file.write_at(6, bytearray(b"WO"))
+    file.write_at(8, memoryview(b"--RLD--")[2:5])
+    assert file.read_at(0, 11) == b"hello WORLD"
+    assert file.read_at(4, 3) == b"o W"
+    assert file.size() == 11
+
+
+def test_a_read_is_short_only_at_the_end(file):
+    file.write_at(0, b"abcdef")
+    assert file.read_at(4, 100) == b"ef"
+    assert file.read_at(6, 10) == b""
+    assert file.read_at(60, 10) == b""
+    assert file.read_at(0, 0) == b""
+    assert isinstance(file.read_at(0, 3), bytes)
+
+
+def test_a_read_into_a_buffer_fills_it(file):
+    file.write_at(0, b"abcdef")
+    buffer = bytearray(b"....")
+    assert file.read_into(1, buffer) == 4
+    assert buffer == b"bcde"
+    assert file.read_into(4, memoryview(buffer)[:3]) == 2
+    assert buffer == b"efde"
+    assert file.read_into(99, buffer) == 0
+
+
+def test_a_hole_reads_as_zeros(file):
+    file.write_at(5, b"x")
+    assert file.read_at(0, 6) == bytes(5) + b"x"
+
+
+def test_truncate_cuts_and_extends(file):
+    file.write_at(0, b"abcdef")
+    file.truncate(3)
+    assert file.read_at(0, 10) == b"abc"
+    file.truncate(5)
+    assert file.read_at(0, 10) == b"abc\0\0"
+    file.sync()
+    assert file.size() == 5
+
+
+def test_a_large_write_and_read_are_whole(file):
+    data = bytes(range(256)) * 8192
+    file.write_at(3, data)
+    assert file.read_at(3, len(data)) == data
+
+
+def test_a_negative_position_is_refused(file):
+    with pytest.raises(OSError, match="Invalid"):
+        file.read_at(-1, 1)
+    with pytest.raises(OSError, match="Invalid"):
+        file.write_at(-1, b"x")
+
+
+def test_a_closed_file_is_refused_and_closing_twice_is_harmless(disk, home):
+    file = disk.open(f"{home}/file", create=True)
+    file.close()
+    file.close()
+    for use in (
+        lambda: file.read_at(0, 1),
+        lambda: file.write_at(0, b"x"),
+        file.size,
+        file.sync,
+        lambda: file.truncate(0),
+    ):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            use()
+
+
+def test_two_openings_see_one_content(disk, home, file):
+    other = disk.open_read_only(f"{home}/file")
+    file.write_at(0, b"now")
+    assert other.read_at(0, 9) == b"now"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        other.write_at(0, b"x")
+    other.close()
+
+
+def test_open_needs_create_and_exclusive_needs_absence(disk, home):
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{home}/new")
+    with pytest.raises(FileNotFoundError):
+        disk.open_read_only(f"{home}/new")
+    disk.open(f"{home}/new", create=True, exclusive=True).close()
+    disk.open(f"{home}/new").close()
+    with pytest.raises(FileExistsError):
+        disk.open(f"{home}/new", create=True, exclusive=True)
+
+
+def test_a_parent_is_never_created_by_accident(disk, home):
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{home}/no/file", create=True)
+    with pytest.raises(FileNotFoundError):
+        disk.make_directory(f"{home}/no/directory")
+    assert disk.list_directory(home) == []
+
+
+def test_directories_and_files_are_told_apart(disk, home, file):
+    disk.make_directory(f"{home}/directory")
+    assert disk.exists(f"{home}/directory")
+    assert disk.exists(f"{home}/file")
+    assert not disk.exists(f"{home}/nothing")
+    assert disk.is_directory(f"{home}/directory")
+    assert not disk.is_directory(f"{home}/file")
+    assert not disk.is_directory(f"{home}/nothing")
+    with pytest.raises(FileExistsError):
+        disk.make_directory(f"{home}/directory")
+    with pytest.raises(FileExistsError):
+        disk.make_directory(f"{home}/file")
+    for open_it in (disk.open, disk.open_read_only):
+        with pytest.raises(IsADirectoryError):
+            open_it(f"{home}/directory")
+    with pytest.raises(NotADirectoryError):
+        disk.open(f"{home}/file/below", create=True)
+    with pytest.raises(NotADirectoryError):
+        disk.list_directory(f"{home}/file")
+
+
+def test_names_are_listed_sorted(disk, home):
+    for name in ("b", "a", "10", "9"):
+        disk.open(f"{home}/{name}", create=True).close()
+    disk.make_directory(f"{home}/c")
+    assert disk.list_directory(home) == ["10", "9", "a", "b", "c"]
+    with pytest.raises(FileNotFoundError):
+        disk.list_directory(f"{home}/nothing")
+
+
+def test_the_size_of_a_path(disk, home, file):
+    file.write_at(0, b"12345")
+    assert disk.size_of(f"{home}/file") == 5
+    with pytest.raises(FileNotFoundError):
+        disk.size_of(f"{home}/nothing")
+
+
+def test_rename_replaces_a_file_and_keeps_it_open(disk, home, file):
+    file.write_at(0, b"new")
+    old = disk.open(f"{home}/old", create=True)
+    old.write_at(0, b"old content")
+    disk.rename(f"{home}/file", f"{home}/old")
+    assert disk.list_directory(home) == ["old"]
+    assert disk.size_of(f"{home}/old") == 3
+    assert old.read_at(0, 3) == b"old"
+    file.write_at(3, b"er")
+    assert disk.size_of(f"{home}/old") == 5
+    assert file.path == f"{home}/file"
+    old.close()
+
+
+def test_rename_moves_directories_with_their_content(disk, home):
+    disk.make_directory(f"{home}/a")
+    disk.make_directory(f"{home}/b")
+    disk.open(f"{home}/a/file", create=True).close()
+    disk.rename(f"{home}/a", f"{home}/b/c")
+    assert disk.list_directory(home) == ["b"]
+    assert disk.list_directory(f"{home}/b/c") == ["file"]
+
+
+def test_rename_refuses_what_it_would_destroy(disk, home, file):
+    disk.make_directory(f"{home}/full")
+    disk.open(f"{home}/full/file", create=True).close()
+    disk.make_directory(f"{home}/other")
+    with pytest.raises(FileNotFoundError):
+        disk.rename(f"{home}/nothing", f"{home}/x")
+    with pytest.raises(IsADirectoryError):
+        disk.rename(f"{home}/file", f"{home}/full")
+    with pytest.raises(NotADirectoryError):
+        disk.rename(f"{home}/other", f"{home}/file")
+    with pytest.raises(OSError, match="not empty"):
+        disk.rename(f"{home}/other", f"{home}/full")
+    assert disk.list_directory(home) == ["file", "full", "other"]
+
+
+def test_remove_takes_the_name_and_leaves_the_open_file(disk, home, file):
+    file.write_at(0, b"still here")
+    disk.remove(f"{home}/file")
+    assert not disk.exists(f"{home}/file")
+    assert file.read_at(0, 5) == b"still"
+    with pytest.raises(FileNotFoundError):
+        disk.remove(f"{home}/file")
+
+
+def test_a_directory_is_removed_only_when_empty(disk, home):
+    disk.make_directory(f"{home}/a")
+    disk.open(f"{home}/a/file", create=True).close()
+    with pytest.raises(OSError, match="not empty"):
+        disk.remove_directory(f"{home}/a")
+    disk.remove(f"{home}/a/file")
+    disk.remove_directory(f"{home}/a")
+    assert disk.list_directory(home) == []
+    with pytest.raises(FileNotFoundError):
+        disk.remove_directory(f"{home}/a")
+
+
+def test_directories_can_be_synced(disk, home):
+    disk.sync_directory(home)
+    with pytest.raises(FileNotFoundError):
+        disk.sync_directory(f"{home}/nothing")
+
+
+def test_a_lock_is_held_once_even_in_one_process(disk, home):
+    lock = disk.lock(f"{home}/.lock")
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{home}/.lock")
+    lock.release()
+    lock.release()
+    again = disk.lock(f"{home}/.lock")
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{home}/.lock")
+    again.release()
+
+
+def test_free_space_is_told(disk, home):
+    assert disk.free_bytes(home) > 0
+    with pytest.raises(FileNotFoundError):
+        disk.free_bytes(f"{home}/nothing")
+
+
+def test_a_descriptor_is_the_kernels_or_none(disk, file, request):
+    if "real" in request.node.callspec.params["disk"]:
+        assert isinstance(file.fileno(), int)
+    else:
+        assert file.fileno() is None
+    disk.advise_sequential([file])
+
+
+def test_many_small_appends_add_up(file):
+    position = 0
+    for number in itertools.islice(itertools.cycle(range(1, 9)), 500):
+        file.write_at(position, bytes([number]) * number)
+        position += number
+    assert file.size() == position
+    assert file.read_at(0, 6) == b"\1\2\2\3\3\3"

@@ -1,0 +1,112 @@
+"""What every executor promises. ``settle`` lets the work happen."""
+
+import asyncio
+import threading
+
+import pytest
+
+from ottla.env.executor import ManualExecutor, ThreadExecutor, run
+
+
+@pytest.fixture(params=["one thread", "three threads", "manual"])
+def executor(request):
+    executor = {
+        "one thread": lambda: ThreadExecutor(1, "test"),
+        "three threads": lambda: ThreadExecutor(3, "test"),
+        "manual": ManualExecutor,
+    }[request.param]()
+    yield executor
+    executor.close()
+
+
+@pytest.fixture
+def settle(executor):
+    async def settle(condition):
+        if isinstance(executor, ManualExecutor):
+            executor.run_all()
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    return settle
+
+
+async def test_the_result_comes_back_on_the_loops_thread(executor, settle):
+    outcomes = []
+    executor.submit(
+        lambda: 6 * 7, lambda *outcome: outcomes.append((*outcome, threading.get_ident()))
+    )
+    assert outcomes == []
+    await settle(lambda: outcomes)
+    assert outcomes == [(42, None, threading.get_ident())]
+
+
+async def test_an_error_comes_back_as_it_was_raised(executor, settle):
+    fault = OSError(5, "the disk")
+
+    def work():
+        raise fault
+
+    outcomes = []
+    executor.submit(work, lambda *outcome: outcomes.append(outcome))
+    await settle(lambda: outcomes)
+    assert outcomes == [(None, fault)]
+
+
+async def test_everything_submitted_is_done_once(executor, settle):
+    outcomes = []
+    for number in range(50):
+        executor.submit(lambda number=number: number, lambda result, _: outcomes.append(result))
+    await settle(lambda: len(outcomes) == 50)
+    assert sorted(outcomes) == list(range(50))
+    if not (isinstance(executor, ThreadExecutor) and executor._limit > 1):
+        assert outcomes == list(range(50)), "one thread keeps the order"
+
+
+async def test_done_may_submit_more(executor, settle):
+    outcomes = []
+
+    def first_done(result, _):
+        executor.submit(lambda: result + 1, lambda result, _: outcomes.append(result))
+
+    executor.submit(lambda: 1, first_done)
+    await settle(lambda: isinstance(executor, ThreadExecutor) or outcomes)
+    await settle(lambda: outcomes)
+    assert outcomes == [2]
+
+
+async def test_the_awaiting_form_returns_and_raises(executor):
+    async def drive(awaitable):
+        task = asyncio.ensure_future(awaitable)
+        await asyncio.sleep(0)
+        if isinstance(executor, ManualExecutor):
+            executor.run_all()
+        return await task
+
+    assert await drive(run(executor, lambda: "done")) == "done"
+    assert await drive(run(executor, lambda: None)) is None
+    with pytest.raises(ZeroDivisionError):
+        await drive(run(executor, lambda: 1 // 0))
+
+
+async def test_a_cancelled_waiter_does_not_stop_the_work(executor, settle):
+    ran = []
+    task = asyncio.ensure_future(run(executor, lambda: ran.append(1)))
+    await asyncio.sleep(0)
+    task.cancel()
+    await settle(lambda: ran)
+    await asyncio.sleep(0.005)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == [1]
+
+
+async def test_close_finishes_what_was_submitted_and_takes_no_more(executor):
+    ran = []
+    for number in range(5):
+        executor.submit(lambda number=number: ran.append(number), lambda *_: None)
+    executor.close()
+    assert sorted(ran) == list(range(5))
+    with pytest.raises(RuntimeError, match="closed"):
+        executor.submit(lambda: 1, lambda *_: None)
+    executor.close()

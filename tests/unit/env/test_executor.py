@@ -1,0 +1,68 @@
+"""The executors beyond what every one promises."""
+
+import asyncio
+import threading
+
+from ottla.env.executor import ManualExecutor, ThreadExecutor
+
+
+def test_threads_start_only_when_there_is_work():
+    before = threading.active_count()
+    executor = ThreadExecutor(4, "lazy")
+    assert threading.active_count() == before
+
+    async def use_one():
+        done = asyncio.Event()
+        executor.submit(lambda: threading.current_thread().name, lambda *_: done.set())
+        await done.wait()
+
+    asyncio.run(use_one())
+    assert threading.active_count() == before + 1
+    executor.close()
+    assert threading.active_count() == before
+
+
+def test_work_that_outlives_its_loop_is_no_fault():
+    executor = ThreadExecutor(1, "late")
+    release = threading.Event()
+    told = []
+
+    async def leave():
+        executor.submit(release.wait, lambda *outcome: told.append(outcome))
+
+    asyncio.run(leave())
+    release.set()
+    executor.close()
+    assert told == []
+
+
+def test_several_threads_work_at_the_same_time():
+    executor = ThreadExecutor(2, "both")
+    meeting = threading.Barrier(2, timeout=5)
+
+    async def meet():
+        done = []
+        for _ in range(2):
+            executor.submit(meeting.wait, lambda _, error: done.append(error))
+        async with asyncio.timeout(5):
+            while len(done) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        return done
+
+    assert asyncio.run(meet()) == [None, None]
+    executor.close()
+
+
+def test_a_manual_executor_runs_one_job_at_a_time_when_told():
+    executor = ManualExecutor()
+    story = []
+    for name in ("first", "second"):
+        executor.submit(
+            lambda name=name: story.append(f"{name} works"),
+            lambda _, __, name=name: story.append(f"{name} done"),
+        )
+    assert (story, executor.waiting) == ([], 2)
+    assert executor.run_next()
+    assert story == ["first works", "first done"]
+    assert executor.run_all() == 1
+    assert not executor.run_next()
