@@ -13,10 +13,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),  # one session, in one worker
     pytest.mark.timeout(180),
-    # Spark's own code, run in this process, warns about its dependencies.
-    pytest.mark.filterwarnings("ignore::FutureWarning:pyspark"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 COLUMNS = (
@@ -144,12 +140,16 @@ def as_client_rows(frame):
 
 
 def mixed_records(count):
-    """Records with and without keys, values and headers, over three partitions and some time."""
+    """Records with and without keys, values and headers, over three partitions and some time.
+
+    Not long ago, or retention would take them away while the test runs.
+    """
+    start_ms = int(time.time() * 1000) - 3_600_000
     for number in range(count):
         key = None if number % 5 == 0 else f"k{number % 7}"
         value = None if number % 11 == 0 else f"value {number} é\u4e16" * (1 + number % 9)
         headers = [("a", b"1"), ("é", None), ("a", b"")] if number % 3 == 0 else []
-        yield number % 3, key, value, headers, 1_700_000_000_000 + number * 1000
+        yield number % 3, key, value, headers, start_ms + number * 1000
 
 
 def test_rows_equal_what_kafka_python_reads(load, topic, produce, kafka_python_rows):

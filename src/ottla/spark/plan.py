@@ -13,7 +13,7 @@ from ottla.spark.offsets import OffsetRange, ranges
 from ottla.spark.options import OptionError, SourceOptions
 
 CLIENT_ID = "ottla-spark"
-PLAN_RETRY_TIMEOUT_MS = 5_000
+PLAN_RETRY_TIMEOUT_MS = 3_000
 """How long to wait for a topic that is being made or for its leaders; somebody watches."""
 READ_RETRY_TIMEOUT_MS = 60_000
 """How long a task outlasts a broker that is restarted or a leader that moves."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.client.blocking import BlockingClient
-from ottla.client.fetching import FetchedPartition, FetchLimits
+from ottla.client.fetching import FetchLimits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.spark.columns import decode_columns
@@ -45,7 +45,10 @@ def fetch_range(
     empty_count = 0
     while position < wanted.end:
         fetched = client.fetch({partition: position}, FETCH)[partition]
-        _require_records(fetched, wanted, position)
+        if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise _gone(client, wanted, position)
+        if fetched.error is not ErrorCode.NONE:
+            raise KafkaError(fetched.error, f"{wanted}: {fetched.error.text}")
         left = wanted._replace(start=position)
         batches, position = _decode(fetched.records, left, include_headers=include_headers)
         empty_count = 0 if position > left.start else empty_count + 1
@@ -58,16 +61,15 @@ def fetch_range(
         yield from batches
 
 
-def _require_records(fetched: FetchedPartition, wanted: OffsetRange, position: int) -> None:
-    """Raise KafkaError, with all the offsets, unless the fetch succeeded."""
-    if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-        why = (
-            f"{wanted}: offset {position} is gone since the query was planned; retention or a "
-            f"deletion moved the log, which starts at {fetched.log_start_offset} now"
-        )
-        raise KafkaError(fetched.error, why)
-    if fetched.error is not ErrorCode.NONE:
-        raise KafkaError(fetched.error, f"{wanted}: {fetched.error.text}")
+def _gone(client: BlockingClient, wanted: OffsetRange, position: int) -> KafkaError:
+    """Return the error for an offset that the log held when the query was planned."""
+    partition = TopicPartition(wanted.topic, wanted.partition)
+    start = client.earliest_offsets([partition])[partition]
+    why = (
+        f"{wanted}: offset {position} is gone since the query was planned (by retention, or the "
+        f"topic was made anew); the log starts at {start} now"
+    )
+    return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
 
 
 def _decode(

@@ -1,0 +1,65 @@
+"""The data source as Spark's own machinery sees it, without a session."""
+
+import pickle
+import sys
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
+
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.types import StringType, StructType
+
+from ottla.spark.columns import SCHEMA, SCHEMA_WITH_HEADERS
+from ottla.spark.options import OptionError
+from ottla.spark.source import OttlaDataSource, OttlaReader, columns
+
+OPTIONS = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+
+def test_spark_finds_it_by_itself():
+    import pyspark_ottla
+
+    assert issubclass(pyspark_ottla.DefaultSource, DataSource)
+    assert pyspark_ottla.DefaultSource.name() == "ottla"
+
+
+def test_an_incomplete_installation_breaks_no_other_query(monkeypatch):
+    import pyspark_ottla
+
+    monkeypatch.setitem(sys.modules, "ottla.spark.source", None)  # importing it now fails
+    monkeypatch.delitem(sys.modules, "pyspark_ottla")
+    with pytest.warns(UserWarning, match="format 'ottla' is not available"):
+        import pyspark_ottla as again
+    assert again is not pyspark_ottla
+    assert not hasattr(again, "DefaultSource")
+
+
+@pytest.mark.parametrize(
+    ("include_headers", "ours"), [(False, SCHEMA), (True, SCHEMA_WITH_HEADERS)]
+)
+def test_the_arrow_columns_are_those_that_spark_demands(include_headers, ours):
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    assert to_arrow_schema(columns(include_headers=include_headers), timezone="UTC").equals(ours)
+
+
+def test_the_reader_travels_to_executors():
+    reader = OttlaDataSource(OPTIONS).reader(columns(include_headers=False))
+    assert isinstance(pickle.loads(pickle.dumps(reader)), OttlaReader)
+
+
+def test_nothing_to_read_is_no_rows():
+    reader = OttlaDataSource(OPTIONS).reader(columns(include_headers=False))
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_a_schema_of_ones_own_is_refused():
+    with pytest.raises(OptionError, match="has its own columns"):
+        OttlaDataSource(OPTIONS).reader(StructType().add("name", StringType()))
+
+
+def test_a_wrong_option_is_told_before_the_cluster_is_asked():
+    with pytest.raises(OptionError, match="unknown option 'topics'"):
+        OttlaDataSource(OPTIONS | {"topics": "t"}).schema()
