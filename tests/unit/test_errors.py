@@ -42,7 +42,7 @@ def test_kafka_error_says_name_number_and_reason() -> None:
 
 
 def test_errors_survive_a_process_boundary() -> None:
-    error = pickle.loads(pickle.dumps(KafkaError(ErrorCode.NONE, "why")))  # noqa: S301
+    error = pickle.loads(pickle.dumps(KafkaError(ErrorCode.NONE, "why")))
     assert (error.code, error.why) == (ErrorCode.NONE, "why")
 
 

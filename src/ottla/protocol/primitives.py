@@ -24,6 +24,7 @@ SPLICE_BYTES = 16 * 1024
 """Records of at least this size are handed to the connection as they are instead of copied."""
 
 UVARINT_BYTES_MAX = 5
+_RECORD_BYTES = (bytes, bytearray, memoryview)
 _pack_int32 = Struct(">i").pack
 
 RecordBytes: TypeAlias = bytes | bytearray | memoryview
@@ -47,8 +48,7 @@ Splices: TypeAlias = list[tuple[int, RecordBytes | Splice]]
 def spliced_bytes(splices: Splices) -> int:
     """Return how many bytes the splices add to the encoded message."""
     return sum(
-        len(what) if isinstance(what, (bytes, bytearray, memoryview)) else what.length_bytes
-        for _, what in splices
+        len(what) if isinstance(what, _RECORD_BYTES) else what.length_bytes for _, what in splices
     )
 
 
@@ -60,7 +60,7 @@ def join_splices(out: bytearray, splices: Splices) -> bytes:
     start = 0
     for position, what in splices:
         pieces.append(out[start:position])
-        pieces.append(what if isinstance(what, (bytes, bytearray, memoryview)) else what.read())
+        pieces.append(what if isinstance(what, _RECORD_BYTES) else what.read())
         start = position
     pieces.append(out[start:])
     return b"".join(pieces)
@@ -80,13 +80,16 @@ def long_uvarint(first: int, buffer: memoryview, position: int) -> tuple[int, in
     Returns ``(value, position behind it)``. Raises IndexError at the end of the buffer,
     MalformedMessage for more than five bytes.
     """
-    value = first & 0x7F
-    for shift in range(7, 7 * UVARINT_BYTES_MAX, 7):
-        byte = buffer[position]
+    byte = buffer[position]
+    if byte < 0x80:  # two bytes, by far the usual case
+        return first & 0x7F | byte << 7, position + 1
+    value = first & 0x7F | (byte & 0x7F) << 7
+    for shift in range(14, 7 * UVARINT_BYTES_MAX, 7):
         position += 1
+        byte = buffer[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, position
+            return value, position + 1
     raise MalformedMessage("a varint of more than five bytes")
 
 
@@ -121,27 +124,25 @@ def skip_tags(count: int, buffer: memoryview, position: int, end: int) -> int:
 
 def put_records(out: bytearray, records: RecordBytes | Splice, splices: Splices) -> None:
     """Append records behind an int32 length, or note them in ``splices``."""
-    if isinstance(records, (bytes, bytearray, memoryview)):
+    if isinstance(records, _RECORD_BYTES):
         length_bytes = len(records)
         out += _pack_int32(length_bytes)
         if length_bytes < SPLICE_BYTES:
             out += records
-        else:
-            splices.append((len(out), records))
+            return
     else:
         out += _pack_int32(records.length_bytes)
-        splices.append((len(out), records))
+    splices.append((len(out), records))
 
 
 def put_compact_records(out: bytearray, records: RecordBytes | Splice, splices: Splices) -> None:
     """Append records behind a compact length, or note them in ``splices``."""
-    if isinstance(records, (bytes, bytearray, memoryview)):
+    if isinstance(records, _RECORD_BYTES):
         length_bytes = len(records)
         put_uvarint(out, length_bytes + 1)
         if length_bytes < SPLICE_BYTES:
             out += records
-        else:
-            splices.append((len(out), records))
+            return
     else:
         put_uvarint(out, records.length_bytes + 1)
-        splices.append((len(out), records))
+    splices.append((len(out), records))

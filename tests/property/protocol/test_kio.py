@@ -1,6 +1,6 @@
 """kio as an oracle: every (message, version) goes both ways and means the same to both."""
 
-import datetime
+import datetime as dt
 import io
 import typing
 from dataclasses import MISSING, fields
@@ -16,8 +16,8 @@ kio_index = pytest.importorskip("kio.index")
 kio_errors = pytest.importorskip("kio.schema.errors")
 kio_serial = pytest.importorskip("kio.serial")
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-MILLISECOND = datetime.timedelta(milliseconds=1)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 def kio_class(message, version):
