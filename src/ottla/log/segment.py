@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 from ottla.env.disk import Buffer, Disk, File
-from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
+from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.log.layout import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -244,27 +244,17 @@ class Segment:
 
     def _scan_for(self, offset: int) -> Batch | None:
         entry = self.offset_index.lookup(offset)
-        position = 0 if entry is None else entry.position
-        walk = self._walk(position, LOOKUP_CHUNK_BYTES)
+        if entry is not None and not self._agree(entry, None):
+            # The index led to something that is not the batch it promised.
+            self.rebuild_indexes()
+            entry = self.offset_index.lookup(offset)
+        walk = self._walk(0 if entry is None else entry.position, LOOKUP_CHUNK_BYTES)
         for batch in walk:
-            if (
-                entry is not None
-                and batch.position == position
-                and batch.last_offset != entry.offset
-            ):
-                break
             if batch.last_offset >= offset:
                 return batch
-        else:
-            if walk.stopped_by is None:
-                return None
-            if entry is None or walk.position != position:
-                raise self._unreadable(walk)
-        # The index led to something that is not the batch it promised.
-        self.rebuild_indexes()
-        if self.offset_index.lookup(offset) == entry:
-            raise InvariantBroken(f"{self.path}: a rebuilt index repeats {entry}")
-        return self._scan_for(offset)
+        if walk.stopped_by is not None:
+            raise self._unreadable(walk)
+        return None
 
     def next_batch(self, position: int) -> Batch | None:
         """Return the batch that starts at ``position``; None at the end of the segment.
