@@ -2,11 +2,23 @@
 
 Everything else is declared in pyproject.toml. The extension comes from the very .py file that is
 installed beside it: whoever cannot build it gets the same results from the interpreted form.
+In place, for development: `python setup.py build_ext --inplace`.
 """
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-kernels = Extension("ottla.records.kernels", ["src/ottla/records/kernels.py"], optional=True)
+extensions = cythonize(
+    [
+        Extension(
+            "ottla.records.kernels",
+            ["src/ottla/records/kernels.py"],
+            extra_compile_args=["-g0"],  # without symbols it is a fifth of the size
+        )
+    ],
+    build_dir="build",  # the generated C stays out of the sources
+)
+for extension in extensions:
+    extension.optional = True  # set here: cythonize does not pass it on
 
-setup(ext_modules=cythonize([kernels], build_dir="build"))
+setup(ext_modules=extensions)

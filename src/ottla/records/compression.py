@@ -42,6 +42,7 @@ GZIP_WINDOW_BITS = 31
 GZIP_LEVEL_FASTEST = 1
 LZ4_LEVEL_DEFAULT = 9
 """Kafka's name for lz4's fast mode; other levels are its high-compression mode."""
+LZ4_STEP_BYTES_MIN = 64 * 1024
 ZSTD_LEVEL_DEFAULT = 3
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -243,18 +244,28 @@ def _lz4_compress(payload: "Buffer", level: int) -> bytes:
 
 
 def _lz4_decompress(payload: "Buffer", limit_bytes: int) -> bytes:
+    """Decompress in steps that double: the library allocates each step's bound beforehand."""
     decompressor = _lz4().LZ4FrameDecompressor()
-    try:
-        data: bytes = decompressor.decompress(payload, max_length=limit_bytes + 1)
-    except RuntimeError as error:
-        raise _garbage(Codec.LZ4, error) from error
-    if len(data) > limit_bytes:
-        _refuse_larger(Codec.LZ4, limit_bytes)
-    if not decompressor.eof:
-        raise _garbage(Codec.LZ4, "it ends early")
+    parts: list[bytes] = []
+    left = limit_bytes
+    step = max(LZ4_STEP_BYTES_MIN, 4 * memoryview(payload).nbytes)
+    rest: Buffer = payload
+    while not decompressor.eof:
+        try:
+            part: bytes = decompressor.decompress(rest, max_length=min(step, left + 1))
+        except RuntimeError as error:
+            raise _garbage(Codec.LZ4, error) from error
+        left -= len(part)
+        if left < 0:
+            _refuse_larger(Codec.LZ4, limit_bytes)
+        if not part and not decompressor.eof:
+            raise _garbage(Codec.LZ4, "it ends early")
+        parts.append(part)
+        step *= 2
+        rest = b""
     if decompressor.unused_data:
         raise _garbage(Codec.LZ4, "bytes follow the frame")
-    return data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 # zstd ---------------------------------------------------------------------------------------------

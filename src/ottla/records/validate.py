@@ -15,11 +15,15 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
     HEADER_SIZE_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC_POSITION,
     MAGIC_V2,
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
     BatchHeader,
     TimestampType,
     batch_crc,
@@ -98,8 +102,9 @@ def check_batch_records(
     MESSAGE_TOO_LARGE past the bound. Cost: nanoseconds a record, plus the codec.
     """
     payload: bytes | memoryview = view[HEADER_SIZE_BYTES:]
-    if header.codec:
-        payload = decompress(header.codec, payload, decompressed_bytes_max)
+    codec = header.attributes & CODEC_MASK
+    if codec:
+        payload = decompress(codec, payload, decompressed_bytes_max)
     reason, index, first_null_key, delta_min, delta_max = validate_records(
         payload, header.record_count
     )
@@ -121,14 +126,16 @@ def _only_batch(records: memoryview) -> memoryview:
     size = _batch_size(records)
     if not size:
         raise _invalid(f"no complete record batch in {len(records)} bytes")
-    if _batch_size(records[size:]):
-        raise _invalid("more than one record batch")
+    if len(records) > size:
+        if _batch_size(records[size:]):
+            raise _invalid("more than one record batch")
+        records = records[:size]
     magic = records[MAGIC_POSITION]
     if magic < MAGIC_V2:
         raise _invalid(f"magic {magic}; a batch that is produced has {MAGIC_V2}")
     if size < HEADER_SIZE_BYTES:
         raise _corrupt(f"batch length {size - LOG_OVERHEAD_BYTES}")
-    return records[:size]
+    return records
 
 
 def _batch_size(records: memoryview) -> int:
@@ -150,10 +157,15 @@ def _check_header(header: BatchHeader) -> None:
         raise _invalid(
             f"record count {header.record_count}, last offset delta {header.last_offset_delta}"
         )
+    if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
+        raise _invalid(f"producer id {header.producer_id}, base sequence {header.base_sequence}")
+    if header.attributes & (CONTROL_BIT | TIMESTAMP_TYPE_BIT | CODEC_MASK):
+        _check_attributes(header)
+
+
+def _check_attributes(header: BatchHeader) -> None:
     if header.is_control:
         raise _invalid("a client may not write control records")
-    if header.has_producer_id and header.base_sequence < 0:
-        raise _invalid(f"producer id {header.producer_id}, base sequence {header.base_sequence}")
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         why = "a producer may not set the timestamp type to LogAppendTime"
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, why)

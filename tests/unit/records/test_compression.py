@@ -125,3 +125,15 @@ def test_a_codecs_library_is_loaded_on_first_use():
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert done.stdout == "[]\nTrue\n", done.stderr
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_generous_limit_costs_nothing(codec):
+    compressed = bytes(compress(codec, PAYLOADS[2]))
+    assert memoryview(decompress(codec, compressed, 1 << 45)) == PAYLOADS[2]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_payloads_that_shrink_a_lot_come_back_whole(codec):
+    payload = bytes(20_000_000) + b"end"
+    assert memoryview(decompress(codec, compress(codec, payload), len(payload))) == payload
