@@ -160,6 +160,9 @@ class _Recovery:
         """After a crash: verify every batch from the recovery point on, and cut a torn tail."""
         bases = [segment.base_offset for segment in self._segments]
         first = max(bisect_right(bases, self._recovery_point) - 1, 0)
+        while first > 0 and self._segments[first].size_bytes == 0:
+            # An empty segment proves nothing about where its predecessor ends.
+            first -= 1
         torn_at: int | None = None
         sizes = [segment.size_bytes for segment in self._segments]
         for ordinal in range(first, len(self._segments)):

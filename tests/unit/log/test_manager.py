@@ -1,0 +1,278 @@
+import pytest
+
+from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
+from ottla.errors import CorruptFile, ErrorCode, KafkaError
+from ottla.ids import TopicId, TopicPartition
+from ottla.log.log import LogState
+from ottla.log.manager import LogDirectoryUnusable
+
+TOPIC_ID = TopicId(b"0123456789abcdef")
+OTHER_ID = TopicId(b"fedcba9876543210")
+TP = TopicPartition("flights", 0)
+
+
+def append(log, records):
+    return log.append(records, leader_epoch=0)
+
+
+@pytest.fixture
+def started(place, make_manager):
+    manager = make_manager(*place)
+    manager.start()
+    return manager
+
+
+def restart(manager, place, make_manager, **config):
+    manager.stop()
+    manager = make_manager(*place, **config)
+    manager.start()
+    return manager
+
+
+def test_a_created_partition_is_there_after_a_restart(
+    started, place, make_manager, batch, read_all
+):
+    log = started.create(TP, TOPIC_ID)
+    append(log, batch(3))
+    records = read_all(log)
+    manager = restart(started, place, make_manager)
+    log = manager.get(TP)
+    assert log.topic_id == TOPIC_ID
+    assert read_all(log) == records
+    assert manager.create(TP, TOPIC_ID) is log
+    manager.stop()
+
+
+def test_an_unknown_partition_is_none(started):
+    assert started.get(TopicPartition("nothing", 0)) is None
+
+
+def test_the_directory_is_laid_out_as_kafkas(started, place, batch):
+    disk, directory = place
+    append(started.create(TP, TOPIC_ID), batch())
+    started.stop()
+    assert disk.list_directory(f"{directory}/logs/flights-0") == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert set(disk.list_directory(f"{directory}/logs")) == {
+        ".kafka_cleanshutdown",
+        ".lock",
+        "flights-0",
+        "log-start-offset-checkpoint",
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+    }
+    checkpoint = disk.open(f"{directory}/logs/recovery-point-offset-checkpoint")
+    assert checkpoint.read_at(0, 100) == b"0\n1\nflights 0 1\n"
+
+
+def test_two_nodes_on_one_directory_are_refused(started, place, make_manager):
+    with pytest.raises(LogDirectoryUnusable, match="another process"):
+        make_manager(*place).start()
+    started.stop()
+    second = make_manager(*place)
+    second.start()
+    second.stop()
+
+
+@pytest.mark.parametrize("other", [{"cluster_id": "other"}, {"node_id": 2}])
+def test_a_directory_of_another_cluster_or_node_is_refused(started, place, make_manager, other):
+    started.stop()
+    with pytest.raises(LogDirectoryUnusable, match="belongs to node 1 of cluster ottla-test"):
+        make_manager(*place, **other).start()
+    again = make_manager(*place)  # and nothing is held
+    again.start()
+    again.stop()
+
+
+def test_the_mark_of_a_clean_stop_is_gone_while_running(started, place, make_manager):
+    disk, directory = place
+    mark = f"{directory}/logs/.kafka_cleanshutdown"
+    assert not disk.exists(mark)
+    started.stop()
+    assert disk.exists(mark)
+    make_manager(*place).start()
+    assert not disk.exists(mark)
+
+
+def test_a_name_that_is_no_directory_is_refused(started):
+    with pytest.raises(KafkaError) as caught:
+        started.create(TopicPartition("../x", 0), TOPIC_ID)
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_directory_of_an_older_topic_is_not_taken_over(started, batch):
+    append(started.create(TP, TOPIC_ID), batch())
+    with pytest.raises(KafkaError) as caught:
+        started.create(TP, OTHER_ID)
+    assert caught.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+    started.delete(TP)
+    assert started.create(TP, OTHER_ID).log_end_offset == 0
+
+
+def test_a_deleted_partition_is_gone_and_its_space_is_freed_later(
+    started, place, make_manager, batch
+):
+    disk, directory = place
+    log = started.create(TP, TOPIC_ID)
+    append(log, batch(2))
+    region = log.read(0, max_bytes=10**6, upper_offset=2, min_one_message=True).region
+    started.delete(TP)
+    assert started.get(TP) is None
+    assert not disk.exists(f"{directory}/logs/flights-0")
+    assert len(started.deleted_directories()) == 1
+    assert len(region.read()) == region.length_bytes
+    manager = restart(started, place, make_manager)
+    assert len(manager.deleted_directories()) == 1, "known again after a restart"
+    manager.remove_deleted()
+    assert manager.deleted_directories() == []
+    names = disk.list_directory(f"{directory}/logs")
+    assert not [name for name in names if name.endswith("-delete")]
+    started.delete(TP)  # nothing happens
+
+
+def test_checkpoints_say_what_is_flushed_never_more(started, place, batch):
+    disk, directory = place
+    log = started.create(TP, TOPIC_ID)
+    append(log, batch(3))
+    log.flush()
+    append(log, batch(3))
+    job = started.checkpoint_job()
+    log.flush()
+    job.run()
+    file = disk.open(f"{directory}/logs/recovery-point-offset-checkpoint")
+    assert file.read_at(0, 100) == b"0\n1\nflights 0 3\n"
+
+
+def test_a_corrupt_partition_is_offline_and_the_others_serve(
+    started, place, make_manager, batch, read_all
+):
+    disk, directory = place
+    for number in range(3):
+        append(started.create(TopicPartition("t", number), TOPIC_ID), batch(3))
+    started.stop()
+    disk.open(f"{directory}/logs/t-1/{0:020d}.log").truncate(0)
+    for _ in range(2):  # also after another stop: it must not become an empty log then
+        manager = make_manager(disk, directory)
+        manager.start()
+        assert isinstance(manager.offline[TopicPartition("t", 1)], CorruptFile)
+        assert manager.get(TopicPartition("t", 1)) is None
+        with pytest.raises(KafkaError) as caught:
+            manager.create(TopicPartition("t", 1), TOPIC_ID)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        for number in (0, 2):
+            assert len(read_all(manager.get(TopicPartition("t", number)))) == 3
+        manager.checkpoint_job().run()
+        manager.stop()
+        assert not disk.exists(f"{directory}/logs/.kafka_cleanshutdown")
+
+
+def test_a_stop_that_cannot_flush_is_not_clean(make_manager, batch):
+    inner = MemoryDisk()
+    inner.make_directory("/d")
+    disk = FaultyDisk(inner)
+    manager = make_manager(disk, "/d")
+    manager.start()
+    log = manager.create(TP, TOPIC_ID)
+    append(log, batch())
+    disk.fail(DiskCall.SYNC)
+    manager.stop()
+    assert not inner.exists("/d/logs/.kafka_cleanshutdown")
+
+
+def test_a_failed_log_keeps_the_stop_from_being_clean(make_manager, batch):
+    inner = MemoryDisk()
+    inner.make_directory("/d")
+    manager = make_manager(inner, "/d")
+    manager.start()
+    log = manager.create(TP, TOPIC_ID)
+    append(log, batch())
+    job = log.begin_flush()
+    log.finish_flush(job, OSError(5, "broken"))
+    assert log.state is LogState.FAILED
+    manager.stop()
+    assert not inner.exists("/d/logs/.kafka_cleanshutdown")
+
+
+def test_a_partition_directory_dropped_in_from_elsewhere_is_served(
+    started, place, make_manager, batch, read_all
+):
+    disk, directory = place
+    append(started.create(TP, TOPIC_ID), batch(3))
+    started.stop()
+    disk.rename(f"{directory}/logs/flights-0", f"{directory}/logs/moved-5")
+    manager = make_manager(disk, directory)
+    manager.start()
+    assert len(read_all(manager.get(TopicPartition("moved", 5)))) == 3
+    manager.stop()
+
+
+def test_other_directories_and_files_are_left_alone(started, place, make_manager):
+    disk, directory = place
+    started.stop()
+    disk.make_directory(f"{directory}/logs/lost+found")
+    disk.open(f"{directory}/logs/notes-1", create=True)
+    manager = make_manager(disk, directory)
+    manager.start()
+    assert manager.logs == {}
+    manager.stop()
+    assert disk.exists(f"{directory}/logs/lost+found")
+    assert disk.exists(f"{directory}/logs/notes-1")
+
+
+def test_an_unwritable_place_is_one_clear_error(make_manager):
+    inner = MemoryDisk()
+    inner.make_directory("/d")
+    disk = FaultyDisk(inner)
+    disk.fail(DiskCall.MAKE_DIRECTORY, errno=13)
+    with pytest.raises(LogDirectoryUnusable, match="Permission denied") as caught:
+        make_manager(disk, "/d").start()
+    assert "may write" in caught.value.fix
+
+
+def test_a_power_cut_at_any_moment_of_the_first_start_leaves_a_directory_that_starts(
+    make_manager, batch, read_all
+):
+    at = 0
+    while True:
+        at += 1
+        inner = MemoryDisk(durability=True)
+        inner.make_directory("/d")
+        inner.sync_directory("/")
+        disk = FaultyDisk(inner)
+        disk.kill_at(at)
+        acknowledged = 0
+        created = False
+        try:
+            manager = make_manager(disk, "/d")
+            manager.start()
+            log = manager.create(TP, TOPIC_ID)
+            created = True
+            append(log, batch(3))
+            log.flush()
+            acknowledged = 3
+            manager.checkpoint_job().run()
+            manager.stop()
+        except DiskKilled:
+            pass
+        else:
+            break
+        for seed in range(5):
+            survivor = inner.crash(SeededRng(at * 10 + seed))
+            manager = make_manager(survivor, "/d")
+            manager.start()
+            assert manager.offline == {}, (at, seed)
+            log = manager.get(TP)
+            if created:
+                assert log.topic_id == TOPIC_ID
+            log = manager.create(TP, TOPIC_ID)
+            assert len(read_all(log)) >= acknowledged, (at, seed)
+            append(log, batch())
+            manager.stop()
+    assert at > 20

@@ -1,0 +1,290 @@
+import pytest
+
+from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
+from ottla.errors import CorruptFile
+from ottla.log.append import AppendOrigin
+
+NOW = 1_700_000_000_000
+
+
+def append(log, records, epoch=0, origin=AppendOrigin.CLIENT):
+    return log.append(records, leader_epoch=epoch, origin=origin)
+
+
+def path_of(log, base=0, suffix="log"):
+    return f"{log.directory}/{base:020d}.{suffix}"
+
+
+@pytest.fixture
+def stopped(place, open_partition, batch, read_all):
+    """A partition of several segments after a clean stop: (disk, directory, path, records)."""
+
+    def make(count=20, **config):
+        disk, directory = place
+        log = open_partition(disk, directory, **config)
+        for step in range(count):
+            append(log, batch(2, timestamp=NOW + step * 10), epoch=step // 10)
+        records = read_all(log)
+        log.close()
+        return disk, directory, log.directory, records
+
+    return make
+
+
+CONFIG = {"segment_bytes": 1000, "index_interval_bytes": 200}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_serves_the_same_and_goes_on(stopped, open_partition, batch, read_all, clean):
+    disk, directory, _, records = stopped(**CONFIG)
+    log = open_partition(disk, directory, clean=clean, recovery_point=40 if clean else 0, **CONFIG)
+    log.check()
+    assert read_all(log) == records
+    assert log.flushed_offset == log.log_end_offset == 40
+    assert log.leader_epochs.entries == [(0, 0), (1, 20)]
+    assert append(log, batch(2), epoch=2).base_offset == 40
+    log.check()
+
+
+def test_a_clean_start_reads_no_segment_but_the_last(stopped, open_partition):
+    inner, directory, _, _ = stopped(60, **CONFIG)
+    disk = FaultyDisk(inner)
+    log = open_partition(disk, directory, clean=True, recovery_point=120, **CONFIG)
+    assert log.segment_count > 7
+    assert disk.counts[DiskCall.READ] <= 8
+    assert disk.counts[DiskCall.WRITE] == 0
+
+
+@pytest.mark.parametrize("keep", [1, 11, 60, 61, 100])
+def test_a_torn_tail_is_cut_off(stopped, open_partition, read_all, batch, keep):
+    disk, directory, path, records = stopped()
+    file = disk.open(f"{path}/{0:020d}.log")
+    size = file.size()
+    file.write_at(size, bytes(batch(2, base_offset=40))[:keep])
+    log = open_partition(disk, directory, recovery_point=40)
+    assert read_all(log) == records
+    assert disk.size_of(f"{path}/{0:020d}.log") == size
+    log.check()
+
+
+@pytest.mark.parametrize("zeros", [1, 61, 4096, 3_000_000])
+def test_a_zero_filled_tail_is_cut_off(stopped, open_partition, read_all, zeros):
+    disk, directory, path, records = stopped()
+    file = disk.open(f"{path}/{0:020d}.log")
+    size = file.size()
+    file.truncate(size + zeros)
+    log = open_partition(disk, directory, recovery_point=40)
+    assert read_all(log) == records
+    assert disk.size_of(f"{path}/{0:020d}.log") == size
+
+
+def test_a_damaged_batch_above_the_recovery_point_ends_the_log(stopped, open_partition, read_all):
+    disk, directory, path, records = stopped(**CONFIG)
+    logs = [name for name in disk.list_directory(path) if name.endswith(".log")]
+    file = disk.open(f"{path}/{logs[2]}")
+    file.write_at(80, b"\x7f")
+    base = int(logs[2][:20])
+    log = open_partition(disk, directory, recovery_point=base, **CONFIG)
+    assert read_all(log) == records[:base]
+    assert [name for name in disk.list_directory(path) if name.endswith(".log")] == logs[:3]
+    log.check()
+
+
+def test_a_damaged_batch_below_the_recovery_point_is_corruption_with_a_name(
+    stopped, open_partition
+):
+    disk, directory, path, _ = stopped()
+    file = disk.open(f"{path}/{0:020d}.log")
+    before = file.read_at(0, 10**6)
+    file.write_at(len(before) - 5, b"\x7f")
+    damaged = file.read_at(0, 10**6)
+    with pytest.raises(CorruptFile, match="below the recovery point 40"):
+        open_partition(disk, directory, recovery_point=40)
+    assert file.read_at(0, 10**6) == damaged, "nothing may be cut"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("size", [0, 30, 1000])
+def test_a_log_shorter_than_its_recovery_point_is_corruption_never_an_empty_log(
+    stopped, open_partition, clean, size
+):
+    disk, directory, path, _ = stopped()
+    disk.open(f"{path}/{0:020d}.log").truncate(size)
+    with pytest.raises(CorruptFile):
+        open_partition(disk, directory, recovery_point=40, clean=clean)
+    assert disk.size_of(f"{path}/{0:020d}.log") == size
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_lost_log_file_is_corruption_too(stopped, open_partition, clean):
+    disk, directory, path, _ = stopped()
+    disk.remove(f"{path}/{0:020d}.log")
+    with pytest.raises(CorruptFile, match="no segments"):
+        open_partition(disk, directory, recovery_point=40, clean=clean)
+
+
+def test_a_missing_segment_in_the_middle_is_not_jumped_over(stopped, open_partition):
+    disk, directory, path, _ = stopped(**CONFIG)
+    logs = [name for name in disk.list_directory(path) if name.endswith(".log")]
+    disk.remove(f"{path}/{logs[2]}")
+    with pytest.raises(CorruptFile):
+        open_partition(disk, directory, recovery_point=40, **CONFIG)
+
+
+def test_a_whole_batch_that_jumps_ahead_is_corruption(stopped, open_partition):
+    disk, directory, path, _ = stopped()
+    file = disk.open(f"{path}/{0:020d}.log")
+    file.write_at(7, b"\x02")  # the first batch's base offset, which no checksum covers
+    with pytest.raises(CorruptFile, match="expected 0"):
+        open_partition(disk, directory)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", ["missing", "empty", "torn", "garbage", "zeros"])
+def test_damaged_indexes_are_rebuilt(
+    stopped, open_partition, read_all, batch, suffix, clean, damage
+):
+    disk, directory, path, records = stopped(**CONFIG)
+    for name in disk.list_directory(path):
+        if not name.endswith("." + suffix):
+            continue
+        file = disk.open(f"{path}/{name}")
+        size = file.size()
+        match damage:
+            case "missing":
+                disk.remove(f"{path}/{name}")
+            case "empty":
+                file.truncate(0)
+            case "torn":
+                file.truncate(size - 3)
+            case "garbage":
+                file.write_at(0, b"\x5a" * size)
+            case "zeros":
+                file.truncate(0)
+                file.truncate(10_000)
+    point = 40 if clean else 0
+    log = open_partition(disk, directory, clean=clean, recovery_point=point, **CONFIG)
+    assert read_all(log) == records
+    for offset, _, timestamp in records:
+        if damage != "empty":  # an empty time index is what a segment without timestamps has
+            assert log.offset_for_timestamp(timestamp).offset == offset
+    append(log, batch(2))
+    assert len(read_all(log)) == 42
+
+
+def test_epochs_are_found_again_without_their_checkpoint(stopped, open_partition):
+    disk, directory, path, _ = stopped(**CONFIG)
+    disk.remove(f"{path}/leader-epoch-checkpoint")
+    log = open_partition(disk, directory, clean=True, recovery_point=40, **CONFIG)
+    assert log.leader_epochs.entries == [(0, 0), (1, 20)]
+
+
+def test_epochs_behind_a_cut_tail_are_forgotten(stopped, open_partition):
+    disk, directory, path, _ = stopped()
+    disk.open(f"{path}/leader-epoch-checkpoint").write_at(0, b"0\n3\n0 0\n1 20\n2 40\n")
+    log = open_partition(disk, directory, recovery_point=40)
+    assert log.leader_epochs.entries == [(0, 0), (1, 20)]
+
+
+def test_leftovers_of_a_crash_are_removed_and_unknown_files_left_alone(stopped, open_partition):
+    disk, directory, path, _ = stopped()
+    names = ["00000000000000000007.log.deleted", "x.cleaned", "leader-epoch-checkpoint.tmp"]
+    for name in [*names, "00000000000000000040.snapshot", "notes.txt"]:
+        disk.open(f"{path}/{name}", create=True).write_at(0, b"x")
+    open_partition(disk, directory, recovery_point=40)
+    left = disk.list_directory(path)
+    assert not set(names) & set(left)
+    assert {"00000000000000000040.snapshot", "notes.txt"} <= set(left)
+
+
+def test_a_decided_swap_is_finished(stopped, open_partition, batch, read_all):
+    disk, directory, path, _ = stopped(count=6, segment_bytes=len(batch(2)) * 2)
+    swap = disk.open(f"{path}/{0:020d}.log.swap", create=True)
+    swap.write_at(0, batch(1, base_offset=1, leader_epoch=0))
+    swap.write_at(len(batch(1)), batch(1, base_offset=7, leader_epoch=0))
+    config = {"segment_bytes": len(batch(2)) * 2, "is_compacted": True}
+    log = open_partition(disk, directory, recovery_point=12, **config)
+    assert [offset for offset, _, _ in read_all(log)] == [1, 7, 8, 9, 10, 11]
+    assert not [name for name in disk.list_directory(path) if "swap" in name or "del" in name]
+    log.check()
+
+
+def test_an_empty_segment_from_a_failed_roll_is_dropped(stopped, open_partition, read_all):
+    disk, directory, path, records = stopped()
+    disk.open(f"{path}/{30:020d}.log", create=True)
+    log = open_partition(disk, directory, recovery_point=40)
+    assert read_all(log) == records
+
+
+def test_a_partition_starts_at_its_log_start_offset(stopped, open_partition, read_all):
+    disk, directory, _, records = stopped()
+    log = open_partition(disk, directory, recovery_point=40, start=13)
+    assert log.log_start_offset == 13
+    assert read_all(log) == records[13:]
+
+
+# -- power cuts -------------------------------------------------------------------------------
+
+
+def run_until_cut(disk, open_partition, batch, acknowledged):
+    """Append, flush and roll; note what was acknowledged, as a producer would see it."""
+    log = open_partition(disk, "/data", segment_bytes=700, index_interval_bytes=100)
+    for step in range(40):
+        append(log, batch(1 + step % 3, timestamp=NOW + step), epoch=step // 15)
+        if step % 3 == 0:
+            log.flush()
+            acknowledged[0] = log.flushed_offset
+    log.close()
+    acknowledged[0] = log.flushed_offset
+
+
+@pytest.fixture
+def history(open_partition, batch, read_all):
+    disk = MemoryDisk()
+    disk.make_directory("/data")
+    run_until_cut(disk, open_partition, batch, [0])
+    return read_all(open_partition(disk, "/data", segment_bytes=700))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_power_cuts_lose_nothing_acknowledged_and_invent_nothing(
+    open_partition, batch, read_all, history, again
+):
+    config = {"segment_bytes": 700, "index_interval_bytes": 100}
+    at = 0
+    while True:
+        at += 1
+        inner = MemoryDisk(durability=True)
+        inner.make_directory("/data")
+        inner.sync_directory("/")
+        disk = FaultyDisk(inner)
+        disk.kill_at(at)
+        acknowledged = [0]
+        try:
+            run_until_cut(disk, open_partition, batch, acknowledged)
+        except DiskKilled:
+            pass
+        else:
+            break
+        for seed in range(3):
+            survivor = inner.crash(SeededRng(seed * 1000 + at))
+            if again:  # the power goes once more, during recovery
+                dying = FaultyDisk(survivor)
+                dying.kill_at(1 + (at + seed) % 4)
+                try:
+                    open_partition(dying, "/data", recovery_point=0, **config)
+                except DiskKilled:
+                    survivor = survivor.crash(SeededRng(seed + at))
+            log = open_partition(survivor, "/data", recovery_point=0, **config)
+            log.check()
+            records = read_all(log)
+            assert len(records) >= acknowledged[0], (at, seed)
+            assert records == history[: len(records)], (at, seed)
+            epochs = list(log.leader_epochs.entries)
+            once_more = open_partition(survivor, "/data", recovery_point=0, **config)
+            assert read_all(once_more) == records, "a second recovery changes nothing"
+            assert once_more.leader_epochs.entries == epochs
+    assert at > 100
