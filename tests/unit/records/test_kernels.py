@@ -117,6 +117,8 @@ def test_each_fault_has_its_reason(kernels, wire):
         if reason is not None:
             assert (name, kernels.validate_records(data, 1)[0]) == (name, reason)
     assert kernels.validate_records(wire.record() + wire.record(), 2)[:2] == (OFFSET, 1)
+    into_the_next = wire.raw_record(b"\0\0\0" + wire.varint(5)) + wire.record(1)
+    assert kernels.validate_records(into_the_next, 2)[:2] == (FIELD, 0)
 
 
 def test_the_widest_numbers_are_read_exactly(kernels, wire):

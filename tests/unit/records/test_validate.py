@@ -110,6 +110,7 @@ FRAMES = {
     "K count 1": (with_field(57, ">i", 1), INVALID),
     "K last offset delta": (with_field(23, ">i", 3), INVALID),
     "K no records": (with_payload(b""), INVALID),
+    "no records, as the count says": (with_payload(b"", count=0), INVALID),
     "K control": (good(control=True), INVALID),
     "K producer without sequence": (good(producer_id=5, producer_epoch=0), INVALID),
     "K log append time": (
@@ -171,6 +172,13 @@ def test_a_bomb_of_valid_records_is_too_large(codec, wire):
     with pytest.raises(KafkaError) as raised:
         check_batch_records(view, header, 2_000_000)
     assert raised.value.code is LARGE
+
+
+def test_timestamps_past_64_bits_are_refused(wire):
+    data = with_payload(wire.record(timestamp=1))
+    assert code(with_field(b.BASE_TIMESTAMP_POSITION, ">q", (1 << 63) - 1, data=data)) is INVALID
+    data = with_field(b.BASE_TIMESTAMP_POSITION, ">q", (1 << 63) - 2, data=data)
+    assert check_produced_batch(memoryview(data), LIMIT).max_timestamp == (1 << 63) - 1
 
 
 def test_the_bound_against_bombs():
