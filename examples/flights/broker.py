@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 START_S_MAX = 20
 
@@ -34,7 +34,7 @@ class Broker:
         self.bootstrap = self._wait_for_address(self._process.stdout)
         self.start_s = time.monotonic() - started
 
-    def _wait_for_address(self, output: TextIO) -> str:
+    def _wait_for_address(self, output: IO[str]) -> str:
         for line in output:
             found = re.search(r"Kafka\s+(\S+:\d+)", line)
             if found:

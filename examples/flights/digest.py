@@ -14,7 +14,7 @@ LENGTHS = Struct(">II")
 class Content(NamedTuple):
     """The records of one partition, counted and digested."""
 
-    count: int
+    record_count: int
     digest: str
 
 

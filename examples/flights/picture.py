@@ -99,7 +99,7 @@ def _draw_counts(axes: Axes, flights: np.ndarray) -> None:
     axes.barh(rows, flights, color="#9aa5b1", height=0.7)
     axes.set_ylim(len(flights) - 0.5, -0.5)
     axes.set_xlim(0, flights.max() * 1.35)
-    for row, count in zip(rows, flights, strict=True):
+    for row, count in enumerate(flights.tolist()):
         axes.text(
             count + flights.max() * 0.03, row, f"{count:,}", va="center", fontsize=9, color=INK
         )

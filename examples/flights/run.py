@@ -48,11 +48,11 @@ def produce(bootstrap: str, topic: str) -> Contents:
     clients.create_topic(bootstrap, topic, PARTITION_COUNT)
     with timed("produced by librdkafka"):
         written = clients.produce(bootstrap, topic, data.records())
-    total = sum(content.count for content in written.values())
+    total = sum(content.record_count for content in written.values())
     if total != data.ROW_COUNT:
         raise SystemExit(f"error: {total} records acknowledged, expected {data.ROW_COUNT}")
     for partition, content in written.items():
-        say(f"  partition {partition}: {content.count:,} records, digest {content.digest}")
+        say(f"  partition {partition}: {content.record_count:,} records, digest {content.digest}")
     return written
 
 
@@ -61,7 +61,7 @@ def read_back(bootstrap: str, topic: str, written: Contents) -> None:
     with timed("read by kafka-python"):
         found = clients.read_with_kafka_python(bootstrap, topic)
     digest.require_equal(written, found, "kafka-python")
-    counts = {partition: content.count for partition, content in written.items()}
+    counts = {partition: content.record_count for partition, content in written.items()}
     try:
         with timed("read by Java's ConsoleConsumer"):
             found = clients.read_with_java(bootstrap, topic, counts)
