@@ -60,7 +60,7 @@ class CreatedTopic(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One config in force; ``source`` is DescribeConfigs' number, ``value`` None: none or secret."""
+    """A config in force; ``source`` is DescribeConfigs' number, ``value`` None: none or secret."""
 
     key: str
     value: str | None

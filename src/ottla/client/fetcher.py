@@ -69,7 +69,7 @@ class Fetcher:
             self._reading = None
 
     async def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets on, and no other. What was read ahead is lost."""
+        """Read these partitions, and no other, from these offsets. What was read ahead is lost."""
         await self.close()
         self._positions = dict(offsets)
         self._answers = asyncio.Queue(ANSWERS_AHEAD)

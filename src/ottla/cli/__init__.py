@@ -1,0 +1,1 @@
+"""The ``ottla`` command. One module per command, imported only when it is the one typed."""

@@ -1,0 +1,103 @@
+"""How a command fails: one clear text on standard error and an exit code, never a traceback.
+
+Owns the exit codes and the translation of the program's errors into what, why and fix.
+"""
+
+import os
+import sys
+from enum import IntEnum
+from typing import NoReturn
+
+from ottla.client.errors import ConnectionFailed
+from ottla.config.option import InvalidConfig
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+
+
+class Exit(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    DENIED = 4
+    NOT_FOUND = 5
+    EXISTS = 6
+    INTERRUPTED = 130
+
+
+class Failure(Exception):
+    """What went wrong, why, and what to do about it; ``why`` and ``fix`` may be empty."""
+
+    def __init__(
+        self, what: str, *, why: str = "", fix: str = "", code: Exit = Exit.FAILED
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+        self.code = code
+
+    def __str__(self) -> str:
+        lines = [f"error: {self.what}"]
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+
+_CODES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Exit.NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_ID: Exit.NOT_FOUND,
+    ErrorCode.TOPIC_ALREADY_EXISTS: Exit.EXISTS,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Exit.DENIED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Exit.DENIED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Exit.DENIED,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: Exit.DENIED,
+}
+
+
+def explain(error: OttlaError) -> Failure:
+    """Return the failure that an error of the program amounts to."""
+    if isinstance(error, ConnectionFailed):
+        return _unreachable(error)
+    if isinstance(error, KafkaError):
+        code = _CODES.get(error.code, Exit.FAILED)
+        why = f"the broker answered {error.code.name} ({error.code.value})"
+        return Failure(error.why or error.code.text, why=why, code=code)
+    if isinstance(error, InvalidConfig):
+        return Failure(str(error), code=Exit.USAGE)
+    return Failure(str(error))
+
+
+def _unreachable(error: ConnectionFailed) -> Failure:
+    where = f"{error.host}:{error.port}"
+    if error.refused:
+        return Failure(
+            f"nothing listens on {where} (connection refused)",
+            fix="start one with `ottla serve`, or check -b",
+            code=Exit.UNREACHABLE,
+        )
+    return Failure(
+        f"no Kafka broker can be reached at {where}",
+        why=error.why,
+        fix="check -b; a slow network needs --timeout 5s",
+        code=Exit.UNREACHABLE,
+    )
+
+
+def leave(failure: Failure) -> NoReturn:
+    """Print the failure and exit with its code."""
+    print(failure, file=sys.stderr)
+    sys.exit(failure.code)
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """Exit without waiting for threads that sit in a read; standard output is flushed first."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        pass
+    os._exit(code)

@@ -1,0 +1,149 @@
+"""Rows on standard output: table, json, jsonl, yaml or tsv.
+
+Owns how values look in each. A person's terminal gets a table, a pipe gets TSV, unless told.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
+Row = Mapping[str, Value]
+
+
+class Format(StrEnum):
+    """The formats of -o."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    YAML = "yaml"
+    TSV = "tsv"
+
+
+Output = Annotated[
+    Format | None,
+    typer.Option("-o", "--output", help="How to print; a table on a terminal, else tsv."),
+]
+
+
+def chosen(format_: Format | None) -> Format:
+    """Return the format asked for, or the one that suits standard output."""
+    if format_ is not None:
+        return format_
+    return Format.TABLE if sys.stdout.isatty() else Format.TSV
+
+
+def write_rows(rows: Sequence[Row], columns: Sequence[str], format_: Format | None) -> None:
+    """Print rows. ``columns`` are what table and TSV show, in order; the others show every key."""
+    match chosen(format_):
+        case Format.JSON:
+            text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+        case Format.JSONL:
+            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        case Format.YAML:
+            text = _yaml_list(rows, 0) if rows else "[]\n"
+        case Format.TSV:
+            lines = ("\t".join(_tsv(row.get(each)) for each in columns) for row in rows)
+            text = "".join(line + "\n" for line in lines)
+        case _:
+            text = table(rows, columns)
+    sys.stdout.write(text)
+
+
+def write_object(value: Row, format_: Format) -> None:
+    """Print one object as JSON, JSONL or YAML."""
+    match format_:
+        case Format.JSON:
+            text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        case Format.YAML:
+            text = _yaml_mapping(value, 0)
+        case _:
+            text = json.dumps(value, ensure_ascii=False) + "\n"
+    sys.stdout.write(text)
+
+
+def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Return aligned columns under upper-case names; numbers to the right."""
+    if not rows:
+        return ""
+    cells = [[_cell(row.get(each)) for each in columns] for row in rows]
+    heads = [each.upper().replace("_", " ") for each in columns]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    is_number = [isinstance(rows[0].get(each), int) for each in columns]
+    lines = [bold("  ".join(map(_pad, heads, widths, is_number)).rstrip())]
+    lines.extend("  ".join(map(_pad, line, widths, is_number)).rstrip() for line in cells)
+    return "\n".join(lines) + "\n"
+
+
+def bold(text: str) -> str:
+    """Return ``text`` in bold where standard output can show it and nobody minds."""
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        return f"\x1b[1m{text}\x1b[0m"
+    return text
+
+
+def note(text: str) -> None:
+    """Say something to the person, beside the data."""
+    print(text, file=sys.stderr)
+
+
+def _pad(text: str, width: int, is_number: bool) -> str:
+    return text.rjust(width) if is_number else text.ljust(width)
+
+
+def _cell(value: Value) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return _tsv(value)
+
+
+def _tsv(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={_tsv(each)}" for key, each in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(_tsv(each) for each in value)
+    return str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+
+
+def _yaml_list(values: Sequence[Value], depth: int) -> str:
+    lines: list[str] = []
+    for value in values:
+        if isinstance(value, Mapping) and value:
+            body = _yaml_mapping(value, depth + 1)
+            lines.append("  " * depth + "- " + body.lstrip())
+        else:
+            lines.append(f"{'  ' * depth}- {_yaml_scalar(value)}\n")
+    return "".join(lines)
+
+
+def _yaml_mapping(value: Mapping[str, Value], depth: int) -> str:
+    lines: list[str] = []
+    indent = "  " * depth
+    for key, each in value.items():
+        name = key if key.replace(".", "").replace("_", "").isalnum() else json.dumps(key)
+        if isinstance(each, Mapping) and each:
+            lines.append(f"{indent}{name}:\n{_yaml_mapping(each, depth + 1)}")
+        elif isinstance(each, Sequence) and not isinstance(each, str) and each:
+            lines.append(f"{indent}{name}:\n{_yaml_list(each, depth + 1)}")
+        else:
+            lines.append(f"{indent}{name}: {_yaml_scalar(each)}\n")
+    return "".join(lines)
+
+
+def _yaml_scalar(value: Value) -> str:
+    # JSON's spelling of a scalar or an empty collection is YAML's as well.
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,133 @@
+r"""Records to text and back, by formats like ``'%k\t%v\n'``.
+
+Owns the percent tokens, which are kcat's where kcat has them: %t topic, %p partition, %o offset, %k
+key, %s or %v value, %T timestamp in ms, %h headers as name=value,..., %K and %S lengths, %%.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ottla.ids import TopicPartition
+from ottla.records.record import Record
+
+Part = Callable[[TopicPartition, Record], bytes]
+NULL = b"NULL"
+
+
+def compile_output(text: str) -> Callable[[TopicPartition, Record], bytes]:
+    """Return a function that prints a record by the format. Raises ValueError."""
+    parts: list[Part] = []
+    for literal, token in _split(text):
+        if literal:
+            parts.append(_literal(literal))
+        if token:
+            if token not in _PRINTERS:
+                raise ValueError(f"%{token} is not one of %t %p %o %k %v %s %T %h %K %S %%")
+            parts.append(_PRINTERS[token])
+
+    def show(partition: TopicPartition, record: Record) -> bytes:
+        return b"".join([part(partition, record) for part in parts])
+
+    return show
+
+
+def compile_input(text: str) -> Callable[[bytes], tuple[bytes | None, bytes]]:
+    """Return a function that splits a line into key and value by the format. Raises ValueError.
+
+    The format has %v (or %s), perhaps %k, and between two tokens a separator. A trailing newline in
+    the format stands for the end of the line.
+    """
+    pieces = _split(text.removesuffix("\\n"))
+    tokens = [_SAME.get(token, token) for _, token in pieces if token]
+    if sorted(tokens) not in (["v"], ["k", "v"]):
+        raise ValueError("an input format has one %v and at most one %k")
+    literals = [literal for literal, _ in pieces]
+    literals += [b""] * (len(tokens) + 1 - len(literals))
+    if len(tokens) > 1 and not literals[1]:
+        raise ValueError("an input format needs a separator between %k and %v")
+
+    def split(line: bytes) -> tuple[bytes | None, bytes]:
+        fields: dict[str, bytes] = {}
+        if not line.startswith(literals[0]):
+            raise ValueError(f"the line does not begin with {literals[0]!r}")
+        rest = line[len(literals[0]) :]
+        for token, end in zip(tokens, literals[1:], strict=True):
+            field, found, rest = rest.partition(end) if end else (rest, b"", b"")
+            if end and not found:
+                raise ValueError(f"the line has no {end!r}")
+            fields[token] = field
+        return fields.get("k"), fields["v"]
+
+    return split
+
+
+def headers_text(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """Return ``name=value,...``, as kcat prints headers."""
+    return b",".join(
+        name.encode() + b"=" + (NULL if value is None else value) for name, value in headers
+    )
+
+
+def unescape(text: str) -> bytes:
+    r"""Return the bytes of a format's literal: ``\n``, ``\t``, ``\r``, ``\0``, ``\xNN``, ``\\``."""
+    result = bytearray()
+    position = 0
+    while position < len(text):
+        character = text[position]
+        following = text[position + 1 : position + 2]
+        if character != "\\" or not following:
+            result += character.encode()
+            position += 1
+        elif following == "x" and _is_hex(text[position + 2 : position + 4]):
+            result.append(int(text[position + 2 : position + 4], 16))
+            position += 4
+        else:
+            result += _ESCAPES.get(following, following.encode())
+            position += 2
+    return bytes(result)
+
+
+_SAME = {"s": "v"}
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0"}
+
+_PRINTERS: dict[str, Part] = {
+    "t": lambda partition, _: partition.topic.encode(),
+    "p": lambda partition, _: b"%d" % partition.partition,
+    "o": lambda _, record: b"%d" % record.offset,
+    "k": lambda _, record: record.key or b"",
+    "v": lambda _, record: record.value or b"",
+    "s": lambda _, record: record.value or b"",
+    "T": lambda _, record: b"%d" % record.timestamp,
+    "h": lambda _, record: headers_text(record.headers),
+    "K": lambda _, record: b"%d" % (-1 if record.key is None else len(record.key)),
+    "S": lambda _, record: b"%d" % (-1 if record.value is None else len(record.value)),
+}
+
+
+def _literal(data: bytes) -> Part:
+    return lambda *_: data
+
+
+def _is_hex(text: str) -> bool:
+    return len(text) == 2 and all(each in "0123456789abcdefABCDEF" for each in text)
+
+
+def _split(text: str) -> list[tuple[bytes, str]]:
+    """Return (literal, token behind it) pairs; the last token may be empty."""
+    pieces: list[tuple[bytes, str]] = []
+    literal = ""
+    position = 0
+    while position < len(text):
+        if text[position] != "%":
+            literal += text[position]
+            position += 1
+            continue
+        token = text[position + 1 : position + 2]
+        position += 2
+        if token in ("%", ""):
+            literal += "%"
+        else:
+            pieces.append((unescape(literal), token))
+            literal = ""
+    if literal:
+        pieces.append((unescape(literal), ""))
+    return pieces

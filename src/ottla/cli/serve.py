@@ -1,0 +1,258 @@
+"""``ottla serve``: a broker in this process, until Ctrl-C or SIGTERM."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla import __version__
+from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
+from ottla.cli.output import note
+from ottla.config import broker as options
+from ottla.config.config import Config
+from ottla.config.files import (
+    broker_config,
+    read_definitions,
+    read_properties,
+    read_toml,
+    sort_out,
+)
+from ottla.config.listeners import Endpoint
+from ottla.config.option import InvalidConfig
+from ottla.env.clock import SystemClock
+from ottla.errors import OttlaError
+
+DEFAULT_PORT = 9092
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("serve")(serve)
+
+
+def serve(
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="A server.properties or a TOML file."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Where the log is. [./ottla-data]")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one. [9092]"),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST", help="The address; 0.0.0.0 for all. [127.0.0.1]"),
+    ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Keep nothing: all data ends with the process.")
+    ] = False,
+    definitions: Annotated[
+        list[str] | None,
+        typer.Option("-D", metavar="KEY=VALUE", help="A broker option, e.g. log.retention.ms=7d."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No ready lines.")] = False,
+) -> None:
+    """Start a broker."""
+    try:
+        if memory and data is not None:
+            raise Failure("--memory and --data exclude each other", code=Exit.USAGE)
+        chosen = read_config(config, definitions or [], data=data, port=port, listen=listen)
+        _run(chosen, memory=memory, quiet=quiet)
+    except Failure as failure:
+        leave(failure)
+    except OttlaError as error:
+        leave(explain(error))
+    except KeyboardInterrupt:
+        leave_at_once(Exit.INTERRUPTED)
+
+
+def read_config(
+    path: Path | None,
+    definitions: list[str],
+    *,
+    data: str | None = None,
+    port: int | None = None,
+    listen: str | None = None,
+) -> Config:
+    """Return the configuration: the file's, over it -D, over it the other options.
+
+    Notes about keys without meaning go to standard error. Raises Failure.
+    """
+    try:
+        from_file = sort_out(_read_file(path)) if path is not None else None
+        defined = sort_out(read_definitions(definitions))
+        texts = {**(from_file.texts if from_file else {}), **defined.texts}
+        if data is not None:
+            texts[options.LOG_DIRS.key] = data
+        if port is not None or listen is not None:
+            texts[options.LISTENERS.key] = str(_endpoint(texts, port, listen))
+        config = broker_config(texts)
+    except InvalidConfig as error:
+        where = f"in {path}" if path is not None else ""
+        raise Failure(str(error), why=where, fix="see docs/options.md", code=Exit.USAGE) from error
+    for text in (*(from_file.notes if from_file else ()), *defined.notes):
+        note(f"note: {text}")
+    return config
+
+
+def _endpoint(texts: dict[str, str], port: int | None, listen: str | None) -> Endpoint:
+    """Return the listener, with what --port and --listen change about it."""
+    text = texts.get(options.LISTENERS.key)
+    listeners = options.LISTENERS.default if text is None else options.LISTENERS.parse(text)
+    return Endpoint(
+        listeners[0].name,
+        listeners[0].host if listen is None else listen,
+        listeners[0].port if port is None else port,
+    )
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}", code=Exit.USAGE) from error
+    except UnicodeDecodeError as error:
+        raise Failure(f"cannot read {path}: it is not UTF-8", code=Exit.USAGE) from error
+    return read_toml(text) if path.suffix == ".toml" else read_properties(text)
+
+
+def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: type[asyncio.AbstractEventLoop] = uvloop.Loop
+    return factory
+
+
+def _run(config: Config, *, memory: bool, quiet: bool) -> None:
+    """Run the broker to its end. Raises Failure, OttlaError, KeyboardInterrupt."""
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(config, memory=memory, quiet=quiet))
+    except OSError as error:
+        raise _explain_os_error(error, config) from error
+
+
+async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
+    from ottla.broker import Broker
+
+    clock = SystemClock()
+    started = clock.monotonic()
+    broker = Broker(config, memory=memory)
+    await broker.start()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _on_signal, stop)
+    if not quiet:
+        milliseconds = round((clock.monotonic() - started) * 1000)
+        host, port = broker.address
+        print(
+            ready_lines(
+                node_id=config[options.NODE_ID],
+                cluster_id=broker.cluster_id,
+                address=(host, port),
+                data=None if memory else config[options.LOG_DIRS][0],
+                data_is_new=broker.data_is_new,
+                is_durable=config[options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
+                milliseconds=milliseconds,
+            ),
+            flush=True,
+        )
+    await stop.wait()
+    if not quiet:
+        note("stopping; once more Ctrl-C to leave at once")
+    await broker.stop()
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        leave_at_once(Exit.INTERRUPTED)
+    stop.set()
+
+
+def ready_lines(
+    *,
+    node_id: int,
+    cluster_id: str,
+    address: tuple[str, int],
+    data: str | None,
+    data_is_new: bool,
+    is_durable: bool,
+    milliseconds: int,
+) -> str:
+    """Return what is printed when clients may come. ``data`` None: in memory."""
+    host, port = address
+    reach = f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104
+    is_local = host in LOOPBACK
+    open_to = "this machine only; --listen 0.0.0.0 to open" if is_local else "no authentication"
+    if data is None:
+        kept = "in memory: gone with this process"
+    else:
+        shown = data if os.path.isabs(data) else os.path.join(".", data)
+        age = "new" if data_is_new else "as it was"
+        durable = "fsynced" if is_durable else "in the page cache, not yet fsynced"
+        kept = f"{shown} ({age})    acks=all means {durable}"
+    where = "" if port == DEFAULT_PORT else f" -b {reach}"
+    lines = (
+        f"ottla {__version__}  broker {node_id}  cluster {cluster_id}  ready in {milliseconds} ms",
+        f"  Kafka    {host or '*'}:{port}    PLAINTEXT ({open_to})",
+        f"  Data     {kept}",
+        f"  Try      ottla produce hello{where}   |   kcat -b {reach} -L",
+    )
+    return "\n".join(lines)
+
+
+def _explain_os_error(error: OSError, config: Config) -> Failure:
+    endpoint = config[options.LISTENERS][0]
+    where = f"{endpoint.host or '*'}:{endpoint.port}"
+    data = config[options.LOG_DIRS][0]
+    said = (error.strerror or str(error)).lower()
+    if error.errno == errno.EADDRINUSE:
+        return _port_in_use(endpoint, where)
+    if error.errno == errno.EADDRNOTAVAIL:
+        return Failure(f"cannot listen on {where}", why=said, fix="--listen 127.0.0.1")
+    if isinstance(error, BlockingIOError):
+        return Failure(
+            f"the data directory {data} is in use",
+            why="another broker holds its lock",
+            fix="stop that one, or choose another with --data",
+        )
+    path = error.filename if isinstance(error.filename, str) else ""
+    if not path and error.errno == errno.EACCES:
+        return Failure(f"cannot listen on {where}", why=said, fix="--port 9092, or more rights")
+    return Failure(
+        f"cannot use the data directory {data}",
+        why=f"{path}: {said}" if path else said,
+        fix="choose another with --data, or make it writable",
+    )
+
+
+def _port_in_use(endpoint: Endpoint, where: str) -> Failure:
+    """Say what answers on the port, if it is a broker."""
+    from ottla.client.blocking import BlockingConnection
+    from ottla.client.settings import Address, ClientSettings
+
+    host = endpoint.host if endpoint.host not in ("", "0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
+    why = "another program listens there"
+    fix = f"ottla serve --port {(endpoint.port + 100) % 65536}"
+    with contextlib.suppress(OttlaError):
+        connection = BlockingConnection(
+            Address(host, endpoint.port), ClientSettings(connect_timeout_ms=300)
+        )
+        first, last = connection.exchange.versions.get(0, (0, 0))
+        connection.close()
+        why = f"a Kafka-like broker answers there (ApiVersions: Produce {first}-{last})"
+        fix += f"   or   ottla topic list -b {host}:{endpoint.port}"
+    return Failure(f"{where} is in use", why=why, fix=fix)
