@@ -269,6 +269,7 @@ def check(_arguments: Sequence[str]) -> int:
         ("ruff", "format", "--check", "."),
         ("mypy",),
         ("lint-imports", "--no-cache"),
+        ("python", "-m", "ottla.config.docs", "--check", "docs/options.md"),
         ("codespell",),
     ]
     failed = []
