@@ -1,0 +1,174 @@
+"""Ottla against Apache Kafka, side by side: ``python bench/run.py``.
+
+Starts Kafka (tools/kafka_peer.py) and two Ottlas, one durable (the default: acks=all means
+fsynced) and one that flushes as Kafka does (never by itself); then measures every scenario in
+rounds, the brokers in turn within each round, with the same raw client and the same bytes. The
+JVM is warmed up by each scenario before its rounds count. Prints a table of medians with minimum
+and maximum, the ratios to Kafka, and, with --json FILE, every single run. Needs Linux, Java 17
+and the jars; about four minutes.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.load import Measure
+from bench.scenarios import Scenario, clean_up, prepare, scenarios
+from tools.kafka_peer import KafkaPeer, libraries
+from tools.ottla_peer import OttlaPeer
+from tools.peer import Peer
+
+NEVER = 9_223_372_036_854_775_807
+TARGETS = ("kafka", "ottla durable", "ottla unsynced")
+
+
+def make_peers(names: Sequence[str], data: Path) -> dict[str, Peer]:
+    """Return the brokers, not started."""
+    known: dict[str, Peer] = {}
+    for name in names:
+        directory = data / name.replace(" ", "-")
+        if name == "kafka":
+            known[name] = KafkaPeer(directory, {"log.segment.delete.delay.ms": 1000})
+        else:
+            options = {} if name == "ottla durable" else {"log.flush.interval.messages": NEVER}
+            known[name] = OttlaPeer(directory, options)
+    return known
+
+
+def measure_scenario(
+    peers: dict[str, Peer], scenario: Scenario, *, rounds: int, seconds: float, warmup: float
+) -> dict[str, list[Measure]]:
+    """Measure one scenario on every broker, in interleaved rounds."""
+    ready = {name: prepare(peer, scenario) for name, peer in peers.items()}
+    for name, (measure, _) in ready.items():
+        measure(warmup if name == "kafka" else min(warmup, 0.5))
+    found: dict[str, list[Measure]] = {name: [] for name in peers}
+    for number in range(rounds):
+        names = list(peers)
+        for name in names if number % 2 == 0 else reversed(names):
+            found[name].append(ready[name][0](seconds))
+    for name, (_, topic) in ready.items():
+        clean_up(peers[name], topic)
+    return found
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """Return ``median (min-max)``."""
+    middle = statistics.median(values)
+    return f"{middle:,.{digits}f} ({min(values):,.{digits}f}-{max(values):,.{digits}f})"
+
+
+def line(name: str, runs: Sequence[Measure], kafka: Sequence[Measure] | None) -> str:
+    """Return one broker's line of a scenario."""
+    cells = [
+        f"  {name:<15}",
+        f"{spread([run.requests_per_second for run in runs], 0):>26}",
+        f"{spread([run.megabytes_per_second for run in runs], 1):>26}",
+        f"{statistics.median(run.latency_ms(0.5) for run in runs):8.2f}",
+        f"{statistics.median(run.latency_ms(0.99) for run in runs):8.2f}",
+        f"{spread([run.broker_us_per_request for run in runs], 1):>28}",
+        f"{statistics.median(run.broker_seconds_per_gigabyte for run in runs):8.2f}",
+    ]
+    if kafka is not None:
+        cells.append(f"{ratio(runs, kafka, 'requests_per_second'):7.2f}")
+        cells.append(f"{ratio(runs, kafka, 'broker_us_per_request'):7.2f}")
+    return " ".join(cells)
+
+
+def ratio(runs: Sequence[Measure], kafka: Sequence[Measure], field: str) -> float:
+    """Return the median of ``field`` over Kafka's median."""
+    ours = statistics.median(getattr(run, field) for run in runs)
+    theirs = statistics.median(getattr(run, field) for run in kafka)
+    return ours / theirs if theirs else float("nan")
+
+
+def as_json(run: Measure) -> dict[str, float]:
+    """Return the figures of one run."""
+    return {
+        "requests": run.requests,
+        "seconds": run.seconds,
+        "requests_per_second": run.requests_per_second,
+        "megabytes_per_second": run.megabytes_per_second,
+        "p50_ms": run.latency_ms(0.5),
+        "p99_ms": run.latency_ms(0.99),
+        "broker_us_per_request": run.broker_us_per_request,
+        "broker_seconds_per_gigabyte": run.broker_seconds_per_gigabyte,
+        "client_us_per_request": run.client_us_per_request,
+    }
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of one run")
+    parser.add_argument("--warmup", type=float, default=4.0, help="seconds, for the JVM")
+    parser.add_argument("--depth", type=int, default=5, help="requests in flight per connection")
+    parser.add_argument("--only", default="", help="scenarios whose name contains this")
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--json", type=Path, help="write every run to this file")
+    parser.add_argument("--data", type=Path, help="where the brokers write (default: temporary)")
+    arguments = parser.parse_args()
+    names = arguments.targets.split(",")
+    if "kafka" in names:
+        libraries()
+    report: dict[str, object] = {
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_before": os.getloadavg()[0],
+        "scenarios": {},
+    }
+    print(f"{report['machine']}, load {report['load_before']:.1f}")
+    print("  medians (min-max) of the rounds; the last two columns are ratios to Kafka's")
+    print(
+        f"  {'':<15} {'requests/s':>26} {'MB/s':>26} {'p50 ms':>8} {'p99 ms':>8}"
+        f" {'broker CPU us/request':>28} {'s/GB':>8} {'thrpt':>7} {'CPU':>7}"
+    )
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.data) as directory:
+        peers = make_peers(names, Path(directory))
+        try:
+            for peer in peers.values():
+                peer.start()
+            for scenario in scenarios(arguments.depth):
+                if arguments.only in scenario.name:
+                    report_scenario(peers, scenario, arguments, report)
+        finally:
+            for peer in peers.values():
+                peer.kill9()
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+def report_scenario(
+    peers: dict[str, Peer],
+    scenario: Scenario,
+    arguments: argparse.Namespace,
+    report: dict[str, object],
+) -> None:
+    """Measure and print one scenario; put its runs into the report."""
+    found = measure_scenario(
+        peers,
+        scenario,
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+        warmup=arguments.warmup,
+    )
+    print(f"{scenario.name}, {scenario.depth} in flight each")
+    kafka = found.get("kafka")
+    for name, runs in found.items():
+        print(line(name, runs, kafka if name != "kafka" else None), flush=True)
+    rows = report["scenarios"]
+    if isinstance(rows, dict):
+        rows[scenario.name] = {name: [as_json(run) for run in runs] for name, runs in found.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

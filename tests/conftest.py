@@ -1,0 +1,170 @@
+"""What every suite shares: a broker in its own process, Kafka's jars, and the logs of a failure.
+
+``--target ottla`` (the default) or ``--target kafka`` chooses who is tested on the wire, so that
+each expectation can be asked of Apache Kafka itself.
+"""
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # for tools.*, which is no installed package
+
+RUNNING = []
+
+
+def pytest_addoption(parser):
+    parser.addoption("--target", choices=["ottla", "kafka"], default="ottla")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        for peer in RUNNING:
+            report.sections.append(
+                (f"log of {peer.name} {peer.bootstrap}", peer.log_text()[-8000:])
+            )
+    return report
+
+
+def need(reason):
+    """Skip here, but fail in CI, where everything must be there."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def kafka_libs():
+    """The directory of Apache Kafka's jars."""
+    from tools.kafka_peer import KafkaUnavailable, libraries
+
+    try:
+        return libraries()
+    except KafkaUnavailable as error:
+        need(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka_tool(kafka_libs):
+    """Run one of Kafka's command-line classes; return what it printed. It must exit with 0."""
+    from tools.kafka_peer import tool_command
+
+    def run(class_name, *arguments, text="", timeout=50, check=True):
+        done = subprocess.run(
+            tool_command(class_name, *map(str, arguments)),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        output = "\n".join(
+            line for line in (done.stdout + done.stderr).splitlines() if "SLF4J" not in line
+        )
+        if check:
+            assert done.returncode == 0, f"{class_name} exited with {done.returncode}: {output}"
+        return output
+
+    return run
+
+
+@contextlib.contextmanager
+def _peers(directory, make):
+    numbers = itertools.count()
+    started = []
+
+    def start(options=None, *, data=None, begin=True):
+        peer = make(data or directory / f"data-{next(numbers)}", options)
+        started.append(peer)
+        RUNNING.append(peer)
+        if begin:
+            peer.start()
+        return peer
+
+    try:
+        yield start
+    finally:
+        for peer in started:
+            RUNNING.remove(peer)
+            peer.kill9()
+
+
+@pytest.fixture
+def ottla_server_factory(tmp_path):
+    """Start brokers of a test's own: ``ottla_server_factory({"option": value}, data=None)``."""
+    from tools.ottla_peer import OttlaPeer
+
+    with _peers(tmp_path, OttlaPeer) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def ottla_server(tmp_path_factory):
+    """One broker with default options for all tests that only add topics of their own to it."""
+    from tools.ottla_peer import OttlaPeer
+
+    with _peers(tmp_path_factory.mktemp("ottla"), OttlaPeer) as start:
+        yield start()
+
+
+@pytest.fixture
+def kafka_server_factory(tmp_path, kafka_libs):
+    """Start Apache Kafka nodes of a test's own."""
+    from tools.kafka_peer import KafkaPeer
+
+    with _peers(tmp_path, KafkaPeer) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def target_kind(request):
+    """Who is tested: "ottla" or "kafka"."""
+    return request.config.getoption("--target")
+
+
+@pytest.fixture(scope="session")
+def target(request, target_kind, tmp_path_factory):
+    """The broker under test, as ``--target`` says."""
+    if target_kind == "ottla":
+        yield request.getfixturevalue("ottla_server")
+        return
+    request.getfixturevalue("kafka_libs")
+    from tools.kafka_peer import KafkaPeer
+
+    with _peers(tmp_path_factory.mktemp("kafka"), KafkaPeer) as start:
+        yield start()
+
+
+@pytest.fixture
+def connect(target):
+    """Open wire connections to the broker under test; closed at the end of the test."""
+    from tools.wire_client import WireClient
+
+    with contextlib.ExitStack() as stack:
+
+        def open_one(peer=None, **options):
+            client = WireClient((peer or target).bootstrap, **options)
+            return stack.enter_context(client)
+
+        yield open_one
+
+
+@pytest.fixture
+def wire(connect):
+    """One wire connection to the broker under test."""
+    return connect()
+
+
+@pytest.fixture
+def topic_name(request):
+    """A topic name that no other test uses."""
+    import uuid
+
+    return f"t-{uuid.uuid4().hex[:12]}"

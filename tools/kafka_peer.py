@@ -1,0 +1,185 @@
+"""Apache Kafka beside Ottla: for comparison, and for its own tools. Needs Java 17 and, once, Maven.
+
+    python tools/kafka_peer.py fetch             bring the jars from Maven Central into the cache
+    python tools/kafka_peer.py start DIRECTORY   one fresh KRaft node on a free port; serves until
+    ^C python tools/kafka_peer.py tool CLASS ...    one of Kafka's own command-line classes, such
+    as
+                                                 org.apache.kafka.tools.TopicCommand
+The cache is $OTTLA_KAFKA_DIR, else ottla/kafka-VERSION in the user's cache directory.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.peer import Peer
+
+VERSION = "4.3.0"
+HEAP = "1g"
+CLUSTER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>ottla</groupId><artifactId>kafka-peer</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+<version>{version}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
+<version>{version}</version></dependency>
+</dependencies></project>
+"""
+PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+class KafkaUnavailable(RuntimeError):
+    """Java, Maven or the jars are missing; the message says which."""
+
+
+def libraries_directory() -> Path:
+    """Return where the jars are, or will be."""
+    given = os.environ.get("OTTLA_KAFKA_DIR")
+    if given:
+        return Path(given) / "libs"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "ottla" / f"kafka-{VERSION}" / "libs"
+
+
+def libraries() -> Path:
+    """Return the directory of the jars, fetched when they are not there yet (blocks; some seconds).
+
+    Raises KafkaUnavailable.
+    """
+    if shutil.which("java") is None:
+        raise KafkaUnavailable("no java on the PATH (17 or newer is needed)")
+    directory = libraries_directory()
+    if (directory / f"kafka_2.13-{VERSION}.jar").exists():
+        return directory
+    if shutil.which("mvn") is None:
+        raise KafkaUnavailable(f"no jars in {directory}, and no mvn on the PATH to fetch them")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent) as work:
+        Path(work, "pom.xml").write_text(POM.format(version=VERSION))
+        goal = ["dependency:copy-dependencies", "-DoutputDirectory=libs"]
+        done = subprocess.run(
+            ["mvn", "-q", "-B", "-Dstyle.color=never", *goal],
+            cwd=work,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise KafkaUnavailable(f"mvn failed: {(done.stdout + done.stderr)[-1000:]}")
+        with contextlib.suppress(FileExistsError):  # somebody else was faster
+            try:
+                Path(work, "libs").rename(directory)
+            except OSError as error:
+                if not (directory / f"kafka_2.13-{VERSION}.jar").exists():
+                    raise KafkaUnavailable(f"cannot move the jars to {directory}") from error
+    return directory
+
+
+def tool_command(class_name: str, *arguments: str, heap: str = "512m") -> list[str]:
+    """Return the command line of one of Kafka's own tools."""
+    classpath = f"{libraries()}/*"
+    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    return ["java", f"-Xmx{heap}", *quick, "-cp", classpath, class_name, *arguments]
+
+
+def free_port() -> int:
+    """Return a port that is free now, below the ephemeral range, so that no connection takes it."""
+    chooser = random.SystemRandom()
+    while True:
+        port = chooser.randrange(15_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+class KafkaPeer(Peer):
+    """One Apache Kafka node (broker and controller), with ``options`` as extra properties."""
+
+    name = "kafka"
+
+    def __init__(self, data: Path, options: Mapping[str, object] | None = None) -> None:
+        super().__init__(data)
+        self.options = dict(options or {})
+
+    def start(self, *, timeout_seconds: float = 120.0) -> Peer:
+        """Format the directory if it is new, then start as Peer does."""
+        if not self.port:
+            self.port = free_port()
+        properties = PROPERTIES.format(
+            port=self.port, controller_port=free_port(), data=self.data
+        ) + "".join(f"{key}={value}\n" for key, value in self.options.items())
+        self._properties_path = self.data.with_name(self.data.name + ".properties")
+        self._properties_path.parent.mkdir(parents=True, exist_ok=True)
+        self._properties_path.write_text(properties)
+        if not self.data.exists():
+            subprocess.run(
+                tool_command(
+                    "kafka.tools.StorageTool",
+                    *("format", "-t", CLUSTER_ID, "-c", str(self._properties_path)),
+                ),
+                check=True,
+                capture_output=True,
+            )
+        return super().start(timeout_seconds=timeout_seconds)
+
+    def command(self) -> Sequence[str]:
+        """Return the command line that serves."""
+        collector = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        heap = [f"-Xmx{HEAP}", f"-Xms{HEAP}"]
+        classpath = ["-cp", f"{libraries()}/*"]
+        return ["java", *heap, *collector, *classpath, "kafka.Kafka", str(self._properties_path)]
+
+    def wait_until_listening(self, deadline: float) -> None:
+        """Kafka without a logging backend says nothing: ApiVersions is asked until it answers."""
+
+    def read_line(self, line: str) -> bool:
+        """Nothing to learn from its output."""
+        return False
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line of the module's docstring."""
+    match arguments:
+        case ["fetch"]:
+            print(libraries())
+        case ["start", directory]:
+            with KafkaPeer(Path(directory)) as peer:
+                peer.start()
+                print(f"kafka {VERSION} pid {peer.pid} {peer.bootstrap}", flush=True)
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.pause()
+        case ["tool", class_name, *rest]:
+            command = tool_command(class_name, *rest)
+            os.execvp(command[0], command)
+        case _:
+            print(__doc__)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
