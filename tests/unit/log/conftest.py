@@ -102,9 +102,7 @@ def read_all():
         upper = log.log_end_offset if upper is None else upper
         found = []
         while offset < upper:
-            result = log.read(
-                offset, max_bytes=max_bytes, upper_offset=upper, min_one_message=True
-            )
+            result = log.read(offset, max_bytes=max_bytes, upper_offset=upper, min_one_message=True)
             assert result.region is not None, (offset, upper)
             before = offset
             for decoded in decode_batches(result.region.read(), 1 << 26):

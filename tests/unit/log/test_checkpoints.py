@@ -82,7 +82,9 @@ def test_partition_metadata_is_kafkas(disk):
     assert checkpoints.read_partition_metadata(disk, "/m") == topic_id
 
 
-@pytest.mark.parametrize("text", ["version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "version: 0", "x"])
+@pytest.mark.parametrize(
+    "text", ["version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "version: 0", "x"]
+)
 def test_unreadable_partition_metadata_is_absent(disk, text):
     put(disk, "/m", text)
     assert checkpoints.read_partition_metadata(disk, "/m") is None
