@@ -252,3 +252,36 @@ def test_an_unreachable_broker_is_told_soon(spark):
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         reader.option("kafka.bootstrap.servers", "127.0.0.1:1").load().collect()
     assert time.monotonic() - begin < 30
+
+
+def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
+    ottla_server_factory, topic_name
+):
+    """The task's own loop, without a session: a fetch, kill -9, a start on the same port, go on."""
+    from confluent_kafka import Producer
+
+    from ottla.client.blocking import BlockingClient
+    from ottla.spark.offsets import OffsetRange
+    from ottla.spark.plan import client_settings
+    from ottla.spark.read import fetch_range
+    from tools.kafka_peer import free_port
+
+    count = 8_000  # of a kilobyte: two fetches at least
+    server = ottla_server_factory(begin=False)
+    server._asked_port = free_port()
+    server.start()
+    producer = Producer({"bootstrap.servers": server.bootstrap, "acks": "all"})
+    for number in range(count):
+        producer.produce(topic_name, b"%d " % number + b"x" * 1000)
+    assert producer.flush(30) == 0
+
+    settings = client_settings(server.bootstrap, retry_timeout_ms=30_000)
+    offsets = []
+    with BlockingClient(settings) as client:
+        wanted = OffsetRange(topic_name, 0, 0, count)
+        for batch in fetch_range(client, wanted, include_headers=False):
+            if not offsets:
+                server.kill9()
+                server.start()
+            offsets += batch.column("offset").to_pylist()
+    assert offsets == list(range(count))

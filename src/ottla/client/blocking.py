@@ -247,6 +247,8 @@ class BlockingClient:
     def _retrying(self, attempt: Callable[[], Result]) -> Result:
         backoff = Backoff(self._settings, self._clock.monotonic())
         while True:
+            if self.view.brokers:  # the cluster has answered before
+                backoff.connected()
             try:
                 return attempt()
             except (KafkaError, ConnectionFailed) as error:
