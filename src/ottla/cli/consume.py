@@ -2,25 +2,21 @@
 
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated
 
-import typer
-
+from ottla.cli.arguments import (
+    Commands,
+    add_client_options,
+    add_command,
+    add_output_option,
+    at_least_one,
+)
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import note
 from ottla.cli.record_format import compile_output
-from ottla.cli.run import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT,
-    Bootstrap,
-    CommandConfig,
-    Settings,
-    Timeout,
-    run,
-)
+from ottla.cli.run import run
 from ottla.cli.start import start_offsets
 from ottla.cli.topic import existing_topic
 from ottla.client.cluster import Cluster
@@ -35,82 +31,82 @@ from ottla.records.record import Record
 Show = Callable[[TopicPartition, Record], bytes]
 
 
-class Output(StrEnum):
-    """The values of -o."""
+def register(commands: Commands) -> None:
+    """Declare the command."""
+    parser = add_command(commands, "consume", "Print a topic's records.", consume)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        default="",
+        metavar="PLACE",
+        help="earliest, latest, an offset, -10, -5m or a time; else earliest, latest with --tail",
+    )
+    parser.add_argument("--from-beginning", action="store_true", help="the same as earliest")
+    parser.add_argument("-n", "--count", type=at_least_one, metavar="N", help="stop after")
+    parser.add_argument(
+        "-t", "--tail", "--follow", action="store_true", help="wait for more at the end"
+    )
+    parser.add_argument(
+        "-p",
+        "--partition",
+        type=int,
+        action="append",
+        default=[],
+        metavar="N",
+        help="only this partition, or these",
+    )
+    parser.add_argument(
+        "-f",
+        "--format",
+        metavar="FORMAT",
+        help=r"'%%t %%p %%o %%k %%v %%T %%h\n'; %%K %%S are lengths",
+    )
+    add_output_option(parser, "jsonl", "json")
+    parser.add_argument(
+        "--read-committed", action="store_true", help="leave out aborted transactions"
+    )
+    add_client_options(parser)
 
-    JSONL = "jsonl"
-    JSON = "json"
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("consume")(consume)
-
-
-def consume(  # noqa: PLR0913 - a command's options are its parameters
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where from.")],
-    *,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="PLACE",
-            help="earliest, latest, an offset, -10, -5m or a time. Default: earliest; latest when"
-            " tailing.",
-        ),
-    ] = "",
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="The same as --from earliest.")
-    ] = False,
-    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after.")] = None,
-    tail: Annotated[
-        bool, typer.Option("-t", "--tail", "--follow", help="Wait for more at the end.")
-    ] = False,
-    partition: Annotated[
-        list[int] | None, typer.Option("-p", "--partition", help="Only these partitions.")
-    ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option("-f", "--format", help=r"'%t %p %o %k %v %T %h\n'; %K %S lengths."),
-    ] = None,
-    output: Annotated[
-        Output | None, typer.Option("-o", "--output", help="One object per record.")
-    ] = None,
-    read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Leave out aborted transactions.")
-    ] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    settings: Settings = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-) -> None:
+def consume(options: Namespace) -> None:
     """Print a topic's records."""
+    topic: str = options.topic
 
     async def command(cluster: Cluster) -> None:
-        show = _show(format_, output)
-        view = await existing_topic(cluster, topic)
-        for each in partition or ():
-            if each not in view.partitions:
-                why = f"{topic} has partitions 0 to {len(view.partitions) - 1}"
-                raise Failure(f"{topic} has no partition {each}", why=why, code=Exit.NOT_FOUND)
-        wanted = [TopicPartition(topic, each) for each in partition or view.partitions]
-        place = "earliest" if from_beginning else start or ("latest" if tail else "earliest")
+        show = _show(options.format, options.output)
+        partitions = await _partitions(cluster, topic, options.partition)
+        place = options.start or ("latest" if options.tail else "earliest")
         try:
-            positions = await start_offsets(cluster, wanted, place, SystemClock())
+            positions = await start_offsets(
+                cluster, partitions, "earliest" if options.from_beginning else place, SystemClock()
+            )
         except ValueError as error:
             raise Failure(str(error), code=Exit.USAGE) from error
-        limits = FetchLimits(read_committed=read_committed)
-        ends = None if tail else await _ends(cluster, wanted, read_committed=read_committed)
-        printer = _Printer(show, count, as_list=output is Output.JSON)
+        limits = FetchLimits(read_committed=options.read_committed)
+        ends: dict[TopicPartition, int] | None = None
+        if not options.tail:
+            ends = await _ends(cluster, partitions, read_committed=limits.read_committed)
+        printer = _Printer(show, options.count, as_list=options.output == "json")
         try:
             async with Fetcher(cluster, limits) as fetcher:
                 await printer.print_from(fetcher, positions, ends)
         finally:
             printer.finish()
-        if not printer.printed and sys.stderr.isatty() and not tail:
+        if not printer.printed and sys.stderr.isatty() and not options.tail:
             note(f"{topic} holds no record there; --from earliest, or --tail to wait")
 
-    run(command, bootstrap, settings, command_config, timeout)
+    run(options, command)
+
+
+async def _partitions(cluster: Cluster, topic: str, chosen: list[int]) -> list[TopicPartition]:
+    """Return the partitions to read. Raises Failure for one that the topic does not have."""
+    view = await existing_topic(cluster, topic)
+    for each in chosen:
+        if each not in view.partitions:
+            why = f"{topic} has partitions 0 to {len(view.partitions) - 1}"
+            raise Failure(f"{topic} has no partition {each}", why=why, code=Exit.NOT_FOUND)
+    return [TopicPartition(topic, each) for each in chosen or view.partitions]
 
 
 class _Printer:
@@ -177,11 +173,11 @@ async def _ends(
     return {each: offset.offset for each, offset in found.items()}
 
 
-def _show(format_: str | None, output: Output | None) -> Show:
+def _show(format_: str | None, output: str | None) -> Show:
     if output is not None:
         if format_ is not None:
             raise Failure("-o and -f exclude each other", code=Exit.USAGE)
-        return _json_line if output is Output.JSONL else _json_object
+        return _json_line if output == "jsonl" else _json_object
     if format_ is not None:
         try:
             return compile_output(format_)

@@ -1,7 +1,7 @@
 """The entry point: finds the command that was typed and imports nothing of the others.
 
 Owns the list of commands and the first words a newcomer reads. Errors become words and exit codes
-in ``failure``. Typer costs 60-90 ms, so what needs no options does without.
+in ``failure``.
 """
 
 import sys
@@ -34,27 +34,24 @@ def main() -> None:
     arguments = sys.argv[1:]
     if not arguments:
         sys.stdout.write(FIRST_WORDS)
-        sys.exit(0)
-    if arguments in (["--version"], ["-V"]):
-        arguments = ["version"]
+        return
+    from ottla.cli.arguments import Parser
 
-    import typer
-
-    app = typer.Typer(
-        name="ottla",
-        help="A Kafka-compatible streaming log.",
-        add_completion=False,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_keep_subcommands)
-    typed = next((each for each in arguments if not each.startswith("-")), "")
+    parser = Parser(prog="ottla", description="A Kafka-compatible streaming log.")
+    parser.add_argument("-V", "--version", action="version", version=f"ottla {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    typed = arguments[0]
+    if typed not in COMMANDS and not typed.startswith("-"):
+        parser.error(_unknown(typed))
     for name in (typed,) if typed in COMMANDS else COMMANDS:
-        import_module(COMMANDS[name]).register(app)
-    app(args=arguments, prog_name="ottla")
+        import_module(COMMANDS[name]).register(commands)
+    chosen = parser.parse_args(arguments)
+    chosen.command(chosen)
 
 
-def _keep_subcommands() -> None:
-    """Stand for the app itself, which Typer would else replace by its only command."""
+def _unknown(typed: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(typed, COMMANDS, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+    return f"no command {typed}; {hint}"

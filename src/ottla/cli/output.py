@@ -8,9 +8,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
-
-import typer
 
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
 Row = Mapping[str, Value]
@@ -26,22 +23,19 @@ class Format(StrEnum):
     TSV = "tsv"
 
 
-Output = Annotated[
-    Format | None,
-    typer.Option("-o", "--output", help="How to print; a table on a terminal, else tsv."),
-]
+FORMATS = tuple(each.value for each in Format)
 
 
-def chosen(format_: Format | None) -> Format:
-    """Return the format asked for, or the one that suits standard output."""
-    if format_ is not None:
-        return format_
+def chosen(output: str | None) -> Format:
+    """Return the format that -o asks for, or the one that suits standard output."""
+    if output is not None:
+        return Format(output)
     return Format.TABLE if sys.stdout.isatty() else Format.TSV
 
 
-def write_rows(rows: Sequence[Row], columns: Sequence[str], format_: Format | None) -> None:
+def write_rows(rows: Sequence[Row], columns: Sequence[str], format_: Format) -> None:
     """Print rows. ``columns`` are what table and TSV show, in order; the others show every key."""
-    match chosen(format_):
+    match format_:
         case Format.JSON:
             text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
         case Format.JSONL:

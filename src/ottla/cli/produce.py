@@ -3,26 +3,17 @@
 import asyncio
 import json
 import sys
+from argparse import Namespace
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from enum import StrEnum
 from io import BufferedReader
-from typing import Annotated, NamedTuple, cast
+from typing import NamedTuple, cast
 
-import typer
-
+from ottla.cli.arguments import Commands, add_client_options, add_command
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import note
 from ottla.cli.record_format import compile_input
-from ottla.cli.run import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT,
-    Bootstrap,
-    CommandConfig,
-    Settings,
-    Timeout,
-    run,
-)
+from ottla.cli.run import run
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ConnectionFailed
 from ottla.client.producer import Delivery, Producer, ProducerSettings
@@ -36,25 +27,7 @@ PROGRESS_SECONDS = 1.0
 PARTITIONS_SHOWN = 8
 
 
-class CodecName(StrEnum):
-    """The codecs of --codec."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-class Acks(StrEnum):
-    """The values of --acks."""
-
-    ALL = "all"
-    LEADER = "1"
-    NONE = "0"
-
-
-_ACKS = {Acks.ALL: -1, Acks.LEADER: 1, Acks.NONE: 0}
+ACKS = {"all": -1, "1": 1, "0": 0}
 
 
 class Line(NamedTuple):
@@ -76,49 +49,43 @@ class Given(NamedTuple):
     partition: int | None
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("produce")(produce)
+def register(commands: Commands) -> None:
+    """Declare the command."""
+    about = "Send each line of standard input as a record."
+    parser = add_command(commands, "produce", about, produce)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("-k", "--key", help="one key for all")
+    parser.add_argument(
+        "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="a header"
+    )
+    parser.add_argument(
+        "-f", "--format", metavar="FORMAT", help=r"how a line reads, e.g. '%%k\t%%v\n'"
+    )
+    parser.add_argument(
+        "--jsonl", action="store_true", help="lines are objects of key, value, headers, ..."
+    )
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="to this one always")
+    parser.add_argument(
+        "--acks", choices=ACKS, default="all", help="who must have it before it counts; all"
+    )
+    parser.add_argument(
+        "--codec", choices=[each.name.lower() for each in Codec], default="none", help="none"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no summary")
+    add_client_options(parser)
 
 
-def produce(  # noqa: PLR0913 - a command's options are its parameters
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
-    *,
-    key: Annotated[str | None, typer.Option("-k", "--key", help="One key for all.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="A header.")
-    ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option("-f", "--format", help=r"How a line reads, e.g. '%k\t%v\n'."),
-    ] = None,
-    jsonl: Annotated[
-        bool,
-        typer.Option("--jsonl", help="Lines are objects of key, value, headers, partition, ..."),
-    ] = False,
-    partition: Annotated[
-        int | None, typer.Option("-p", "--partition", help="To this one, whatever the key.")
-    ] = None,
-    acks: Annotated[
-        Acks, typer.Option(help="Who must have it: all in-sync replicas, ...")
-    ] = Acks.ALL,
-    codec: Annotated[CodecName, typer.Option(help="Compression.")] = CodecName.NONE,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No summary.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    settings: Settings = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-) -> None:
+def produce(options: Namespace) -> None:
     """Send each line of standard input as a record."""
 
     async def command(cluster: Cluster) -> None:
-        given = Given(
-            topic, None if key is None else key.encode(), _headers(header or []), partition
-        )
-        chosen = ProducerSettings(acks=_ACKS[acks], codec=Codec[codec.name])
-        await _send(cluster, given, chosen, _reader(given, format_, jsonl=jsonl), quiet=quiet)
+        key = None if options.key is None else options.key.encode()
+        given = Given(options.topic, key, _headers(options.header), options.partition)
+        settings = ProducerSettings(acks=ACKS[options.acks], codec=Codec[options.codec.upper()])
+        read = _reader(given, options.format, jsonl=options.jsonl)
+        await _send(cluster, given, settings, read, quiet=options.quiet)
 
-    run(command, bootstrap, settings, command_config, timeout)
+    run(options, command)
 
 
 async def _send(

@@ -5,12 +5,11 @@ import contextlib
 import errno
 import os
 import signal
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from ottla import __version__
+from ottla.cli.arguments import Commands, add_command
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
 from ottla.cli.output import note
 from ottla.config import broker as options
@@ -31,49 +30,52 @@ DEFAULT_PORT = 9092
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("serve")(serve)
+def register(commands: Commands) -> None:
+    """Declare the command."""
+    parser = add_command(commands, "serve", "Start a broker.", serve)
+    parser.add_argument("--config", metavar="FILE", help="a server.properties or a TOML file")
+    parser.add_argument("--data", metavar="DIR", help="where the log is; ./ottla-data")
+    parser.add_argument("--port", type=_port, help="the port, 0 for a free one; 9092")
+    parser.add_argument("--listen", metavar="HOST", help="the address, 0.0.0.0 for all; 127.0.0.1")
+    parser.add_argument(
+        "--memory", action="store_true", help="keep nothing: all data ends with the process"
+    )
+    parser.add_argument(
+        "-D",
+        dest="definitions",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a broker option, e.g. log.retention.ms=7d",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no ready lines")
 
 
-def serve(
-    *,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="A server.properties or a TOML file."),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="Where the log is. [./ottla-data]")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one. [9092]"),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option("--listen", metavar="HOST", help="The address; 0.0.0.0 for all. [127.0.0.1]"),
-    ] = None,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Keep nothing: all data ends with the process.")
-    ] = False,
-    definitions: Annotated[
-        list[str] | None,
-        typer.Option("-D", metavar="KEY=VALUE", help="A broker option, e.g. log.retention.ms=7d."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No ready lines.")] = False,
-) -> None:
-    """Start a broker."""
+def serve(arguments: Namespace) -> None:
+    """Start a broker, and stay until it is told to stop."""
     try:
-        if memory and data is not None:
+        if arguments.memory and arguments.data is not None:
             raise Failure("--memory and --data exclude each other", code=Exit.USAGE)
-        chosen = read_config(config, definitions or [], data=data, port=port, listen=listen)
-        _run(chosen, memory=memory, quiet=quiet)
+        config = read_config(
+            Path(arguments.config) if arguments.config else None,
+            arguments.definitions,
+            data=arguments.data,
+            port=arguments.port,
+            listen=arguments.listen,
+        )
+        _run(config, memory=arguments.memory, quiet=arguments.quiet)
     except Failure as failure:
         leave(failure)
     except OttlaError as error:
         leave(explain(error))
     except KeyboardInterrupt:
         leave_at_once(Exit.INTERRUPTED)
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 16:
+        raise ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
 
 
 def read_config(

@@ -1,23 +1,21 @@
 """``ottla topic``: create, list, describe, delete, add-partitions."""
 
 import sys
+from argparse import Namespace
 from difflib import get_close_matches
-from typing import Annotated
-
-import typer
 
 from ottla.cli import output as out
-from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import Format, Output, Row, note, write_object, write_rows
-from ottla.cli.run import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT,
-    Bootstrap,
-    CommandConfig,
-    Settings,
-    Timeout,
-    run,
+from ottla.cli.arguments import (
+    Commands,
+    Parser,
+    add_client_options,
+    add_command,
+    add_output_option,
+    at_least_one,
 )
+from ottla.cli.failure import Exit, Failure
+from ottla.cli.output import FORMATS, Format, Row, note, write_object, write_rows
+from ottla.cli.run import run
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, ResourceType
 from ottla.client.cluster import Cluster
 from ottla.client.offsets import EARLIEST, LATEST
@@ -28,163 +26,173 @@ from ottla.config.topic import TOPIC_TABLE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition, topic_id_text
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do it without asking.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
-topics = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+def register(commands: Commands) -> None:
+    """Declare the commands."""
+    about = "Create, list, describe and delete topics."
+    verbs = commands.add_parser("topic", help=about, description=about).add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
+    _declare_create(add_command(verbs, "create", "Create a topic.", create))
+
+    parser = add_command(verbs, "list", "List topics.", list_topics)
+    parser.add_argument("--internal", action="store_true", help="also the cluster's own topics")
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+    about = "Describe a topic: partitions, leaders, replicas, offsets, configs."
+    parser = add_command(verbs, "describe", about, describe)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--configs", action="store_true", help="all configs, not only those set")
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+    parser = add_command(verbs, "delete", "Delete topics and all their records.", delete)
+    parser.add_argument("topics", metavar="TOPIC", nargs="+")
+    parser.add_argument("--if-exists", action="store_true", help="a missing topic is no error")
+    _add_consent_options(parser)
+    add_client_options(parser)
+
+    about = "Add partitions to a topic. Equal keys may be in two partitions from then on."
+    parser = add_command(verbs, "add-partitions", about, add_partitions)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("count", metavar="COUNT", type=at_least_one, help="how many to add")
+    _add_consent_options(parser)
+    add_client_options(parser)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(topics, name="topic")
+def _declare_create(parser: Parser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "-p",
+        "--partitions",
+        type=at_least_one,
+        default=CLUSTER_DEFAULT,
+        metavar="N",
+        help="how many; else the broker's default",
+    )
+    parser.add_argument(
+        "-r",
+        "--replication-factor",
+        dest="replicas",
+        type=at_least_one,
+        default=CLUSTER_DEFAULT,
+        metavar="N",
+        help="how many copies of each",
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="retention.ms=7d and the like",
+    )
+    parser.add_argument("--if-not-exists", action="store_true", help="one that exists is no error")
+    parser.add_argument("--dry-run", action="store_true", help="check only, and create nothing")
+    add_client_options(parser)
 
 
-@topics.command("create")
-def create(
-    topic: Topic,
-    *,
-    partitions: Annotated[
-        int, typer.Option("-p", "--partitions", help="How many; the broker's default if not given.")
-    ] = CLUSTER_DEFAULT,
-    replicas: Annotated[
-        int, typer.Option("-r", "--replication-factor", help="How many copies of each partition.")
-    ] = CLUSTER_DEFAULT,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("-c", "--config", metavar="KEY=VALUE", help="retention.ms=7d and the like."),
-    ] = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="An existing topic is no error.")
-    ] = False,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    settings: Settings = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-) -> None:
+def _add_consent_options(parser: Parser) -> None:
+    parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+
+
+def create(options: Namespace) -> None:
     """Create a topic."""
+    topic: str = options.topic
 
     async def command(cluster: Cluster) -> None:
-        configs = read_topic_configs(config or [])
-        admin = Admin(cluster)
+        configs = read_topic_configs(options.config)
         try:
-            created = await admin.create_topic(
+            created = await Admin(cluster).create_topic(
                 topic,
-                partition_count=partitions,
-                replication_factor=replicas,
+                partition_count=options.partitions,
+                replication_factor=options.replicas,
                 configs=configs,
-                validate_only=dry_run,
+                validate_only=options.dry_run,
             )
         except KafkaError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and options.if_not_exists:
                 note(f"{topic} exists")
                 return
             raise _with_hint(error, configs) from error
         count, factor = created.partition_count, created.replication_factor
-        verb = "would create" if dry_run else "created"
+        verb = "would create" if options.dry_run else "created"
         size = f"  {_count(count, 'partition')}  replicas {factor}" if count > 0 else ""
         print(f"{verb} {topic}{size}")
         for key, value in configs.items():
-            human = _human(key, value)
-            print(f"  {key}  {value}" + (f" ({human})" if human else ""))
+            print(f"  {key}  {value}{_human(key, value)}")
 
-    run(command, bootstrap, settings, command_config, timeout)
+    run(options, command)
 
 
-@topics.command("list")
-def list_(
-    *,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Also topics of the cluster itself.")
-    ] = False,
-    output: Output = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    settings: Settings = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-) -> None:
+def list_topics(options: Namespace) -> None:
     """List topics."""
 
     async def command(cluster: Cluster) -> None:
         found = await Admin(cluster).list_topics()
-        rows = [_topic_row(each) for each in found if internal or not each.is_internal]
-        write_rows(rows, ("name", "partitions", "replicas"), output)
+        rows = [_topic_row(each) for each in found if options.internal or not each.is_internal]
+        write_rows(rows, ("name", "partitions", "replicas"), out.chosen(options.output))
         if not rows and sys.stdout.isatty():
             note("no topics yet: ottla produce hello")
 
-    run(command, bootstrap, settings, command_config, timeout)
+    run(options, command)
 
 
-@topics.command("describe")
-def describe(
-    topic: Topic,
-    *,
-    configs: Annotated[
-        bool, typer.Option("--configs", help="All configs, not only those that were set.")
-    ] = False,
-    output: Output = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    settings: Settings = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-) -> None:
-    """Describe a topic: partitions, leaders, replicas, offsets, configs."""
+def describe(options: Namespace) -> None:
+    """Describe a topic."""
+    topic: str = options.topic
 
     async def command(cluster: Cluster) -> None:
         view = await existing_topic(cluster, topic)
         rows = await _partition_rows(cluster, view)
         entries = await Admin(cluster).describe_configs(ResourceType.TOPIC, topic)
-        shown: dict[str, out.Value] = {
-            each.key: each.value for each in entries if configs or each.source == Source.TOPIC
+        configs = {
+            each.key: each.value
+            for each in entries
+            if options.configs or each.source == Source.TOPIC
         }
-        format_ = out.chosen(output)
-        if format_ in (Format.TABLE, Format.TSV):
-            if format_ is Format.TABLE:
-                count = _count(len(rows), "partition")
-                note(f"{topic}  {count}  id {topic_id_text(view.topic_id)}")
-                for key, value in shown.items():
-                    human = _human(key, str(value))
-                    note(f"  {key}  {value}" + (f" ({human})" if human else ""))
-            columns = ("partition", "leader", "replicas", "isr", "start", "end", "records")
-            write_rows(rows, columns, format_)
-            return
-        described: Row = {
-            "name": topic,
-            "topic_id": topic_id_text(view.topic_id),
-            "internal": view.is_internal,
-            "partitions": rows,
-            "configs": shown,
-        }
-        write_object(described, format_)
+        _write_description(view, rows, configs, out.chosen(options.output))
 
-    run(command, bootstrap, settings, command_config, timeout)
+    run(options, command)
 
 
-@topics.command("delete")
-def delete(
-    names: Topics,
-    *,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A missing topic is no error.")
-    ] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    settings: Settings = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+def _write_description(
+    view: TopicView,
+    rows: list[dict[str, out.Value]],
+    configs: dict[str, str | None],
+    format_: Format,
 ) -> None:
+    if format_ is Format.TABLE:
+        count = _count(len(rows), "partition")
+        note(f"{view.name}  {count}  id {topic_id_text(view.topic_id)}")
+        for key, value in configs.items():
+            note(f"  {key}  {value}{_human(key, value or '')}")
+    if format_ in (Format.TABLE, Format.TSV):
+        columns = ("partition", "leader", "replicas", "isr", "start", "end", "records")
+        write_rows(rows, columns, format_)
+        return
+    described: Row = {
+        "name": view.name,
+        "topic_id": topic_id_text(view.topic_id),
+        "internal": view.is_internal,
+        "partitions": rows,
+        "configs": configs,
+    }
+    write_object(described, format_)
+
+
+def delete(options: Namespace) -> None:
     """Delete topics and all their records."""
 
     async def command(cluster: Cluster) -> None:
         doomed: list[str] = []
-        for name in names:
+        for name in options.topics:
             try:
                 view = await existing_topic(cluster, name)
             except Failure as failure:
-                if if_exists and failure.code is Exit.NOT_FOUND:
+                if options.if_exists and failure.code is Exit.NOT_FOUND:
                     note(f"{name} does not exist")
                     continue
                 raise
@@ -192,41 +200,31 @@ def delete(
             records = sum(row["records"] for row in rows if isinstance(row["records"], int))
             note(f"delete {name}: {_count(len(rows), 'partition')}, {records:,} offsets")
             doomed.append(name)
-        if dry_run or not doomed:
+        if options.dry_run or not doomed:
             return
-        if not yes:
+        if not options.yes:
             _ask(f"delete {', '.join(doomed)}? [y/N] ")
         await Admin(cluster).delete_topics(doomed)
         for name in doomed:
             print(f"deleted {name}")
 
-    run(command, bootstrap, settings, command_config, timeout)
+    run(options, command)
 
 
-@topics.command("add-partitions")
-def add_partitions(
-    topic: Topic,
-    count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many to add.")],
-    *,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    settings: Settings = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-) -> None:
-    """Add partitions to a topic. Keys move: equal keys may be in two partitions from then on."""
+def add_partitions(options: Namespace) -> None:
+    """Add partitions to a topic."""
+    topic: str = options.topic
 
     async def command(cluster: Cluster) -> None:
         before = len((await existing_topic(cluster, topic)).partitions)
-        total = before + count
+        total = before + options.count
         note(f"{topic}: {before} -> {total} partitions; keys will map to other partitions")
-        if not dry_run and not yes and sys.stdin.isatty():
+        if not options.dry_run and not options.yes and sys.stdin.isatty():
             _ask("go on? [y/N] ")
-        await Admin(cluster).create_partitions(topic, total, validate_only=dry_run)
-        print(f"{topic} {'would have' if dry_run else 'has'} {total} partitions")
+        await Admin(cluster).create_partitions(topic, total, validate_only=options.dry_run)
+        print(f"{topic} {'would have' if options.dry_run else 'has'} {total} partitions")
 
-    run(command, bootstrap, settings, command_config, timeout)
+    run(options, command)
 
 
 async def existing_topic(cluster: Cluster, name: str) -> TopicView:
@@ -307,7 +305,11 @@ def _topic_row(topic: TopicView) -> Row:
 
 
 def _human(key: str, text: str) -> str:
-    return human_text(TOPIC_TABLE[key], int(text)) if key in TOPIC_TABLE and text.isdigit() else ""
+    """Return `` (7d)`` behind a value that says it in milliseconds."""
+    if key not in TOPIC_TABLE or not text.isdigit():
+        return ""
+    human = human_text(TOPIC_TABLE[key], int(text))
+    return f" ({human})" if human else ""
 
 
 def _count(count: int, noun: str) -> str:

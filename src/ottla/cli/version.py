@@ -1,24 +1,23 @@
 """``ottla version``: what is installed here, and how fast its parts are."""
 
 import platform
+import sys
+from argparse import Namespace
 from importlib.util import find_spec
-from typing import Annotated
-
-import typer
 
 from ottla import __version__
-from ottla.cli.output import Format, Output, chosen, write_object
+from ottla.cli.arguments import Commands, add_command, add_output_option
+from ottla.cli.output import Format, write_object
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("version")(version)
+def register(commands: Commands) -> None:
+    """Declare the command."""
+    parser = add_command(commands, "version", "Tell the version and what it runs on.", version)
+    parser.add_argument("-q", "--quiet", action="store_true", help="the number only")
+    add_output_option(parser, "json", "jsonl", "yaml")
 
 
-def version(
-    output: Output = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="The number only.")] = False,
-) -> None:
+def version(options: Namespace) -> None:
     """Tell the version, and which optional parts are in use."""
     from ottla.records.kernels import COMPILED
 
@@ -28,12 +27,12 @@ def version(
         "record_kernel": "compiled" if COMPILED else "interpreted",
         "event_loop": "uvloop" if find_spec("uvloop") else "asyncio",
     }
-    if quiet:
-        typer.echo(__version__)
-    elif output is None or chosen(output) in (Format.TABLE, Format.TSV):
-        typer.echo(
-            f"ottla {facts['version']}  Python {facts['python']}"
-            f"  records {facts['record_kernel']}  loop {facts['event_loop']}"
-        )
+    if options.quiet:
+        sys.stdout.write(f"{__version__}\n")
+    elif options.output:
+        write_object(facts, Format(options.output))
     else:
-        write_object(facts, output)
+        sys.stdout.write(
+            f"ottla {facts['version']}  Python {facts['python']}"
+            f"  records {facts['record_kernel']}  loop {facts['event_loop']}\n"
+        )
