@@ -1,0 +1,102 @@
+"""The newest commits in memory, and the watchers that wait for the next one.
+
+Shared by the stores that live in this process. Owns no keys and no files: a store appends each
+batch once it counts as committed, in order of revision. Bounded: what falls out at the old end is
+compacted, for slow watchers too, so that nobody's pace costs memory.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import islice
+
+from ottla.metadata.store import Batch, Compacted, Unavailable, under
+
+HISTORY_REVISIONS = 10_000
+"""Commits kept for watches that resume, unless a store is told otherwise."""
+
+_PAGE_BATCHES = 500
+
+
+class History:
+    """Batches ``(first_rev .. revision)`` without a gap."""
+
+    def __init__(self, revision: int, limit: int) -> None:
+        self._batches: deque[Batch] = deque()
+        self._limit = limit
+        self._waiters: list[asyncio.Future[None]] = []
+        self._closed = False
+        self.revision = revision
+        """The newest revision. *Use:* where watches stand. *Invariant:* rises by one per batch."""
+
+    @property
+    def first_rev(self) -> int:
+        """The oldest revision held; ``revision + 1`` when none is."""
+        return self.revision - len(self._batches) + 1
+
+    def append(self, batch: Batch) -> None:
+        """Take the next commit and wake the watchers."""
+        assert batch.rev == self.revision + 1, f"revision {batch.rev} follows {self.revision}"
+        self.revision = batch.rev
+        self._batches.append(batch)
+        if len(self._batches) > self._limit:
+            self._batches.popleft()
+        self._wake()
+
+    def since(self, from_rev: int) -> list[Batch]:
+        """Return some batches from ``from_rev`` on, oldest first; none when it is in the future.
+
+        ``from_rev`` must not be below ``first_rev``.
+        """
+        start = from_rev - self.first_rev
+        return list(islice(self._batches, start, start + _PAGE_BATCHES))
+
+    async def next(self, after_rev: int) -> None:
+        """Wait until ``revision`` is above ``after_rev``. Raises Unavailable when closed."""
+        while self.revision <= after_rev:
+            if self._closed:
+                raise Unavailable("the metadata store is closed")
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def close(self) -> None:
+        """End the watches once they have seen what is there."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+async def follow(
+    history: History,
+    prefix: str,
+    from_rev: int,
+    older: Callable[[int], Awaitable[list[Batch]]] | None = None,
+) -> AsyncIterator[Batch]:
+    """Yield the batches of ``MetadataStore.watch``.
+
+    ``older(rev)`` reads batches from ``rev`` on that ``history`` no longer holds; it returns none
+    when they are compacted. None: there is no such place.
+    """
+    if from_rev < 1:
+        raise ValueError(f"revisions start at 1, not {from_rev}")
+    next_rev = from_rev
+    while True:
+        await history.next(next_rev - 1)
+        if next_rev >= history.first_rev:
+            batches = history.since(next_rev)
+        else:
+            batches = await older(next_rev) if older is not None else []
+            if not batches or batches[0].rev != next_rev:
+                raise Compacted(next_rev)
+        seen_rev = batches[-1].rev
+        for batch in batches:
+            mine = under(prefix, batch)
+            if mine.changes or batch.rev == seen_rev:
+                yield mine
+        next_rev = seen_rev + 1

@@ -1,0 +1,378 @@
+"""The cluster as this node knows it: topics, partitions, configs, brokers, controller.
+
+Owns the meaning of the metadata store's keys for readers; decides nothing. Fed by a Mirror, read
+by handlers and ReplicaManager through O(1) lookups. Source: design D9, cluster design 4.2-4.3.
+
+The image is one object that changes in place, between awaits, one whole commit at a time; the
+values in it (TopicImage, PartitionState, BrokerImage) are immutable and may be kept. A new image
+per commit would cost a copy of every table, in proportion to topics hosted; sharing trees would
+make each lookup slower. So: read what belongs together without an await in between.
+
+A topic is visible once ``topics/<name>`` says so, with its partitions ``[0, count)``: a creation or
+deletion spread over several commits appears as one step.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ottla.env.clock import Clock
+from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.metadata.keys import ConfigType, KeyKind, Keys, Place
+from ottla.metadata.mirror import Mirror
+from ottla.metadata.store import Batch, Change, Entry, MetadataStore
+from ottla.metadata.values import (
+    NO_LEADER,
+    NO_STATE,
+    BrokerValue,
+    PartitionState,
+    TopicValue,
+    UnreadableValue,
+    decode_broker,
+    decode_config,
+    decode_controller,
+    decode_meta,
+    decode_partition,
+    decode_topic,
+)
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic at one moment. ``partitions[n]`` is partition ``n`` (NO_STATE: it has no key)."""
+
+    name: str
+    topic_id: TopicId
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A live broker. ``epoch`` is its registration's create revision."""
+
+    node: NodeId
+    epoch: int
+    registration: BrokerValue
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """A partition before and after. ``old`` None: it is new; ``new`` None: it is gone."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+    old: PartitionState | None
+    new: PartitionState | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDelta:
+    """What a commit (or a rescan) changed, for readers of the image.
+
+    ``partitions`` covers those of created and deleted topics too. A topic replaced by one of the
+    same name and another id counts as deleted and created.
+    """
+
+    revision: int
+    topics_created: tuple[TopicImage, ...] = ()
+    topics_deleted: tuple[TopicImage, ...] = ()
+    partitions: tuple[PartitionChange, ...] = ()
+    configs: tuple[tuple[ConfigType, str], ...] = ()
+    brokers: tuple[NodeId, ...] = ()
+    """Nodes that came, went or registered anew."""
+    controller_changed: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.topics_created
+            or self.topics_deleted
+            or self.partitions
+            or self.configs
+            or self.brokers
+            or self.controller_changed
+        )
+
+
+class UnsupportedMetadata(UnreadableValue):
+    """The whole store is of a format this version does not know."""
+
+
+@dataclass(slots=True)
+class _Touched:
+    """What one batch touches, before the topics are put together again."""
+
+    topics: dict[str, None] = field(default_factory=dict)  # A set that keeps its order.
+    partitions: dict[TopicId, set[int]] = field(default_factory=dict)
+    configs: dict[tuple[ConfigType, str], None] = field(default_factory=dict)
+    brokers: dict[NodeId, None] = field(default_factory=dict)
+    controller: bool = False
+
+
+class MetadataImage:
+    """See the module. Only its follower calls ``apply``."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._topics: dict[str, TopicImage] = {}
+        self._names: dict[TopicId, str] = {}
+        self._values: dict[str, TopicValue] = {}
+        # Of topics not (or no longer) visible too: their commits may come before or after.
+        self._states: dict[TopicId, dict[int, PartitionState]] = {}
+        self._configs: dict[tuple[ConfigType, str], Mapping[str, str]] = {}
+        self._brokers: dict[NodeId, BrokerImage] = {}
+        self._unreadable: dict[str, str] = {}
+        self.revision = 0
+        """The image is as of this revision. *Invariant:* never goes back."""
+        self.cluster_id = ""
+        """Empty until ``meta`` is written."""
+        self.controller = NO_LEADER
+        """The controller's node id, -1 when there is none."""
+        self.topics: Mapping[str, TopicImage] = MappingProxyType(self._topics)
+        """All topics by name; live, read-only."""
+        self.brokers: Mapping[NodeId, BrokerImage] = MappingProxyType(self._brokers)
+        """The live brokers by id; live, read-only."""
+        self.unreadable: Mapping[str, str] = MappingProxyType(self._unreadable)
+        """Keys whose value this version cannot read, and why: the value before them counts on."""
+
+    def topic(self, name: str) -> TopicImage | None:
+        """Return the topic ``name``, or None."""
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: TopicId) -> TopicImage | None:
+        """Return the topic with this id, or None."""
+        name = self._names.get(topic_id)
+        return None if name is None else self._topics.get(name)
+
+    def partition(self, partition: TopicPartition) -> PartitionState | None:
+        """Return the state of a partition, or None when the topic has no such partition."""
+        topic = self._topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition.partition]
+
+    def config(self, config_type: ConfigType, name: str) -> Mapping[str, str]:
+        """Return what is set for ``name`` ("" = the type's default); empty when nothing is."""
+        return self._configs.get((config_type, name), _EMPTY)
+
+    def apply(self, batch: Batch) -> MetadataDelta:
+        """Take one commit; return what it changed. Costs in proportion to the topics touched.
+
+        Raises UnsupportedMetadata when the store is of another format altogether.
+        """
+        touched = _Touched()
+        for change in batch.changes:
+            self._take(change, touched)
+        self.revision = batch.rev
+        return self._settle(touched)
+
+    def _take(self, change: Change, touched: _Touched) -> None:
+        place = self._keys.place(change.key)
+        take = _TAKERS.get(place.kind)
+        if take is None:
+            return
+        try:
+            take(self, place, change.entry, touched)
+        except UnsupportedMetadata:
+            raise
+        except UnreadableValue as error:
+            self._unreadable[change.key] = str(error)
+            logger.error("metadata key %s is unreadable and ignored: %s", change.key, error)  # noqa: TRY400 - the values are in it
+        else:
+            self._unreadable.pop(change.key, None)
+
+    def _take_meta(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        if entry is None:
+            return
+        try:
+            meta = decode_meta(entry.value)
+        except UnreadableValue as error:
+            raise UnsupportedMetadata(f"{entry.key}: {error}") from error
+        if meta.format_version != FORMAT_VERSION:
+            raise UnsupportedMetadata(
+                f"{entry.key}: format {meta.format_version}; this Ottla reads {FORMAT_VERSION}"
+            )
+        self.cluster_id = meta.cluster_id
+
+    def _take_controller(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        self.controller = NO_LEADER if entry is None else decode_controller(entry.value)
+        touched.controller = True
+
+    def _take_broker(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        node = NodeId(place.number)
+        if entry is None:
+            self._brokers.pop(node, None)
+        else:
+            registration = decode_broker(entry.value)
+            self._brokers[node] = BrokerImage(node, entry.create_rev, registration)
+        touched.brokers[node] = None
+
+    def _take_config(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        assert place.config_type is not None
+        which = (place.config_type, place.name)
+        if entry is None:
+            self._configs.pop(which, None)
+        else:
+            self._configs[which] = MappingProxyType(dict(decode_config(entry.value)))
+        touched.configs[which] = None
+
+    def _take_topic(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        if entry is None:
+            self._values.pop(place.name, None)
+        else:
+            self._values[place.name] = decode_topic(entry.value)
+        touched.topics[place.name] = None
+
+    def _take_partition(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        assert place.topic_id is not None
+        if entry is not None:
+            state = decode_partition(entry.value)
+            self._states.setdefault(place.topic_id, {})[place.number] = state
+        elif place.topic_id in self._states:
+            states = self._states[place.topic_id]
+            states.pop(place.number, None)
+            if not states:
+                del self._states[place.topic_id]
+        touched.partitions.setdefault(place.topic_id, set()).add(place.number)
+
+    def _settle(self, touched: _Touched) -> MetadataDelta:
+        """Put the touched topics together and say what became of them."""
+        for topic_id in touched.partitions:
+            name = self._names.get(topic_id)
+            if name is not None:
+                touched.topics.setdefault(name)
+        created: list[TopicImage] = []
+        deleted: list[TopicImage] = []
+        partitions: list[PartitionChange] = []
+        for name in touched.topics:
+            old = self._topics.get(name)
+            new = self._build(name, old, touched.partitions)
+            same = old is not None and new is not None and old.topic_id == new.topic_id
+            if old is not None and not same:
+                deleted.append(old)
+                self._names.pop(old.topic_id, None)
+            if new is None:
+                self._topics.pop(name, None)
+            else:
+                self._topics[name] = new
+                self._names[new.topic_id] = name
+                if not same:
+                    created.append(new)
+            if same and old is not None and new is not None:
+                partitions += _compare(old, new, touched.partitions.get(new.topic_id, set()))
+            else:
+                partitions += _all_gone(old)
+                partitions += _all_new(new)
+        return MetadataDelta(
+            revision=self.revision,
+            topics_created=tuple(created),
+            topics_deleted=tuple(deleted),
+            partitions=tuple(partitions),
+            configs=tuple(touched.configs),
+            brokers=tuple(touched.brokers),
+            controller_changed=touched.controller,
+        )
+
+    def _build(
+        self, name: str, old: TopicImage | None, touched: Mapping[TopicId, set[int]]
+    ) -> TopicImage | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        states = self._states.get(value.topic_id, {})
+        count = value.partition_count
+        if old is None or old.topic_id != value.topic_id:
+            partitions = [states.get(n, NO_STATE) for n in range(count)]
+        else:
+            # A copy in C and then the touched ones: little more for a big topic than for a small.
+            partitions = list(old.partitions[:count])
+            partitions += [states.get(n, NO_STATE) for n in range(len(partitions), count)]
+            for n in touched.get(value.topic_id, ()):
+                if n < count:
+                    partitions[n] = states.get(n, NO_STATE)
+        return TopicImage(name, value.topic_id, tuple(partitions))
+
+
+_TAKERS: dict[KeyKind, Callable[[MetadataImage, Place, Entry | None, _Touched], None]] = {
+    KeyKind.META: MetadataImage._take_meta,  # noqa: SLF001 - the table is part of the class.
+    KeyKind.CONTROLLER: MetadataImage._take_controller,  # noqa: SLF001
+    KeyKind.LIVE_BROKER: MetadataImage._take_broker,  # noqa: SLF001
+    KeyKind.TOPIC: MetadataImage._take_topic,  # noqa: SLF001
+    KeyKind.PARTITION: MetadataImage._take_partition,  # noqa: SLF001
+    KeyKind.CONFIG: MetadataImage._take_config,  # noqa: SLF001
+}
+
+
+def _compare(old: TopicImage, new: TopicImage, touched: set[int]) -> list[PartitionChange]:
+    old_count, new_count = len(old.partitions), len(new.partitions)
+    numbers = touched | set(range(min(old_count, new_count), max(old_count, new_count)))
+    changes = []
+    for n in sorted(numbers):
+        before = old.partitions[n] if n < old_count else None
+        after = new.partitions[n] if n < new_count else None
+        if before != after:
+            changes.append(PartitionChange(new.name, new.topic_id, n, before, after))
+    return changes
+
+
+def _all_gone(topic: TopicImage | None) -> list[PartitionChange]:
+    if topic is None:
+        return []
+    return [
+        PartitionChange(topic.name, topic.topic_id, n, state, None)
+        for n, state in enumerate(topic.partitions)
+    ]
+
+
+def _all_new(topic: TopicImage | None) -> list[PartitionChange]:
+    if topic is None:
+        return []
+    return [
+        PartitionChange(topic.name, topic.topic_id, n, None, state)
+        for n, state in enumerate(topic.partitions)
+    ]
+
+
+MetadataListener = Callable[[MetadataImage, MetadataDelta], None]
+
+
+class ImageFollower:
+    """Keeps a MetadataImage up to date with a store and tells listeners of each step."""
+
+    def __init__(self, store: MetadataStore, keys: Keys, clock: Clock) -> None:
+        self.image = MetadataImage(keys)
+        self.mirror = Mirror(store, keys.prefix, clock, self._apply)
+        """The entries behind the image: guards take their revisions from here."""
+        self._listeners: list[MetadataListener] = []
+
+    def add_listener(self, listener: MetadataListener) -> None:
+        """Call ``listener(image, delta)`` on the loop after each change, in order of registration.
+
+        The image is already the new one. Those added before ``start`` get everything there is as
+        their first delta. A listener must not raise: it would end the follower.
+        """
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        """Read the store and follow it. Raises Unavailable, UnsupportedMetadata."""
+        await self.mirror.start()
+
+    async def reached(self, revision: int) -> None:
+        """Wait until the image and its listeners have seen ``revision``."""
+        await self.mirror.reached(revision)
+
+    async def close(self) -> None:
+        """Stop following. The image stays as it is."""
+        await self.mirror.close()
+
+    def _apply(self, batch: Batch) -> None:
+        delta = self.image.apply(batch)
+        if delta:
+            for listener in self._listeners:
+                listener(self.image, delta)

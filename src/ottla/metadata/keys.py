@@ -1,0 +1,166 @@
+"""Where things are in the metadata store: the one place that spells keys.
+
+Owns the layout below ``/ottla/<cluster>/``; what the values hold is ``values``.
+Source: cluster design 4.2.
+
+    meta                      controller            controller_epoch      pid_block
+    brokers/live/<id>         brokers/known/<id>
+    topics/<name>             topic_ids/<topic id>  p/<topic id>/<partition>
+    delete/<topic id>
+    config/<type>/<name>      type: topic, broker, client, user; <default> for the empty name
+"""
+
+from enum import Enum
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from ottla.ids import NodeId, TopicId, parse_topic_id, topic_id_text
+
+_DEFAULT_NAME = "<default>"
+"""Stands for an empty name. No escaped name can equal it."""
+
+
+class KeyKind(Enum):
+    """What a key is about."""
+
+    META = "meta"
+    CONTROLLER = "controller"
+    CONTROLLER_EPOCH = "controller_epoch"
+    PRODUCER_ID_BLOCK = "pid_block"
+    LIVE_BROKER = "brokers/live"
+    KNOWN_BROKER = "brokers/known"
+    TOPIC = "topics"
+    TOPIC_ID = "topic_ids"
+    PARTITION = "p"
+    CONFIG = "config"
+    DELETED_TOPIC = "delete"
+    OTHER = "other"
+    """Not ours to read, or of a newer version."""
+
+
+class ConfigType(Enum):
+    """What a config belongs to."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    CLIENT = "client"
+    USER = "user"
+
+
+class Place(NamedTuple):
+    """A key taken apart. Which fields count depends on ``kind``; the others are empty.
+
+    ``name``: of a TOPIC or CONFIG. ``number``: a broker's id or a partition. ``topic_id``: of a
+    TOPIC_ID, PARTITION or DELETED_TOPIC. ``config_type``: of a CONFIG.
+    """
+
+    kind: KeyKind
+    name: str = ""
+    number: int = -1
+    topic_id: TopicId | None = None
+    config_type: ConfigType | None = None
+
+
+_OTHER = Place(KeyKind.OTHER)
+_SINGLE = {
+    kind.value: Place(kind)
+    for kind in (
+        KeyKind.META,
+        KeyKind.CONTROLLER,
+        KeyKind.CONTROLLER_EPOCH,
+        KeyKind.PRODUCER_ID_BLOCK,
+    )
+}
+
+
+class Keys:
+    """The keys of one cluster. ``cluster`` is the name in the prefix, not the cluster id."""
+
+    def __init__(self, cluster: str) -> None:
+        self.prefix = f"/ottla/{quote(cluster, safe='')}/"
+        """Everything of this cluster."""
+        self.meta = f"{self.prefix}meta"
+        self.controller = f"{self.prefix}controller"
+        self.controller_epoch = f"{self.prefix}controller_epoch"
+        self.producer_id_block = f"{self.prefix}pid_block"
+        self.live_brokers = f"{self.prefix}brokers/live/"
+        self.known_brokers = f"{self.prefix}brokers/known/"
+        self.topics = f"{self.prefix}topics/"
+        self.topic_ids = f"{self.prefix}topic_ids/"
+        self.partitions = f"{self.prefix}p/"
+        self.configs = f"{self.prefix}config/"
+        self.deleted_topics = f"{self.prefix}delete/"
+
+    def live_broker(self, node: NodeId) -> str:
+        """Return the key that lives as long as the broker's session."""
+        return f"{self.live_brokers}{node}"
+
+    def known_broker(self, node: NodeId) -> str:
+        """Return the key of what outlives the broker's process."""
+        return f"{self.known_brokers}{node}"
+
+    def topic(self, name: str) -> str:
+        """Return the key of the topic ``name``."""
+        return f"{self.topics}{quote(name, safe='')}"
+
+    def topic_id(self, topic_id: TopicId) -> str:
+        """Return the key that holds the name of the topic with this id."""
+        return f"{self.topic_ids}{topic_id_text(topic_id)}"
+
+    def topic_partitions(self, topic_id: TopicId) -> str:
+        """Return the prefix of the topic's partitions."""
+        return f"{self.partitions}{topic_id_text(topic_id)}/"
+
+    def partition(self, topic_id: TopicId, partition: int) -> str:
+        """Return the key of one partition's state."""
+        return f"{self.partitions}{topic_id_text(topic_id)}/{partition}"
+
+    def deleted_topic(self, topic_id: TopicId) -> str:
+        """Return the mark of a topic that is deleted but may have directories left."""
+        return f"{self.deleted_topics}{topic_id_text(topic_id)}"
+
+    def config(self, config_type: ConfigType, name: str) -> str:
+        """Return the key of a config. An empty name is the default of its type."""
+        return f"{self.configs}{config_type.value}/{quote(name, safe='') or _DEFAULT_NAME}"
+
+    def place(self, key: str) -> Place:
+        """Return what ``key`` is about; kind OTHER for every key this version does not know."""
+        if not key.startswith(self.prefix):
+            return _OTHER
+        relative = key[len(self.prefix) :]
+        single = _SINGLE.get(relative)
+        if single is not None:
+            return single
+        try:
+            return _place(relative.split("/"))
+        except ValueError:
+            return _OTHER
+
+
+def _place(parts: list[str]) -> Place:
+    match parts:
+        case ["p", topic_id, number]:
+            return Place(
+                KeyKind.PARTITION, number=_number(number), topic_id=parse_topic_id(topic_id)
+            )
+        case ["topics", name] if name:
+            return Place(KeyKind.TOPIC, name=unquote(name))
+        case ["topic_ids", topic_id]:
+            return Place(KeyKind.TOPIC_ID, topic_id=parse_topic_id(topic_id))
+        case ["delete", topic_id]:
+            return Place(KeyKind.DELETED_TOPIC, topic_id=parse_topic_id(topic_id))
+        case ["brokers", "live", number]:
+            return Place(KeyKind.LIVE_BROKER, number=_number(number))
+        case ["brokers", "known", number]:
+            return Place(KeyKind.KNOWN_BROKER, number=_number(number))
+        case ["config", config_type, name] if name:
+            plain = "" if name == _DEFAULT_NAME else unquote(name)
+            return Place(KeyKind.CONFIG, name=plain, config_type=ConfigType(config_type))
+        case _:
+            return _OTHER
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"not a number: {text!r}")
+    return int(text)

@@ -1,0 +1,119 @@
+"""Sessions of a store that lives in this process: who is alive, and until when.
+
+Owns deadlines and timers, not keys: the store deletes a session's keys when told that it ended.
+The holder renews by a timer of its own, as a remote one would over the wire; so a holder that died
+or hangs loses its session here by the same rule as anywhere. Source: cluster design 4.1.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from ottla.env.clock import Clock, Timer
+from ottla.metadata.store import OnSessionState, SessionGone, SessionState
+
+_RENEWALS_PER_TTL = 3
+
+
+class SessionTable:
+    """The sessions of one store. ``expired(id)`` is called on the loop when one's time is up."""
+
+    def __init__(self, clock: Clock, first_id: int, expired: Callable[[int], None]) -> None:
+        self._clock = clock
+        self._expired = expired
+        self._next_id = first_id
+        self._sessions: dict[int, LocalSession] = {}
+
+    def open(
+        self,
+        ttl_seconds: float,
+        on_state: OnSessionState,
+        end: Callable[[int], Awaitable[None]],
+    ) -> "LocalSession":
+        """Start a session; ``end(id)`` deletes its keys when the holder closes it."""
+        if ttl_seconds <= 0:
+            raise ValueError(f"a session needs a time to live above 0, not {ttl_seconds}")
+        session = LocalSession(self._next_id, ttl_seconds, on_state, end, self._clock)
+        self._next_id += 1
+        self._sessions[session.id] = session
+        session.renew()
+        self._watch(session)
+        on_state(SessionState.CONNECTED)
+        return session
+
+    def check(self, session_id: int) -> None:
+        """Raise SessionGone unless the session is alive."""
+        if session_id not in self._sessions:
+            raise SessionGone(session_id)
+
+    def forget(self, session_id: int) -> None:
+        """End a session, whoever wants it ended, and tell its holder. Harmless when it has."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.lost()
+
+    def close(self) -> None:
+        """End all sessions without a word to the store."""
+        for session_id in list(self._sessions):
+            self.forget(session_id)
+
+    def _watch(self, session: "LocalSession") -> None:
+        def look() -> None:
+            if session.deadline > self._clock.monotonic():
+                self._watch(session)
+            elif session.id in self._sessions:
+                self.forget(session.id)
+                self._expired(session.id)
+
+        # One timer per session that re-arms itself: a renewal costs no timer of its own here.
+        delay_seconds = session.deadline - self._clock.monotonic()
+        session.expiry = self._clock.call_later(delay_seconds, look)
+
+
+class LocalSession:
+    """A session held in the store's own process."""
+
+    def __init__(
+        self,
+        session_id: int,
+        ttl_seconds: float,
+        on_state: OnSessionState,
+        end: Callable[[int], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._id = session_id
+        self._ttl_seconds = ttl_seconds
+        self._on_state = on_state
+        self._end = end
+        self._clock = clock
+        self._renewal: Timer | None = None
+        self._alive = True
+        self.expiry: Timer | None = None
+        self.deadline = 0.0
+        """The monotonic second at which it ends. *Invariant:* never goes back."""
+
+    @property
+    def id(self) -> int:
+        """The number to put keys with."""
+        return self._id
+
+    async def close(self) -> None:
+        """End it and delete its keys. Harmless when it has ended."""
+        if self._alive:
+            await self._end(self._id)
+
+    def abandon(self) -> None:
+        """Stop renewing, as a holder that died or hangs would: it expires at its deadline."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+
+    def renew(self) -> None:
+        """Live for another time to live, and do so again before that is over."""
+        self.deadline = self._clock.monotonic() + self._ttl_seconds
+        self._renewal = self._clock.call_later(self._ttl_seconds / _RENEWALS_PER_TTL, self.renew)
+
+    def lost(self) -> None:
+        """Learn that it has ended."""
+        self._alive = False
+        self.abandon()
+        if self.expiry is not None:
+            self.expiry.cancel()
+        self._on_state(SessionState.LOST)

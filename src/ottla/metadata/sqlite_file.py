@@ -1,0 +1,307 @@
+"""The SQLite file behind the embedded metadata store: its tables, and each operation as one call.
+
+Everything here blocks and runs in one thread. Owns the file's form; knows nothing of sessions'
+lives, watchers or the loop. A row carries a checksum, because SQLite has none: a flipped bit is a
+named error and never a wrong answer. Source: cluster design 4.1; reliability rules 2-4.
+
+    kv    key, value, create_rev, mod_rev, session, checksum       what is
+    log   rev, ordinal, key, value (NULL: deleted), create_rev, session, checksum     what happened
+    state revision (newest), compacted (newest revision not in log), next_session
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ottla.env.disk import Disk
+from ottla.errors import CorruptFile
+from ottla.metadata.store import (
+    NO_SESSION,
+    Ambiguous,
+    Batch,
+    Change,
+    Delete,
+    Entry,
+    Guard,
+    GuardFailed,
+    Op,
+    Put,
+    Unavailable,
+    failed_guard,
+)
+
+APPLICATION_ID = 0x4F74746C
+"""The letters Ottl, in the file's header: tells our files from other programs'."""
+
+FORMAT_VERSION = 1
+_PAGE_BATCHES = 500
+_LAST_CHARACTER = "\x7f"
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+_SCHEMA = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {FORMAT_VERSION};
+CREATE TABLE kv (
+    key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL, create_rev INTEGER NOT NULL,
+    mod_rev INTEGER NOT NULL, session INTEGER NOT NULL, checksum INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX kv_by_session ON kv (session) WHERE session <> 0;
+CREATE TABLE log (
+    rev INTEGER NOT NULL, ordinal INTEGER NOT NULL, key TEXT NOT NULL, value BLOB,
+    create_rev INTEGER NOT NULL, session INTEGER NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (rev, ordinal)
+) WITHOUT ROWID;
+CREATE TABLE state (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO state VALUES ('revision', 0), ('compacted', 0), ('next_session', 1);
+"""  # noqa: S608 - two constants go in, nothing else.
+
+_Row = tuple[str, bytes, int, int, int, int]
+
+
+class SqliteFile:
+    """An open metadata file. Every method blocks; all calls come from the thread that made it."""
+
+    def __init__(self, disk: Disk, path: str, *, history_revisions: int) -> None:
+        """Open ``path``, creating it if absent. Raises CorruptFile for a damaged or foreign file.
+
+        Never deletes or overwrites what it cannot read.
+        """
+        self._path = path
+        self._history_revisions = history_revisions
+        self._broken: str | None = None
+        if not disk.exists(path):
+            _create(disk, path)
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        try:
+            with self._named_errors():
+                self._check_and_configure()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def revision(self) -> int:
+        """Return the newest revision."""
+        return self._state("revision")
+
+    def next_session(self) -> int:
+        """Return the first session id that no earlier process has used."""
+        return self._state("next_session")
+
+    def reserve_sessions(self, first_free: int) -> None:
+        """Remember that session ids below ``first_free`` are used."""
+        with self._writing():
+            self._connection.execute(
+                "UPDATE state SET value = ? WHERE name = 'next_session'", (first_free,)
+            )
+
+    def get(self, key: str) -> Entry | None:
+        """Return the entry of ``key``, or None."""
+        with self._named_errors():
+            return self._get(key)
+
+    def scan(self, prefix: str) -> tuple[list[Entry], int]:
+        """Return the entries under ``prefix`` by key, and the revision."""
+        with self._named_errors():
+            rows = self._connection.execute(
+                "SELECT key, value, create_rev, mod_rev, session, checksum FROM kv"
+                " WHERE key >= ? AND key < ? ORDER BY key",
+                (prefix, prefix + _LAST_CHARACTER),
+            )
+            # One thread and one connection: no commit can come in between.
+            return [self._entry(row) for row in rows], self.revision()
+
+    def commit(self, guards: Sequence[Guard], ops: Sequence[Op]) -> Batch | None:
+        """Apply ``ops`` if ``guards`` hold, durably; return the batch, None if nothing changed.
+
+        Raises GuardFailed, Unavailable (nothing happened), Ambiguous (the disk failed while it
+        happened; nothing works any more until the file is opened anew).
+        """
+        with self._writing():
+            for guard in guards:
+                found = self._get(guard.key)
+                if failed_guard(guard, found):
+                    raise GuardFailed(guard, found)
+            return self._apply(ops)
+
+    def delete_session(self, session: int | None) -> Batch | None:
+        """Delete the keys of ``session`` (None: of every session), in one commit of any size."""
+        with self._writing():
+            rows = self._connection.execute(
+                "SELECT key FROM kv WHERE session <> 0 AND (?1 IS NULL OR session = ?1)"
+                " ORDER BY key",
+                (session,),
+            ).fetchall()
+            return self._apply([Delete(key) for (key,) in rows])
+
+    def history(self, from_rev: int) -> list[Batch]:
+        """Return some batches from ``from_rev`` on; none when they are compacted."""
+        with self._named_errors():
+            rows = self._connection.execute(
+                "SELECT rev, key, value, create_rev, session, checksum FROM log"
+                " WHERE rev >= ? AND rev < ? ORDER BY rev, ordinal",
+                (from_rev, from_rev + _PAGE_BATCHES),
+            )
+            changes: dict[int, list[Change]] = {}
+            for rev, key, value, create_rev, session, checksum in rows:
+                self._check_row(key, value, (create_rev, rev, session), checksum)
+                entry = None if value is None else Entry(key, value, create_rev, rev, session)
+                changes.setdefault(rev, []).append(Change(key, entry))
+        return [Batch(rev, tuple(of_rev)) for rev, of_rev in changes.items()]
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and close it."""
+        self._connection.close()
+
+    def _check_and_configure(self) -> None:
+        execute = self._connection.execute
+        (application_id,) = execute("PRAGMA application_id").fetchone()
+        (version,) = execute("PRAGMA user_version").fetchone()
+        if application_id != APPLICATION_ID:
+            raise CorruptFile(self._path, "not a metadata file of Ottla's")
+        if version != FORMAT_VERSION:
+            raise CorruptFile(
+                self._path, f"metadata format {version}; this Ottla reads {FORMAT_VERSION}"
+            )
+        # Exclusive: no other program may change keys behind the watchers. To be set before WAL.
+        execute("PRAGMA locking_mode = EXCLUSIVE")
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = FULL")
+        (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise CorruptFile(self._path, verdict)
+        self.revision()
+
+    def _state(self, name: str) -> int:
+        row = self._connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise CorruptFile(self._path, f"its state lacks {name}")
+        return int(row[0])
+
+    def _get(self, key: str) -> Entry | None:
+        row = self._connection.execute(
+            "SELECT key, value, create_rev, mod_rev, session, checksum FROM kv WHERE key = ?",
+            (key,),
+        ).fetchone()
+        return None if row is None else self._entry(row)
+
+    def _entry(self, row: _Row) -> Entry:
+        key, value, create_rev, mod_rev, session, checksum = row
+        self._check_row(key, value, (create_rev, mod_rev, session), checksum)
+        return Entry(key, value, create_rev, mod_rev, session)
+
+    def _check_row(
+        self, key: str, value: bytes | None, numbers: tuple[int, int, int], checksum: int
+    ) -> None:
+        if _checksum(key, value, numbers) != checksum:
+            raise CorruptFile(self._path, f"the checksum of {key!r} does not match its content")
+
+    def _apply(self, ops: Sequence[Op]) -> Batch | None:
+        rev = self.revision() + 1
+        changes: list[Change] = []
+        for op in ops:
+            old = self._get(op.key)
+            if isinstance(op, Put):
+                create_rev = rev if old is None else old.create_rev
+                entry = Entry(op.key, bytes(op.value), create_rev, rev, op.session)
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO kv VALUES (?, ?, ?, ?, ?, ?)",
+                    (*entry, _checksum(entry.key, entry.value, entry[2:])),
+                )
+                changes.append(Change(op.key, entry))
+            elif old is not None:
+                self._connection.execute("DELETE FROM kv WHERE key = ?", (op.key,))
+                changes.append(Change(op.key, None))
+        if not changes:
+            return None
+        self._connection.executemany(
+            "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (_log_row(rev, ordinal, change) for ordinal, change in enumerate(changes)),
+        )
+        self._set_state("revision", rev)
+        self._compact(rev - self._history_revisions)
+        return Batch(rev, tuple(changes))
+
+    def _compact(self, compacted: int) -> None:
+        if compacted > 0:
+            self._connection.execute("DELETE FROM log WHERE rev <= ?", (compacted,))
+            self._set_state("compacted", compacted)
+
+    def _set_state(self, name: str, value: int) -> None:
+        self._connection.execute("UPDATE state SET value = ? WHERE name = ?", (value, name))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Run the body in a transaction that is durable when this returns."""
+        if self._broken is not None:
+            raise Unavailable(f"{self._path} is out of use: {self._broken}")
+        with self._named_errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._roll_back()
+                raise
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back()
+                if _code(error) == sqlite3.SQLITE_FULL:
+                    raise
+                # The device may have it or not, and what it says now proves nothing: a failed
+                # fsync is never tried again (reliability rule 2).
+                self._broken = str(error)
+                raise Ambiguous(f"{self._path}: {error} while committing") from error
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if _code(error) in _DAMAGED:
+                raise CorruptFile(self._path, str(error)) from error
+            raise Unavailable(f"{self._path}: {error}") from error
+
+
+def _create(disk: Disk, path: str) -> None:
+    """Make an empty metadata file that is there whole or not at all (reliability rule 3)."""
+    unfinished = f"{path}.tmp"
+    for leftover in (unfinished, f"{unfinished}-journal"):
+        if disk.exists(leftover):
+            disk.remove(leftover)
+    connection = sqlite3.connect(unfinished, isolation_level=None)
+    try:
+        connection.executescript(_SCHEMA)
+    finally:
+        connection.close()
+    file = disk.open(unfinished)
+    file.sync()
+    file.close()
+    disk.rename(unfinished, path)
+    disk.sync_directory(path.rpartition("/")[0] or ".")
+
+
+def _checksum(key: str, value: bytes | None, numbers: tuple[int, int, int]) -> int:
+    seed = zlib.crc32(f"{key}\n{numbers}\n{value is None}\n".encode())
+    return zlib.crc32(value or b"", seed)
+
+
+def _log_row(
+    rev: int, ordinal: int, change: Change
+) -> tuple[int, int, str, bytes | None, int, int, int]:
+    entry = change.entry
+    if entry is None:
+        value, create_rev, session = None, 0, NO_SESSION
+    else:
+        value, create_rev, session = entry.value, entry.create_rev, entry.session
+    checksum = _checksum(change.key, value, (create_rev, rev, session))
+    return rev, ordinal, change.key, value, create_rev, session, checksum
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code; the high bits only refine it."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

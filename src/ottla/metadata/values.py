@@ -1,0 +1,317 @@
+"""What the metadata store's values hold: compact JSON with a version ``v``, checked when read.
+
+Owns encode and decode of each kind, nothing else. A value may come from another version of Ottla
+or from a person with an editor: unknown fields are ignored, an unknown ``v`` or a field of the
+wrong type raises UnreadableValue. Source: cluster design 4.2.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from ottla.errors import OttlaError
+from ottla.ids import LeaderEpoch, NodeId, TopicId, parse_topic_id, topic_id_text
+
+VERSION = 1
+NO_LEADER = NodeId(-1)
+
+
+class UnreadableValue(OttlaError):
+    """A value that this version cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaValue:
+    """``meta``: written once, when the cluster is made."""
+
+    cluster_id: str
+    format_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAddress:
+    """Where a broker's listener is reached, as told to clients."""
+
+    name: str
+    host: str
+    port: int
+
+
+class BrokerState(Enum):
+    """What a live broker says of itself."""
+
+    RUNNING = "running"
+    DRAINING = "draining"
+    """It asks to be rid of its leaderships before it stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerValue:
+    """``brokers/live/<id>``. ``incarnation`` differs with every start of the process."""
+
+    host: str
+    port: int
+    rack: str | None = None
+    listeners: tuple[ListenerAddress, ...] = ()
+    incarnation: str = ""
+    state: BrokerState = BrokerState.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBrokerValue:
+    """``brokers/known/<id>``: what tells a wiped disk from a restart."""
+
+    directory_ids: tuple[str, ...] = ()
+    last_clean_shutdown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicValue:
+    """``topics/<name>``. The topic has the partitions ``[0, partition_count)``."""
+
+    topic_id: TopicId
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """``p/<topic id>/<n>``: who holds the partition, and who leads it since when.
+
+    ``leader_epoch`` rises with every leader, ``partition_epoch`` with every change.
+    """
+
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+    unclean: bool = False
+    """The leader was chosen outside the ISR and has not yet recovered from that."""
+
+
+NO_STATE = PartitionState((), (), NO_LEADER, LeaderEpoch(-1), -1)
+"""Stands for a partition that its topic counts but that has no key: nobody holds it."""
+
+
+def encode_meta(value: MetaValue) -> bytes:
+    """Return the value of ``meta``."""
+    return _encode({"cluster_id": value.cluster_id, "format_version": value.format_version})
+
+
+def decode_meta(data: bytes) -> MetaValue:
+    """Read the value of ``meta``."""
+    fields = _Fields(data)
+    return MetaValue(fields.text("cluster_id"), fields.integer("format_version", minimum=1))
+
+
+def encode_controller(node: NodeId) -> bytes:
+    """Return the value of ``controller``."""
+    return _encode({"node": node})
+
+
+def decode_controller(data: bytes) -> NodeId:
+    """Read the value of ``controller``."""
+    return NodeId(_Fields(data).integer("node"))
+
+
+def encode_number(number: int) -> bytes:
+    """Return the value of a key that holds one number (controller_epoch, pid_block)."""
+    return _encode({"number": number})
+
+
+def decode_number(data: bytes) -> int:
+    """Read the value of a key that holds one number."""
+    return _Fields(data).integer("number")
+
+
+def encode_name(name: str) -> bytes:
+    """Return the value of ``topic_ids/<topic id>``."""
+    return _encode({"name": name})
+
+
+def decode_name(data: bytes) -> str:
+    """Read the value of ``topic_ids/<topic id>``."""
+    return _Fields(data).text("name")
+
+
+def encode_topic(value: TopicValue) -> bytes:
+    """Return the value of ``topics/<name>``."""
+    return _encode({"id": topic_id_text(value.topic_id), "partitions": value.partition_count})
+
+
+def decode_topic(data: bytes) -> TopicValue:
+    """Read the value of ``topics/<name>``."""
+    fields = _Fields(data)
+    try:
+        topic_id = parse_topic_id(fields.text("id"))
+    except ValueError as error:
+        raise UnreadableValue(f"id: {error}") from error
+    return TopicValue(topic_id, fields.integer("partitions", minimum=1))
+
+
+def encode_partition(state: PartitionState) -> bytes:
+    """Return the value of ``p/<topic id>/<n>``."""
+    return _encode(
+        {
+            "replicas": state.replicas,
+            "adding": state.adding,
+            "removing": state.removing,
+            "leader": state.leader,
+            "le": state.leader_epoch,
+            "isr": state.isr,
+            "ce": state.partition_epoch,
+            "unclean": state.unclean,
+        }
+    )
+
+
+def decode_partition(data: bytes) -> PartitionState:
+    """Read the value of ``p/<topic id>/<n>``."""
+    fields = _Fields(data)
+    return PartitionState(
+        replicas=fields.nodes("replicas"),
+        isr=fields.nodes("isr"),
+        leader=NodeId(fields.integer("leader", minimum=NO_LEADER)),
+        leader_epoch=LeaderEpoch(fields.integer("le")),
+        partition_epoch=fields.integer("ce"),
+        adding=fields.nodes("adding"),
+        removing=fields.nodes("removing"),
+        unclean=fields.truth("unclean"),
+    )
+
+
+def encode_broker(value: BrokerValue) -> bytes:
+    """Return the value of ``brokers/live/<id>``."""
+    return _encode(
+        {
+            "host": value.host,
+            "port": value.port,
+            "rack": value.rack,
+            "listeners": [[at.name, at.host, at.port] for at in value.listeners],
+            "incarnation": value.incarnation,
+            "state": value.state.value,
+        }
+    )
+
+
+def decode_broker(data: bytes) -> BrokerValue:
+    """Read the value of ``brokers/live/<id>``."""
+    fields = _Fields(data)
+    try:
+        state = BrokerState(fields.text("state"))
+    except ValueError as error:
+        raise UnreadableValue(f"state: {error}") from error
+    return BrokerValue(
+        host=fields.text("host"),
+        port=fields.integer("port"),
+        rack=fields.text_or_none("rack"),
+        listeners=fields.listeners("listeners"),
+        incarnation=fields.text("incarnation"),
+        state=state,
+    )
+
+
+def encode_known_broker(value: KnownBrokerValue) -> bytes:
+    """Return the value of ``brokers/known/<id>``."""
+    return _encode(
+        {"dir_ids": value.directory_ids, "last_clean_shutdown": value.last_clean_shutdown}
+    )
+
+
+def decode_known_broker(data: bytes) -> KnownBrokerValue:
+    """Read the value of ``brokers/known/<id>``."""
+    fields = _Fields(data)
+    return KnownBrokerValue(fields.texts("dir_ids"), fields.text("last_clean_shutdown"))
+
+
+def encode_config(entries: Mapping[str, str]) -> bytes:
+    """Return the value of ``config/<type>/<name>``."""
+    return _encode({"entries": dict(entries)})
+
+
+def decode_config(data: bytes) -> Mapping[str, str]:
+    """Read the value of ``config/<type>/<name>``."""
+    return _Fields(data).text_by_text("entries")
+
+
+def _encode(fields: dict[str, object]) -> bytes:
+    return json.dumps({"v": VERSION, **fields}, separators=(",", ":")).encode()
+
+
+class _Fields:
+    """A decoded value; each getter checks what it returns."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            decoded = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableValue(f"not JSON: {error}") from error
+        if not isinstance(decoded, dict):
+            raise UnreadableValue("not a JSON object")
+        self._fields: dict[str, object] = decoded
+        version = self.integer("v")
+        if version != VERSION:
+            raise UnreadableValue(f"version {version}; this Ottla reads {VERSION}")
+
+    def integer(self, name: str, minimum: int = 0) -> int:
+        value = self._fields.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise self._wrong(name, f"an integer of at least {minimum}")
+        return value
+
+    def truth(self, name: str) -> bool:
+        value = self._fields.get(name)
+        if not isinstance(value, bool):
+            raise self._wrong(name, "true or false")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._fields.get(name)
+        if not isinstance(value, str):
+            raise self._wrong(name, "a text")
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        return None if self._fields.get(name) is None else self.text(name)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        texts = [text for text in self._list(name) if isinstance(text, str)]
+        if len(texts) != len(self._list(name)):
+            raise self._wrong(name, "a list of texts")
+        return tuple(texts)
+
+    def text_by_text(self, name: str) -> Mapping[str, str]:
+        value = self._fields.get(name)
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise self._wrong(name, "an object of texts")
+        return value
+
+    def nodes(self, name: str) -> tuple[NodeId, ...]:
+        nodes = []
+        for value in self._list(name):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise self._wrong(name, "a list of node ids")
+            nodes.append(NodeId(value))
+        return tuple(nodes)
+
+    def listeners(self, name: str) -> tuple[ListenerAddress, ...]:
+        listeners = []
+        for value in self._list(name):
+            match value:
+                case [str(listener), str(host), int(port)]:
+                    listeners.append(ListenerAddress(listener, host, port))
+                case _:
+                    raise self._wrong(name, "a list of [name, host, port]")
+        return tuple(listeners)
+
+    def _list(self, name: str) -> list[object]:
+        value = self._fields.get(name)
+        if not isinstance(value, list):
+            raise self._wrong(name, "a list")
+        return value
+
+    def _wrong(self, name: str, expected: str) -> UnreadableValue:
+        return UnreadableValue(f"{name}: expected {expected}, found {self._fields.get(name)!r}")
