@@ -5,9 +5,9 @@ A block that was taken is never given out again, so a restart wastes at most one
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId
-from ottla.metadata import keys
 from ottla.metadata.mirror import update
-from ottla.metadata.store import MetadataStore, Unavailable
+from ottla.metadata.store import Ambiguous, MetadataStore, Unavailable
+from ottla.metadata.values import decode_number, encode_number
 from ottla.pending import Pending, pending_of
 
 BLOCK_SIZE = 1000
@@ -16,8 +16,9 @@ BLOCK_SIZE = 1000
 class ProducerIds:
     """Hands out ids from this node's block; fetches the next block when it is used up."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, block_key: str) -> None:
         self._store = store
+        self._block_key = block_key
         self._next = 0
         self._end = 0  # Exclusive. Invariant: ids in [_next, _end) are this node's alone.
         self._waiting: list[Pending[ProducerId]] = []
@@ -28,9 +29,7 @@ class ProducerIds:
         if self._next < self._end:
             pending.resolve(self._take())
             return pending
-        self._waiting.append(pending)
-        if len(self._waiting) == 1:
-            pending_of(self._fetch_block()).on_done(self._serve)
+        self._wait(pending)
         return pending
 
     def _take(self) -> ProducerId:
@@ -39,4 +38,34 @@ class ProducerIds:
         return taken
 
     async def _fetch_block(self) -> int:
-        return await update(self._store, keys.PRODUCER_ID_BLOCK, keys.next_block(BLOCK_SIZE))
+        """Take the next block; return its end."""
+        try:
+            entry = await update(self._store, self._block_key, _next_block)
+        except (Unavailable, Ambiguous) as error:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
+        assert entry is not None, "the block's key is never deleted"
+        return decode_number(entry.value)
+
+    def _serve(self, fetched: Pending[int]) -> None:
+        waiting, self._waiting = self._waiting, []
+        if fetched.value is None:
+            for pending in waiting:
+                pending.fail(fetched.error or KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            return
+        self._end = fetched.value
+        self._next = self._end - BLOCK_SIZE
+        for pending in waiting:
+            if self._next < self._end:
+                pending.resolve(self._take())
+            else:
+                self._wait(pending)
+
+    def _wait(self, pending: Pending[ProducerId]) -> None:
+        self._waiting.append(pending)
+        if len(self._waiting) == 1:
+            pending_of(self._fetch_block()).on_done(self._serve)
+
+
+def _next_block(value: bytes | None) -> bytes:
+    """Return the stored number, the first id not given out, one block further."""
+    return encode_number((0 if value is None else decode_number(value)) + BLOCK_SIZE)

@@ -11,6 +11,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId
 
 TOPIC_NAME_LENGTH_MAX = 249
+PARTITIONS_PER_REQUEST_MAX = 10_000
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 DEFAULT = -1
@@ -56,8 +57,6 @@ class Placement(NamedTuple):
     live_nodes: Sequence[NodeId]
     default_partition_count: int
     default_replication_factor: int
-    partition_count_max: int
-    """Partitions that one request may ask for; more is refused."""
 
 
 def topic_name_error(name: str) -> str | None:
@@ -103,16 +102,15 @@ def plan_assignments(topic: NewTopic, placement: Placement) -> list[Assignment]:
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
-    check_partition_count(count, placement.partition_count_max)
+    check_partition_count(count)
     return spread(range(count), factor, placement.live_nodes)
 
 
-def check_partition_count(count: int, count_max: int) -> None:
-    """Raise KafkaError (POLICY_VIOLATION, as Kafka) for more partitions than are to be had."""
-    if count > count_max:
+def check_partition_count(count: int) -> None:
+    """Raise KafkaError (POLICY_VIOLATION) for more partitions than one request may make."""
+    if count > PARTITIONS_PER_REQUEST_MAX:
         raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: {count}; {count_max} are allowed",
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
 
 
@@ -142,7 +140,7 @@ def plan_more_partitions(
             f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would "
             "not be an increase.",
         )
-    check_partition_count(added, placement.partition_count_max)
+    check_partition_count(added)
     if wanted.assignments is None:
         return spread(range(present, wanted.count), factor, placement.live_nodes)
     if len(wanted.assignments) != added:

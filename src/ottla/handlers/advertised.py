@@ -32,7 +32,8 @@ class Advertised:
     def brokers(self, image: MetadataImage, client: Client) -> Iterator[AdvertisedBroker]:
         """Give every live broker, in the order of their ids."""
         for node_id, broker in sorted(image.brokers.items()):
-            host, port = broker.host, broker.port
+            told = broker.registration
+            host, port = told.host, told.port
             if node_id == self._node_id:
                 host, port = self._endpoint or (client.local_host, client.local_port)
-            yield AdvertisedBroker(node_id, host, port, broker.rack)
+            yield AdvertisedBroker(node_id, host, port, told.rack)

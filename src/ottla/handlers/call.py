@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from ottla.pending import Pending
 from ottla.protocol.schema import Message
 
-Request = TypeVar("Request", bound=Message, contravariant=True)
+Request_contra = TypeVar("Request_contra", bound=Message, contravariant=True)
 
 
 class Client(NamedTuple):
@@ -32,8 +32,8 @@ Response = Message | Pending[Message] | Pending[Message | None] | None
 """None: this request has no answer (a produce with acks=0)."""
 
 
-class Handler(Protocol[Request]):
+class Handler(Protocol[Request_contra]):
     """Serves one API."""
 
-    def handle(self, request: Request, call: Call) -> Response:
+    def handle(self, request: Request_contra, call: Call) -> Response:
         """Answer, or promise to. Never blocks. Raises CloseConnection to hang up."""

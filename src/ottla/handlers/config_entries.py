@@ -1,4 +1,4 @@
-"""A configuration as DescribeConfigs and CreateTopics list it. Source: KIP-226 (synonyms, sources)."""
+"""A configuration as DescribeConfigs and CreateTopics list it. Source: KIP-226 (synonyms)."""
 
 from collections.abc import Iterator
 

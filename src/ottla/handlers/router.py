@@ -7,7 +7,7 @@ their key only. Source: KIP-35, KIP-511; the live answers in docs/compatibility.
 
 import struct
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ottla.errors import MalformedMessage
 from ottla.handlers.call import Call, Client, Handler
@@ -15,8 +15,9 @@ from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
 from ottla.protocol.header import decode_request_header, response_header_is_flexible
-from ottla.protocol.primitives import RecordBytes, Splice, Splices, spliced_bytes
+from ottla.protocol.primitives import RecordBytes, Splices, spliced_bytes
 from ottla.protocol.schema import Message, encode_into
+from ottla.records.region import Region
 
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 LENGTH_BYTES = 4
@@ -25,7 +26,7 @@ _UNSUPPORTED_API_VERSIONS = struct.pack(">hihhh", 35, 1, ApiKey.API_VERSIONS, 0,
 """The v0 body that an ApiVersions request from the future gets: error 35 and the one range that
 helps the client to ask again (seen on a live broker)."""
 
-Chunk = RecordBytes | Splice
+Chunk = RecordBytes | Region
 Answer = list[Chunk]
 
 
@@ -72,9 +73,11 @@ class Router:
             return None
         if isinstance(response, Pending):
             return response.then(
-                lambda message: None
-                if message is None
-                else _encode(message, version, header.correlation_id, route)
+                lambda message: (
+                    None
+                    if message is None
+                    else _encode(message, version, header.correlation_id, route)
+                )
             )
         return _encode(response, version, header.correlation_id, route)
 
@@ -117,7 +120,7 @@ def _encode(message: Message, version: int, correlation_id: int, route: Route) -
     begin = 0
     for position, splice in splices:
         answer.append(bytes(out[begin:position]))
-        answer.append(splice)
+        answer.append(cast("Chunk", splice))  # Regions are the one Splice there is.
         begin = position
     if begin < len(out):
         answer.append(bytes(out[begin:]))

@@ -1,4 +1,4 @@
-"""The table of what this broker serves. An API that is not here is neither served nor advertised."""
+"""The table of what this broker serves. An API not in it is neither served nor advertised."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Services(NamedTuple):
 
     node_id: NodeId
     config: Config
-    image: Callable[[], MetadataImage]
+    image: MetadataImage
     topic_config: Callable[[str], Config]
     replica_manager: ReplicaManager
     controller: Controller

@@ -5,6 +5,10 @@ Owns the order, the backpressure and the time limits of a connection. What a fra
 nowhere else. Requests are taken one after another; consecutive Produce requests whose appends are
 done may wait for their flush together (design D2). Bounded in count and bytes; a peer that does not
 read stops being read (reliability rows 12-14).
+
+Work is done in rounds: move answers that are there to the way out, take the frames that may be
+taken, write, settle the buffer. Bytes, room to write and resolved answers each start one; answers
+that are resolved in one turn of the loop (a group commit) share a round and a write.
 """
 
 import asyncio
@@ -25,6 +29,8 @@ log = logging.getLogger(__name__)
 PRODUCE_KEY = 0
 REGION_CHUNK_BYTES = 512 * 1024
 """How much of a Region is in memory at a time, on its way from the file to the socket."""
+REST_SECONDS = 5.0
+"""A connection without a byte for this long gives its receive buffer up."""
 
 Chunk = bytes | bytearray | memoryview | Region
 Answer = list[Chunk]
@@ -51,11 +57,12 @@ OpenDispatch = Callable[[Peer], Dispatch]
 class _Waiting:
     """A request whose answer is not there yet, or may not leave before its predecessor's."""
 
-    __slots__ = ("answer", "is_done", "overlaps", "size_bytes")
+    __slots__ = ("answer", "is_done", "is_failed", "overlaps", "size_bytes")
 
     def __init__(self, size_bytes: int, *, overlaps: bool) -> None:
         self.answer: Answer | None = None
         self.is_done = False
+        self.is_failed = False
         self.overlaps = overlaps
         self.size_bytes = size_bytes
 
@@ -80,18 +87,21 @@ class Connection(asyncio.BufferedProtocol):
         self._on_made = on_made
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._dispatch: Dispatch | None = None
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0  # Invariant: sum of size_bytes over _waiting.
         self._outgoing: deque[Chunk] = deque()  # Chunks the transport has not taken yet.
+        self._outgoing_bytes = 0  # Invariant: sum of the lengths of _outgoing, Regions' too.
         self._is_write_paused = False
         self._is_read_paused = False
         self._is_in_round = False
+        self._is_round_due = False  # A round was asked for in this turn of the loop.
         self._is_draining = False
         self._is_lost = False
         self._last_activity = clock.monotonic()
         self._frame_began: float | None = None  # When the partial frame at hand began to arrive.
-        self._write_stalled: tuple[float, int] | None = None  # Since when, and how much was unsent.
+        self._write_stalled: tuple[float, int] | None = None  # Seen when, and how much was unsent.
         self.peer = Peer("", 0, "", 0)
 
     # What asyncio calls.
@@ -99,14 +109,17 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport and its addresses."""
         self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self.peer = Peer(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]))
         self._dispatch = self._open_dispatch(self.peer)
         self._on_made(self)
+        if self._is_draining:  # The listener stopped between the accept and now.
+            self._hang_up()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to receive; the budget was asked before reading went on."""
         writable = self._reader.writable()
         assert writable is not None, "reading goes on only while there is a buffer to read into"
@@ -125,25 +138,24 @@ class Connection(asyncio.BufferedProtocol):
             return True
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+    def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything; answers that come later go nowhere."""
         self._is_lost = True
         self._waiting.clear()
         self._outgoing.clear()
+        self._outgoing_bytes = 0
         self._reader.release()
         self._on_lost(self)
 
     def pause_writing(self) -> None:
         """Note that the peer does not take what we have written."""
         self._is_write_paused = True
-        self._write_stalled = (self._clock.monotonic(), self._unsent_bytes())
 
     def resume_writing(self) -> None:
         """Go on writing, then serving."""
         self._is_write_paused = False
         self._write_stalled = None
         self._last_activity = self._clock.monotonic()
-        self._send_outgoing()
         self._serve()
 
     # What the listener calls.
@@ -172,20 +184,22 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._is_read_paused and not self._waiting and not self._is_write_paused:
             self._serve()  # The receive budget was used up; perhaps there is room now.
-        if self._write_stalled is not None:
-            self._enforce_stall(now, self._write_stalled)
+        unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing_bytes
+        if unsent_bytes:
+            self._enforce_stall(now, unsent_bytes)
         elif self._frame_began is not None and not self._is_read_paused:
             self._enforce_frame_time(now, self._frame_began)
         elif not self._waiting and now - self._last_activity > self._limits.idle_seconds:
             log.debug("closing idle connection of %s", self.peer.host)
             self._transport.close()
+        if not self._reader.held_bytes and now - self._last_activity > REST_SECONDS:
+            self._reader.release()
 
-    def _enforce_stall(self, now: float, stalled: tuple[float, int]) -> None:
-        since, unsent_bytes = stalled
-        unsent_now = self._unsent_bytes()
-        if unsent_now != unsent_bytes:
-            self._write_stalled = (now, unsent_now)
-        elif now - since > self._limits.write_stall_seconds:
+    def _enforce_stall(self, now: float, unsent_bytes: int) -> None:
+        """Cut off a peer that takes nothing, whether or not the connection is closing already."""
+        if self._write_stalled is None or self._write_stalled[1] != unsent_bytes:
+            self._write_stalled = (now, unsent_bytes)
+        elif now - self._write_stalled[0] > self._limits.write_stall_seconds:
             log.info("cutting off %s: it takes no answer", self.peer.host)
             self.abort()
 
@@ -196,14 +210,13 @@ class Connection(asyncio.BufferedProtocol):
             log.info("closing %s: its request takes too long to arrive", self.peer.host)
             self.abort()
 
-    def _unsent_bytes(self) -> int:
-        assert self._transport is not None, "a connection without transport has nothing to send"
-        return self._transport.get_write_buffer_size() + len(self._outgoing)
-
     # Requests in.
 
     def _serve(self) -> None:
-        """Dispatch complete frames as far as order and bounds allow, then settle the buffer."""
+        """Do a round: dispatch frames as far as order and bounds allow, answer, settle the buffer.
+
+        A request that must not be answered ends the connection behind the answers of those before.
+        """
         if self._is_in_round or self._is_lost:
             return
         self._is_in_round = True
@@ -211,14 +224,13 @@ class Connection(asyncio.BufferedProtocol):
             self._serve_frames()
         except (MalformedMessage, CloseConnection) as error:
             log.debug("closing %s: %s", self.peer.host, error)
-            self._hang_up()
+            self._is_draining = True
         except Exception:
             log.exception("closing %s: its request failed unexpectedly", self.peer.host)
-            self._hang_up()
+            self._is_draining = True
         finally:
             self._is_in_round = False
-        if self._is_lost:
-            return
+        self._release_answers()
         self._send_outgoing()
         self._reader.settle()
         self._pace_reading()
@@ -226,15 +238,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_frames(self) -> None:
         assert self._dispatch is not None, "frames arrive after connection_made"
-        reader, waiting = self._reader, self._waiting
-        while not self._is_draining:
-            if waiting and not self._may_overlap():
-                break
-            if self._outgoing and self._outgoing_is_full():
-                break
-            frame = reader.next_frame()
+        while True:
+            self._release_answers()
+            if self._outgoing_bytes >= self._limits.write_buffer_bytes:
+                self._send_outgoing()
+            if self._outgoing_bytes >= self._limits.write_buffer_bytes or self._is_write_paused:
+                return
+            if self._is_draining or (self._waiting and not self._may_overlap()):
+                return
+            frame = self._reader.next_frame()
             if frame is None:
-                break
+                return
+            self._frame_began = None
             answer = self._dispatch(frame)
             if isinstance(answer, Pending):
                 self._wait_for(answer, len(frame))
@@ -252,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer_now(self, answer: Answer) -> None:
         if not self._waiting:
-            self._outgoing.extend(answer)
+            self._put_out(answer)
             return
         after = _Waiting(0, overlaps=True)
         after.answer, after.is_done = answer, True
@@ -264,53 +279,64 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_bytes += size_bytes
 
         def done(resolved: Pending[Answer | None]) -> None:
-            if resolved.error is not None:
-                self._fail_waiting(resolved.error)
-                return
-            waiting.answer = resolved.value
             waiting.is_done = True
-            self._release_answers()
+            waiting.answer = resolved.value
+            if resolved.error is not None:
+                waiting.is_failed = True
+                self._report_failure(resolved.error)
+            self._serve_soon()
 
         pending.on_done(done)
 
-    def _fail_waiting(self, error: Exception) -> None:
-        if self._is_lost:
-            return
+    def _report_failure(self, error: Exception) -> None:
         if isinstance(error, CloseConnection | MalformedMessage):
             log.debug("closing %s: %s", self.peer.host, error)
         else:
             log.error("closing %s: its request failed", self.peer.host, exc_info=error)
-        self._hang_up()
 
-    def _release_answers(self) -> None:
-        """Move the answers that are there, from the oldest on, to the way out."""
-        if self._is_lost:
+    def _serve_soon(self) -> None:
+        """Have a round in this turn of the loop if an answer may leave; one round for all of them.
+
+        Never at once: whoever resolves an answer is in the middle of something else.
+        """
+        if self._is_in_round or self._is_round_due:
             return
-        waiting = self._waiting
-        if not waiting or not waiting[0].is_done:
-            return
-        while waiting and waiting[0].is_done:
-            first = waiting.popleft()
-            self._waiting_bytes -= first.size_bytes
-            if first.answer is not None:
-                self._outgoing.extend(first.answer)
-        if not self._is_in_round:
-            self._last_activity = self._clock.monotonic()
-            self._serve()
+        if self._waiting and self._waiting[0].is_done:
+            assert self._loop is not None, "requests arrive after connection_made"
+            self._is_round_due = True
+            self._loop.call_soon(self._serve_due)
+
+    def _serve_due(self) -> None:
+        self._is_round_due = False
+        self._last_activity = self._clock.monotonic()
+        self._serve()
 
     # Answers out.
 
-    def _outgoing_is_full(self) -> bool:
-        """Tell whether enough waits on its way out already, so that no more work is taken on."""
-        if self._is_write_paused or len(self._outgoing) >= self._limits.in_flight_max * 4:
-            return True
-        return any(isinstance(chunk, Region) for chunk in self._outgoing)
+    def _release_answers(self) -> None:
+        """Move the answers that are there, from the oldest on, to the way out."""
+        waiting = self._waiting
+        while waiting and waiting[0].is_done:
+            first = waiting.popleft()
+            self._waiting_bytes -= first.size_bytes
+            if first.is_failed:
+                # Whatever came after it cannot be answered in order any more.
+                self._is_draining = True
+                waiting.clear()
+                self._waiting_bytes = 0
+            elif first.answer is not None:
+                self._put_out(first.answer)
+
+    def _put_out(self, answer: Answer) -> None:
+        self._outgoing.extend(answer)
+        for chunk in answer:
+            self._outgoing_bytes += chunk.length_bytes if isinstance(chunk, Region) else len(chunk)
 
     def _send_outgoing(self) -> None:
         outgoing, transport = self._outgoing, self._transport
         if transport is None:
             return
-        while outgoing and not self._is_write_paused and not self._is_lost:
+        while outgoing and not self._is_write_paused:
             chunk = outgoing.popleft()
             if isinstance(chunk, Region):
                 self._send_region(transport, chunk)
@@ -320,6 +346,7 @@ class Connection(asyncio.BufferedProtocol):
                 while outgoing and not isinstance(outgoing[0], Region):
                     batch.append(cast(bytes, outgoing.popleft()))
                 chunk = b"".join(batch)
+            self._outgoing_bytes -= len(chunk)
             transport.write(chunk)
 
     def _send_region(self, transport: asyncio.Transport, region: Region) -> None:
@@ -327,14 +354,19 @@ class Connection(asyncio.BufferedProtocol):
         count = min(region.length_bytes, REGION_CHUNK_BYTES)
         if count == 0:
             return
-        data = region.file.read_at(region.position, count)
+        try:
+            data = region.file.read_at(region.position, count)
+        except OSError as error:
+            log.error("%s cannot be read: %s", region.file.path, error)  # noqa: TRY400 - no traceback
+            data = b""
         if len(data) != count:
-            log.error("%s is shorter than the answer promised", region.file.path)
+            log.error("%s does not hold what an answer promised", region.file.path)
             self._hang_up()
             return
         rest = region.length_bytes - count
         if rest:
             self._outgoing.appendleft(Region(region.file, region.position + count, rest))
+        self._outgoing_bytes -= count
         transport.write(data)
 
     # Pace and end.
@@ -342,20 +374,18 @@ class Connection(asyncio.BufferedProtocol):
     def _pace_reading(self) -> None:
         """Stop reading while requests cannot be taken anyway, and resume when they can."""
         assert self._transport is not None, "pacing happens between connection_made and _lost"
-        partial = self._reader.held_bytes > 0
-        blocked = (bool(self._waiting) and not self._waiting[-1].overlaps) or bool(self._outgoing)
-        has_frame = partial and self._reader.peek_key() is not None
+        if self._transport.is_closing():
+            return
         must_pause = (
             self._is_draining
             or self._is_write_paused
-            or (has_frame and (blocked or bool(self._waiting)))
+            or self._reader.has_frame  # The round left it: it has to wait.
             or self._reader.writable() is None
         )
-        if partial and not has_frame and not must_pause:
-            if self._frame_began is None:
-                self._frame_began = self._last_activity
-        else:
+        if must_pause or not self._reader.held_bytes:
             self._frame_began = None
+        elif self._frame_began is None:
+            self._frame_began = self._last_activity
         if must_pause and not self._is_read_paused:
             self._transport.pause_reading()
         elif not must_pause and self._is_read_paused:
@@ -371,5 +401,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_draining = True
         self._waiting.clear()
         self._outgoing.clear()
+        self._outgoing_bytes = 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()

@@ -12,9 +12,11 @@ import struct
 from ottla.errors import MalformedMessage
 
 SCRATCH_BYTES = 256 * 1024
+SCARCE_READ_BYTES = 4096
+"""What is received at once while the budget is scarce, so that leftovers stay small."""
 LENGTH_BYTES = 4
 HEADER_BYTES_MIN = 8
-"""The shortest request header: key, version, correlation id. A shorter frame cannot be a request."""
+"""The shortest request header: key, version, correlation id. A shorter frame is no request."""
 
 _LENGTH = struct.Struct(">i")
 
@@ -26,10 +28,11 @@ class ReceiveBudget:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        """Use: bytes in buffers that connections own. Invariant: >= 0; above limit_bytes only by leftovers."""
+        """Use: bytes in buffers that connections own. Invariant: >= 0; above the limit only by
+        leftovers."""
 
     def take(self, size_bytes: int) -> bool:
-        """Reserve ``size_bytes``; False (and nothing reserved) when the budget does not allow it."""
+        """Reserve ``size_bytes``; False (and nothing reserved) when that exceeds the budget."""
         if self.used_bytes + size_bytes > self.limit_bytes:
             return False
         self.used_bytes += size_bytes
@@ -72,9 +75,14 @@ class FrameReader:
 
         None when the shared budget is used up: the caller must stop reading and try again later.
         """
-        if self._end < len(self._buffer):
-            return self._buffer[self._end :]
-        return self._buffer[self._end :] if self._grow() else None
+        if self._end == len(self._buffer):
+            if self._start and self._is_owned:
+                self._move_to_front()
+            elif not self._grow():
+                return None
+        elif not self._is_owned and self._end < SCARCE_READ_BYTES and self._budget.is_scarce:
+            return self._buffer[self._end : SCARCE_READ_BYTES]
+        return self._buffer[self._end :]
 
     def received(self, count: int) -> None:
         """Take note that ``count`` bytes were put into the last ``writable`` view."""
@@ -91,13 +99,24 @@ class FrameReader:
         (length,) = _LENGTH.unpack_from(self._buffer, self._start)
         if length < HEADER_BYTES_MIN or length > self._frame_bytes_max:
             raise MalformedMessage(
-                f"frame of {length} bytes; allowed are {HEADER_BYTES_MIN} to {self._frame_bytes_max}"
+                f"frame of {length} bytes; "
+                f"allowed are {HEADER_BYTES_MIN} to {self._frame_bytes_max}"
             )
         if available < LENGTH_BYTES + length:
             return None
         begin = self._start + LENGTH_BYTES
         self._start = begin + length
         return self._buffer[begin : self._start]
+
+    @property
+    def has_frame(self) -> bool:
+        """Tell whether ``next_frame`` would return a frame, or refuse one, without more bytes."""
+        available = self._end - self._start
+        if available < LENGTH_BYTES:
+            return False
+        (length,) = _LENGTH.unpack_from(self._buffer, self._start)
+        is_possible = HEADER_BYTES_MIN <= length <= self._frame_bytes_max
+        return not is_possible or available >= LENGTH_BYTES + length
 
     def peek_key(self) -> int | None:
         """Return the API key (first int16) of the next frame, or None when it is not complete."""
@@ -122,11 +141,13 @@ class FrameReader:
             if self._is_owned and self._budget.is_scarce:
                 self.release()
         elif not self._is_owned:
-            self._budget.used_bytes += (size := max(held * 2, 4096))
+            size = max(held * 2, SCARCE_READ_BYTES)
+            if not self._budget.take(size):
+                size = max(held, SCARCE_READ_BYTES)
+                self._budget.used_bytes += size
             self._own(size)
-        elif self._start:
-            self._buffer[:held] = bytes(self._buffer[self._start : self._end])
-            self._start, self._end = 0, held
+        elif self._start >= held:  # Else moving would cost more than the frames taken so far did.
+            self._move_to_front()
 
     def release(self) -> None:
         """Give up the connection's own buffer. Only when no bytes are held, or at the end."""
@@ -135,6 +156,11 @@ class FrameReader:
             self._buffer = self._budget.scratch
             self._is_owned = False
         self._start = self._end = 0
+
+    def _move_to_front(self) -> None:
+        held = self._end - self._start
+        self._buffer[:held] = bytes(self._buffer[self._start : self._end])
+        self._start, self._end = 0, held
 
     def _own(self, size_bytes: int) -> None:
         """Move the held bytes into a buffer of this connection's own; it is paid for already."""
@@ -148,7 +174,7 @@ class FrameReader:
 
     def _grow(self) -> bool:
         frame_end = self._frame_bytes_max + LENGTH_BYTES
-        size = min(max(len(self._buffer) * 2, 4096), max(frame_end, self.held_bytes + 1))
+        size = min(len(self._buffer) * 2, max(frame_end, self.held_bytes + 1))
         if not self._budget.take(size):
             return False
         self._own(size)

@@ -84,8 +84,9 @@ class Listener:
             timer.cancel()
 
     def _accept(self) -> asyncio.BaseProtocol:
-        if len(self._connections) >= self._limits.connections_max:
-            log.warning("refusing a connection: %d are open (max.connections)", self.connection_count)
+        count = len(self._connections)
+        if count >= self._limits.connections_max:
+            log.warning("refusing a connection: %d are open (max.connections)", count)
             return _Refused()
         connection = Connection(
             limits=self._limits,
@@ -115,10 +116,10 @@ class Listener:
             self._all_closed.set()
 
     def _sweep(self) -> None:
+        self._sweep_timer = self._clock.call_later(self._sweep_seconds, self._sweep)
         now = self._clock.monotonic()
         for connection in list(self._connections):
             connection.enforce_limits(now)
-        self._sweep_timer = self._clock.call_later(self._sweep_seconds, self._sweep)
 
     def _abort_all(self) -> None:
         for connection in list(self._connections):

@@ -52,7 +52,7 @@ class DelayedProduce:
         self._pending = pending
         self._waiting = [status for status in statuses if status.required_offset >= 0]
 
-    def try_complete(self, key: Hashable) -> bool:  # noqa: ARG002 - every status is looked at
+    def try_complete(self, key: Hashable) -> bool:
         """Resolve if nothing is left to wait for."""
         partitions = self._partitions
         waiting = []
@@ -75,5 +75,3 @@ class DelayedProduce:
         for status in self._waiting:
             status.refuse(ErrorCode.REQUEST_TIMED_OUT, "not committed within the request's timeout")
         self._pending.resolve(self._statuses)
-
-

@@ -128,7 +128,7 @@ class DelayedFetch:
         self._total = sum(self._available.values())  # Invariant: the sum of _available.
 
     def try_complete(self, key: Hashable) -> bool:
-        """Look at the partition ``key`` again; resolve if that makes enough, or if it is in error."""
+        """Look at the partition ``key`` again; resolve if there is enough now, or an error."""
         assert isinstance(key, TopicPartition), "a fetch is watched by its partitions"
         spec = self._specs[key]
         fetched = read_partition(

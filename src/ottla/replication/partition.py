@@ -1,12 +1,13 @@
 """One partition as this node sees it: its log, its replicas, and how far it is committed.
 
 The leader's own copy counts in the high watermark exactly like a follower's (design D4): with
-``flush.messages=1`` its durable end is what has been fsynced, so that acknowledgement and visibility
-both wait for the disk. Flushes are group commits: one in flight per log, whatever was appended
+``flush.messages=1`` its durable end is what has been fsynced, so that acknowledgement and
+visibility both wait for the disk. Flushes are group commits: one in flight per log, whatever was appended
 meanwhile rides the next. Knows its log and nothing above; tells by callback that it moved on.
 Source: the API refactoring seed, KIP-101/279 (leader epochs), KIP-392.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from ottla.log.append import Analysis, AppendOrigin
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
 from ottla.log.log import AppendResult, Log, LogState, ReadResult
-from ottla.metadata.image import PartitionState
+from ottla.metadata.values import PartitionState
 
 log_ = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Partition:
 
     __slots__ = (
         "_executor",
+        "_idle_waiters",
         "_is_flushing",
         "_moved",
         "_node_id",
@@ -75,6 +77,7 @@ class Partition:
         self._executor = executor
         self._moved = moved
         self._is_flushing = False
+        self._idle_waiters: list[asyncio.Future[None]] = []
         self._remote_end_offsets: dict[NodeId, int] = {}
         self._advance()
 
@@ -168,6 +171,10 @@ class Partition:
 
     def _finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
         self._is_flushing = False
+        self._end_flush(job, error)
+        self._wake_idle()
+
+    def _end_flush(self, job: FlushJob, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, OSError):
             raise error
         self.log.finish_flush(job, error)
@@ -178,6 +185,19 @@ class Partition:
         if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:
             self._flush()
         self._advance()
+
+    async def idle(self) -> None:
+        """Wait until no flush is in flight."""
+        if self._is_flushing:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    def _wake_idle(self) -> None:
+        if not self._is_flushing:
+            for waiter in self._idle_waiters:
+                waiter.set_result(None)
+            self._idle_waiters.clear()
 
     # The high watermark.
 

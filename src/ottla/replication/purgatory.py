@@ -14,6 +14,8 @@ from ottla.env.clock import Clock, Timer
 
 TICKS_PER_SECOND = 200
 """How finely deadlines are told apart; an operation expires at most one tick late."""
+STALE_TICKS_MAX = 64
+"""Ticks kept beside the live ones, so that the heap is tidied rarely."""
 
 
 class DelayedOperation(Protocol):
@@ -32,12 +34,13 @@ Operation = TypeVar("Operation", bound=DelayedOperation)
 class _Watch(Generic[Operation]):
     """One operation, where it is watched and when it expires."""
 
-    __slots__ = ("keys", "operation", "tick")
+    __slots__ = ("is_busy", "keys", "operation", "tick")
 
     def __init__(self, operation: Operation, keys: tuple[Hashable, ...], tick: int) -> None:
         self.operation = operation
         self.keys = keys
         self.tick = tick
+        self.is_busy = False  # Use: it is being tried, or is over. It is then left alone.
 
 
 class Purgatory(Generic[Operation]):
@@ -47,7 +50,7 @@ class Purgatory(Generic[Operation]):
         self._clock = clock
         self._watchers: dict[Hashable, dict[_Watch[Operation], None]] = {}
         self._due: dict[int, dict[_Watch[Operation], None]] = {}
-        self._ticks: list[int] = []  # A heap. Invariant: holds every key of _due, once.
+        self._ticks: list[int] = []  # A heap. Invariant: holds every key of _due, and few others.
         self._timer: Timer | None = None
         self._timer_tick = 0
         self.watched_count = 0
@@ -55,9 +58,11 @@ class Purgatory(Generic[Operation]):
     def watch(
         self, operation: Operation, keys: Iterable[Hashable], *, timeout_seconds: float
     ) -> None:
-        """Hold ``operation``, which was not satisfied just now, until a key changes or time is up."""
+        """Hold ``operation``, not satisfied just now, until a key changes or its time is up."""
         deadline = self._clock.monotonic() + max(timeout_seconds, 0.0)
-        watch = _Watch(operation, tuple(keys), int(deadline * TICKS_PER_SECOND) + 1)
+        # A key given twice (a partition named twice in a request) is watched once.
+        distinct = tuple(dict.fromkeys(keys))
+        watch = _Watch(operation, distinct, int(deadline * TICKS_PER_SECOND) + 1)
         for key in watch.keys:
             watchers = self._watchers.get(key)
             if watchers is None:
@@ -79,8 +84,12 @@ class Purgatory(Generic[Operation]):
         if not watchers:
             return
         for watch in list(watchers):
-            # One operation's completion may have taken others with it.
-            if watch in watchers and watch.operation.try_complete(key):
+            # One operation's completion may run a check itself and take others with it.
+            if watch.is_busy:
+                continue
+            watch.is_busy = True
+            watch.is_busy = watch.operation.try_complete(key)
+            if watch.is_busy:
                 self._forget(watch)
 
     def _forget(self, watch: _Watch[Operation]) -> None:
@@ -89,10 +98,19 @@ class Purgatory(Generic[Operation]):
             del watchers[watch]
             if not watchers:
                 del self._watchers[key]
+        self.watched_count -= 1
         due = self._due.get(watch.tick)
         if due is not None:  # None while its tick is being expired.
             due.pop(watch, None)
-        self.watched_count -= 1
+            if not due:
+                del self._due[watch.tick]
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop the ticks nobody waits for any more, once they are the most of them."""
+        if len(self._ticks) > 2 * len(self._due) + STALE_TICKS_MAX:
+            self._ticks = list(self._due)
+            heapq.heapify(self._ticks)
 
     def _arm(self) -> None:
         """Let the timer ring at the earliest tick."""
@@ -109,10 +127,14 @@ class Purgatory(Generic[Operation]):
 
     def _expire_due(self) -> None:
         self._timer = None
-        now_tick = int(self._clock.monotonic() * TICKS_PER_SECOND)
+        # The tick it rang for has come, however the clock's fractions round.
+        now_tick = max(self._timer_tick, int(self._clock.monotonic() * TICKS_PER_SECOND))
         while self._ticks and self._ticks[0] <= now_tick:
             tick = heapq.heappop(self._ticks)
-            for watch in self._due.pop(tick):
+            for watch in self._due.pop(tick, ()):
+                if watch.is_busy:
+                    continue
+                watch.is_busy = True
                 self._forget(watch)
                 watch.operation.expire()
         self._arm()

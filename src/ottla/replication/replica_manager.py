@@ -15,7 +15,9 @@ from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis, AppendOrigin, analyse, needs_executor
 from ottla.log.config import LogConfig
 from ottla.log.manager import LogManager
-from ottla.metadata.image import ImageDelta, MetadataImage, PartitionState
+from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.keys import ConfigType
+from ottla.metadata.values import PartitionState
 from ottla.pending import Pending
 from ottla.replication.append import AppendStatus, DelayedProduce
 from ottla.replication.fetch import (
@@ -225,46 +227,56 @@ class ReplicaManager:
         return found
 
     def _moved(self, topic_partition: TopicPartition) -> None:
-        """A high watermark, a role or a log's health changed: try what waits for it."""
+        """Try what waits for this partition: its high watermark, role or health changed."""
         self._produce_purgatory.check(topic_partition)
         self._fetch_purgatory.check(topic_partition)
 
     # Following the metadata image.
 
-    def apply(self, image: MetadataImage, delta: ImageDelta) -> None:
+    def host_all(self, image: MetadataImage) -> None:
+        """Open every partition that the image says this node holds; at start. Blocks."""
+        for name, topic in image.topics.items():
+            for index, state in enumerate(topic.partitions):
+                if self._node_id in state.replicas:
+                    self._host(TopicPartition(name, index), topic.topic_id, state)
+
+    async def settle(self) -> None:
+        """Wait until no flush is in flight, so that the logs can be closed."""
+        idle = [partition.idle() for partition in self._partitions.values()]
+        for partition_idle in idle:
+            await partition_idle
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Create, lead, reconfigure and drop partitions as the image now says. Blocks on the disk.
 
         A partition whose log cannot be created or opened stays away (and is logged); the others
         are not disturbed.
         """
-        for topic_id in delta.deleted_topics:
-            self._drop_topic(topic_id)
-        for name in delta.changed_topics:
-            topic = image.topics.get(name)
-            if topic is None:
-                continue
-            for index, state in topic.partitions.items():
-                if self._node_id in state.replicas:
-                    self._host(TopicPartition(name, index), topic.topic_id, state)
-        for name in delta.changed_configs:
-            self._reconfigure(name)
+        del image
+        for change in delta.partitions:
+            where = TopicPartition(change.topic, change.partition)
+            if change.new is None or self._node_id not in change.new.replicas:
+                self._drop(where, change.topic_id)
+        for change in delta.partitions:
+            if change.new is not None and self._node_id in change.new.replicas:
+                where = TopicPartition(change.topic, change.partition)
+                self._host(where, change.topic_id, change.new)
+        for config_type, name in delta.configs:
+            if config_type is ConfigType.TOPIC:
+                self._reconfigure(name)
 
     def _host(self, where: TopicPartition, topic_id: TopicId, state: PartitionState) -> None:
         partition = self._partitions.get(where)
         if partition is not None and partition.topic_id == topic_id:
             partition.apply_state(state)
             return
-        if partition is not None:
-            self._drop(partition)
-        settings = self._settings(where.topic)
         try:
-            partition_log = self._log_manager.get(where) or self._log_manager.create(
-                where, topic_id, settings.log
-            )
-        except (OSError, KafkaError) as error:
-            log.error("cannot open the log of %s: %s", where, error)  # noqa: TRY400 - no traceback
+            partition_log = self._log_manager.create(where, topic_id)
+        except KafkaError as error:
+            log.error("%s is offline: %s", where, error)  # noqa: TRY400 - the values are in it
             return
-        self._partitions[where] = Partition(
+        settings = self._settings(where.topic)
+        partition = Partition(
             partition_log,
             topic_id=topic_id,
             node_id=self._node_id,
@@ -273,16 +285,20 @@ class ReplicaManager:
             executor=self._executor,
             moved=self._moved,
         )
+        partition.configure(settings)
+        self._partitions[where] = partition
 
-    def _drop_topic(self, topic_id: TopicId) -> None:
-        for partition in [p for p in self._partitions.values() if p.topic_id == topic_id]:
-            self._drop(partition)
-
-    def _drop(self, partition: Partition) -> None:
+    def _drop(self, where: TopicPartition, topic_id: TopicId) -> None:
+        partition = self._partitions.get(where)
+        if partition is None or partition.topic_id != topic_id:
+            return
         partition.is_deleted = True
-        del self._partitions[partition.topic_partition]
-        self._moved(partition.topic_partition)
-        self._log_manager.delete(partition.topic_partition)
+        del self._partitions[where]
+        self._moved(where)
+        try:
+            self._log_manager.delete(where)
+        except KafkaError as error:
+            log.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
 
     def _reconfigure(self, topic: str) -> None:
         settings = self._settings(topic)

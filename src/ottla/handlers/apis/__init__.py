@@ -1,1 +1,1 @@
-"""One file per API, named as the protocol names it; ``ottla.handlers.routes`` is the table of them."""
+"""One file per API, named as the protocol names it. ``ottla.handlers.routes`` is their table."""

@@ -49,9 +49,9 @@ class CreatePartitions:
             ]
             return CreatePartitionsResponse(results=answers + duplicates)
 
-        return self._controller.create_partitions(
-            wanted, validate_only=request.validate_only
-        ).then(respond)
+        return self._controller.create_partitions(wanted, validate_only=request.validate_only).then(
+            respond
+        )
 
 
 def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:

@@ -1,4 +1,4 @@
-"""CreateTopics, key 19. v5 answers with the configuration (KIP-525), v7 with the topic id (KIP-516)."""
+"""CreateTopics, key 19. v5 answers with the configuration (KIP-525), v7 with the id (KIP-516)."""
 
 from collections import Counter
 

@@ -3,8 +3,6 @@
 v1 endpoint type (KIP-919), v2 fenced brokers (KIP-1073).
 """
 
-from collections.abc import Callable
-
 from ottla.errors import ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call
@@ -23,7 +21,7 @@ ENDPOINT_CONTROLLER = 2
 class DescribeCluster:
     """Answers from the metadata image."""
 
-    def __init__(self, image: Callable[[], MetadataImage], advertised: Advertised) -> None:
+    def __init__(self, image: MetadataImage, advertised: Advertised) -> None:
         self._image = image
         self._advertised = advertised
 
@@ -40,10 +38,10 @@ class DescribeCluster:
                 ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 f"Unsupported endpoint type {request.endpoint_type}",
             )
-        image = self._image()
+        image = self._image
         response = DescribeClusterResponse(
             cluster_id=image.cluster_id,
-            controller_id=image.controller_id,
+            controller_id=image.controller,
             brokers=[
                 DescribeClusterBroker(broker_id=node, host=host, port=port, rack=rack)
                 for node, host, port, rack in self._advertised.brokers(image, call.client)

@@ -35,7 +35,7 @@ class DescribeConfigs:
     def __init__(
         self,
         node_id: NodeId,
-        image: Callable[[], MetadataImage],
+        image: MetadataImage,
         broker_config: Config,
         topic_config: Callable[[str], Config],
     ) -> None:
@@ -99,7 +99,7 @@ class DescribeConfigs:
         problem = topic_name_error(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if name not in self._image().topics:
+        if name not in self._image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self._topic_config(name)
 
@@ -110,6 +110,9 @@ class DescribeConfigs:
             why = f"Broker id must be an integer, but it is: {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why) from error
         if not is_mine:
-            why = f"Unexpected broker id, expected {self._node_id} or empty string, but received {name}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {self._node_id} or empty string, "
+                f"but received {name}",
+            )
         return self._broker_config

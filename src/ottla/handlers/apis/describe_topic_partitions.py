@@ -4,14 +4,15 @@ A topic that is not there is UNKNOWN_TOPIC_OR_PARTITION. (Apache Kafka 4.3 answe
 tells a user nothing; clients treat both alike.)
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.call import Call
 from ottla.handlers.operations import TOPIC_OPERATIONS
 from ottla.ids import NULL_TOPIC_ID
-from ottla.metadata.image import MetadataImage, PartitionState, TopicImage
+from ottla.metadata.image import MetadataImage, TopicImage
+from ottla.metadata.values import PartitionState
 from ottla.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -24,9 +25,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
 class DescribeTopicPartitions:
     """Answers from the metadata image."""
 
-    def __init__(
-        self, image: Callable[[], MetadataImage], *, partition_limit: int
-    ) -> None:
+    def __init__(self, image: MetadataImage, *, partition_limit: int) -> None:
         self._image = image
         self._partition_limit = partition_limit
 
@@ -35,7 +34,7 @@ class DescribeTopicPartitions:
     ) -> DescribeTopicPartitionsResponse:
         """Answer one page; the cursor says where the next begins."""
         del call
-        image = self._image()
+        image = self._image
         names = sorted({topic.name for topic in request.topics} or set(image.topics))
         cursor = request.cursor
         if cursor is not None:
@@ -55,7 +54,7 @@ class DescribeTopicPartitions:
                 topics.append(_missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
             first = cursor.partition_index if cursor and cursor.topic_name == name else 0
-            indexes = [index for index in sorted(topic.partitions) if index >= first]
+            indexes = range(first, len(topic.partitions))
             if room == 0 and indexes:
                 return _page(topics, Cursor(topic_name=name, partition_index=indexes[0]))
             topics.append(_topic(topic, indexes[:room]))
@@ -77,7 +76,7 @@ def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     )
 
 
-def _topic(topic: TopicImage, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:
+def _topic(topic: TopicImage, indexes: Iterable[int]) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

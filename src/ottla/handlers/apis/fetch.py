@@ -6,11 +6,9 @@ v16 node endpoints (KIP-951), v18 high watermark of the follower. Sessions are n
 answer is complete and carries session id 0, which tells clients so.
 """
 
-from collections.abc import Callable
-
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
-from ottla.ids import TopicId, TopicPartition
+from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.fetch import (
@@ -26,8 +24,19 @@ TOPIC_IDS_SINCE = 13
 SESSION_EPOCH_FINAL = -1
 SESSION_EPOCH_INITIAL = 0
 INVALID_OFFSET = -1
+_ISOLATIONS = frozenset(Isolation)
 
-TopicKey = tuple[str, TopicId]
+
+class _Asked:
+    """What a request asks for, sorted out: what can be read, what is refused, in which order."""
+
+    __slots__ = ("refused", "specs", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[tuple[str, TopicId], dict[int, TopicPartition]] = {}
+        """By the topic as the client named it: its partitions in the order of the request."""
+        self.specs: dict[TopicPartition, FetchSpec] = {}
+        self.refused: dict[TopicPartition, ErrorCode] = {}
 
 
 class Fetch:
@@ -36,7 +45,7 @@ class Fetch:
     def __init__(
         self,
         replica_manager: ReplicaManager,
-        image: Callable[[], MetadataImage],
+        image: MetadataImage,
         *,
         response_bytes_max: int,
         wait_ms_max: int,
@@ -46,87 +55,88 @@ class Fetch:
         self._response_bytes_max = response_bytes_max
         self._wait_ms_max = wait_ms_max
 
-    def handle(
-        self, request: FetchRequest, call: Call
-    ) -> FetchResponse | Pending[FetchResponse]:
+    def handle(self, request: FetchRequest, call: Call) -> FetchResponse | Pending[FetchResponse]:
         """Answer once ``min_bytes`` are there, an error is, or ``max_wait_ms`` have passed."""
         session_error = _session_error(request)
         if session_error is not ErrorCode.NONE:
             return FetchResponse(error_code=session_error, responses=[])
-        if request.isolation_level not in Isolation._value2member_map_:
-            return self._refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if request.isolation_level not in _ISOLATIONS:
+            return _refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
-            return self._refuse(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        topics: dict[TopicKey, list[int]] = {}
-        specs: dict[TopicPartition, FetchSpec] = {}
-        refused: dict[tuple[TopicKey, int], ErrorCode] = {}
-        names: dict[TopicKey, str] = {}
-        image = self._image()
-        for topic in request.topics:
-            key = (topic.topic, topic.topic_id)
-            name = topic.topic
-            if call.api_version >= TOPIC_IDS_SINCE:
-                name = image.topic_name(topic.topic_id) or ""
-            names[key] = name
-            indexes = topics.setdefault(key, [])
-            for part in topic.partitions:
-                where = TopicPartition(name, part.partition)
-                if where in specs or (key, part.partition) in refused:
-                    indexes.remove(part.partition)
-                indexes.append(part.partition)
-                if not name and call.api_version >= TOPIC_IDS_SINCE:
-                    refused[key, part.partition] = ErrorCode.UNKNOWN_TOPIC_ID
-                elif self._replica_manager.get(where) is None:
-                    refused[key, part.partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                else:
-                    specs.pop(where, None)
-                    specs[where] = FetchSpec(
-                        where, part.fetch_offset, part.partition_max_bytes, part.current_leader_epoch
-                    )
-        is_committed = request.isolation_level == Isolation.READ_COMMITTED
-
-        def respond(fetched: list[FetchedPartition]) -> FetchResponse:
-            found = {item.topic_partition: item for item in fetched}
-            return FetchResponse(
-                error_code=0,
-                responses=[
-                    FetchableTopicResponse(
-                        topic=key[0],
-                        topic_id=key[1],
-                        partitions=[
-                            _refused_data(index, refused[key, index])
-                            if (key, index) in refused
-                            else _data(found[TopicPartition(names[key], index)], is_committed)
-                            for index in indexes
-                        ],
-                    )
-                    for key, indexes in topics.items()
-                ],
-            )
-
-        outcome = self._replica_manager.fetch(
-            list(specs.values()),
+            return _refuse_all(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        isolation = Isolation(request.isolation_level)
+        asked = self._sort_out(request, by_id=call.api_version >= TOPIC_IDS_SINCE)
+        found = self._replica_manager.fetch(
+            list(asked.specs.values()),
             FetchLimits(
                 max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
                 min_bytes=request.min_bytes,
                 max_bytes=min(request.max_bytes, self._response_bytes_max),
-                isolation=Isolation(request.isolation_level),
+                isolation=isolation,
             ),
         )
-        return outcome.then(respond) if isinstance(outcome, Pending) else respond(outcome)
+        if isinstance(found, Pending):
+            return found.then(lambda fetched: _response(asked, fetched, isolation))
+        return _response(asked, found, isolation)
 
-    def _refuse(self, request: FetchRequest, code: ErrorCode) -> FetchResponse:
-        return FetchResponse(
-            error_code=code if code is ErrorCode.UNKNOWN_SERVER_ERROR else 0,
-            responses=[
-                FetchableTopicResponse(
-                    topic=topic.topic,
-                    topic_id=topic.topic_id,
-                    partitions=[_refused_data(part.partition, code) for part in topic.partitions],
+    def _sort_out(self, request: FetchRequest, *, by_id: bool) -> _Asked:
+        """Resolve the topics; of a partition that is named twice, the last wish counts."""
+        asked = _Asked()
+        image = self._image
+        for topic in request.topics:
+            name = topic.topic
+            refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if by_id:
+                known = image.topic_by_id(topic.topic_id)
+                if known is None:
+                    refusal = ErrorCode.UNKNOWN_TOPIC_ID
+                name = topic_id_text(topic.topic_id) if known is None else known.name
+            indexes = asked.topics.setdefault((topic.topic, topic.topic_id), {})
+            for part in topic.partitions:
+                where = TopicPartition(name, part.partition)
+                indexes[part.partition] = where
+                if self._replica_manager.get(where) is None:
+                    asked.refused[where] = refusal
+                    continue
+                asked.specs[where] = FetchSpec(
+                    where, part.fetch_offset, part.partition_max_bytes, part.current_leader_epoch
                 )
-                for topic in request.topics
-            ],
-        )
+        return asked
+
+
+def _response(
+    asked: _Asked, fetched: list[FetchedPartition], isolation: Isolation
+) -> FetchResponse:
+    found = {item.topic_partition: item for item in fetched}
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=name,
+                topic_id=topic_id,
+                partitions=[
+                    _data(found[where], isolation)
+                    if where in found
+                    else _refused_data(index, asked.refused[where])
+                    for index, where in indexes.items()
+                ],
+            )
+            for (name, topic_id), indexes in asked.topics.items()
+        ]
+    )
+
+
+def _refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    return FetchResponse(
+        error_code=code if code is ErrorCode.UNKNOWN_SERVER_ERROR else ErrorCode.NONE,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[_refused_data(part.partition, code) for part in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 def _session_error(request: FetchRequest) -> ErrorCode:
@@ -156,14 +166,14 @@ def _refused_data(index: int, code: ErrorCode) -> PartitionData:
     )
 
 
-def _data(fetched: FetchedPartition, is_committed: bool) -> PartitionData:  # noqa: FBT001
-    has_aborted = is_committed and fetched.code is ErrorCode.NONE
+def _data(fetched: FetchedPartition, isolation: Isolation) -> PartitionData:
+    may_have_aborted = isolation is Isolation.READ_COMMITTED and fetched.code is ErrorCode.NONE
     return PartitionData(
         partition_index=fetched.topic_partition.partition,
         error_code=fetched.code,
         high_watermark=fetched.high_watermark,
         last_stable_offset=fetched.last_stable_offset,
         log_start_offset=fetched.log_start_offset,
-        aborted_transactions=[] if has_aborted else None,
+        aborted_transactions=[] if may_have_aborted else None,
         records=b"" if fetched.region is None else fetched.region,
     )

@@ -6,7 +6,7 @@ epochs, v8-v10 authorized operations (KIP-430), v10 topic ids, v12 topics by id,
 does: clients ask again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ottla.cluster.controller import Controller, topic_name_error
 from ottla.errors import ErrorCode
@@ -33,7 +33,7 @@ class Metadata:
 
     def __init__(
         self,
-        image: Callable[[], MetadataImage],
+        image: MetadataImage,
         controller: Controller,
         advertised: Advertised,
         *,
@@ -46,7 +46,7 @@ class Metadata:
 
     def handle(self, request: MetadataRequest, call: Call) -> MetadataResponse:
         """Answer at once; auto-creation goes on behind."""
-        image = self._image()
+        image = self._image
         refused = _refusal(request, call.api_version)
         if refused is not None:
             return refused
@@ -61,7 +61,7 @@ class Metadata:
                 for node, host, port, rack in self._advertised.brokers(image, call.client)
             ],
             cluster_id=image.cluster_id,
-            controller_id=image.controller_id,
+            controller_id=image.controller,
             topics=topics,
         )
         if request.include_cluster_authorized_operations:
@@ -82,8 +82,7 @@ class Metadata:
         missing: list[str] = []
         for asked in _distinct(request.topics or []):
             if asked.topic_id != NULL_TOPIC_ID:
-                name = image.topic_name(asked.topic_id)
-                topic = None if name is None else image.topics.get(name)
+                topic = image.topic_by_id(asked.topic_id)
                 found.append(
                     MetadataResponseTopic(
                         error_code=ErrorCode.UNKNOWN_TOPIC_ID,
@@ -147,7 +146,7 @@ def _refusal(request: MetadataRequest, version: int) -> MetadataResponse | None:
     )
 
 
-def _topic(topic: TopicImage, operations: bool) -> MetadataResponseTopic:  # noqa: FBT001
+def _topic(topic: TopicImage, operations: bool) -> MetadataResponseTopic:
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -161,7 +160,7 @@ def _topic(topic: TopicImage, operations: bool) -> MetadataResponseTopic:  # noq
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
             )
-            for index, state in sorted(topic.partitions.items())
+            for index, state in enumerate(topic.partitions)
         ],
     )
     if operations:

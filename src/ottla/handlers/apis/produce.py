@@ -1,11 +1,9 @@
 """Produce, key 0: append one batch to each of some partitions.
 
-v3-v8 record batches v2 only; v7 allows zstd (KIP-110); v8 names the rejected records (KIP-467);
-v9 is flexible; v10 tells the current leader (KIP-951); v13 has topic ids instead of names (KIP-516).
+v3 record batches of format 2; v7 allows zstd (KIP-110); v8 names the rejected records (KIP-467);
+v9 is flexible; v10 tells the current leader (KIP-951); v13 has topic ids, not names (KIP-516).
 Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as Kafka does.
 """
-
-from collections.abc import Callable
 
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.call import Call
@@ -40,7 +38,7 @@ Outcome = AppendStatus | ErrorCode
 class Produce:
     """Appends through the replica manager and answers when the acks asked for are there."""
 
-    def __init__(self, replica_manager: ReplicaManager, image: Callable[[], MetadataImage]) -> None:
+    def __init__(self, replica_manager: ReplicaManager, image: MetadataImage) -> None:
         self._replica_manager = replica_manager
         self._image = image
 
@@ -54,7 +52,8 @@ class Produce:
         for topic in request.topic_data:
             name, topic_id = topic.name, topic.topic_id
             if call.api_version >= TOPIC_IDS_SINCE:
-                name = self._image().topic_name(topic_id) or ""
+                known = self._image.topic_by_id(topic_id)
+                name = "" if known is None else known.name
             layout.append((topic.name, topic_id, [part.index for part in topic.partition_data]))
             for part in topic.partition_data:
                 records = part.records

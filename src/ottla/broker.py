@@ -1,0 +1,320 @@
+"""One node, put together: the only place that knows every concrete class.
+
+Starts in the order of the data's path, from the disk up, and stops the other way round. Source: the
+design's composition root; reliability rules 3 and 16 (first start, clean stop).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ottla.cluster.adoption import adopt
+from ottla.cluster.controller import Controller
+from ottla.cluster.membership import Membership
+from ottla.cluster.producer_ids import ProducerIds
+from ottla.cluster.topics import Placement
+from ottla.config import broker as options
+from ottla.config.config import Config
+from ottla.config.topic import topic_config
+from ottla.env.clock import Clock, SystemClock, Timer
+from ottla.env.disk import Disk
+from ottla.env.executor import Executor, ThreadExecutor, run
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.net import Net
+from ottla.env.real_disk import RealDisk
+from ottla.env.real_net import AsyncioNet
+from ottla.env.rng import Rng, SystemRng
+from ottla.handlers.advertised import Advertised
+from ottla.handlers.call import Client
+from ottla.handlers.routes import Services, router_of
+from ottla.ids import NodeId, TopicId, topic_id_text
+from ottla.log.checkpoints import read_meta_properties
+from ottla.log.layout import META_PROPERTIES
+from ottla.log.manager import LogManager
+from ottla.metadata.image import ImageFollower
+from ottla.metadata.keys import ConfigType, Keys
+from ottla.metadata.memory_store import MemoryStore
+from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
+from ottla.metadata.values import BrokerValue, MetaValue, decode_meta, encode_meta
+from ottla.network.connection import Dispatch, Peer
+from ottla.network.frame import ReceiveBudget
+from ottla.network.listener import Listener
+from ottla.replication.partition import PartitionSettings
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.settings import limits_of, partition_settings_of
+
+log = logging.getLogger(__name__)
+
+FLUSH_THREADS = 4
+"""fdatasyncs, and openings of large compressed batches, that may run side by side."""
+METADATA_FILE = "metadata.sqlite"
+STORE_CLUSTER = "local"
+"""The name of the one cluster in the embedded store's keys."""
+MEMORY_LOG_DIR = "/data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The outside, as one node sees it. A test hands in doubles."""
+
+    disk: Disk
+    net: Net
+    clock: Clock
+    rng: Rng
+    executor: Executor
+    store_executor: Executor
+    """One thread, for the metadata store alone."""
+
+    @classmethod
+    def real(cls, *, memory: bool) -> "Environment":
+        """Return the operating system's; with ``memory`` files are kept in memory only."""
+        return cls(
+            disk=MemoryDisk() if memory else RealDisk(),
+            net=AsyncioNet(),
+            clock=SystemClock(),
+            rng=SystemRng(),
+            executor=ThreadExecutor(FLUSH_THREADS, "ottla-disk"),
+            store_executor=ThreadExecutor(1, "ottla-metadata"),
+        )
+
+
+class Broker:
+    """A broker on the running loop: ``start``, serve, ``stop``."""
+
+    def __init__(
+        self, config: Config, *, memory: bool = False, environment: Environment | None = None
+    ) -> None:
+        self._config = config
+        self._is_memory = memory
+        self._env = environment or Environment.real(memory=memory)
+        self._node_id = NodeId(config[options.NODE_ID])
+        self._keys = Keys(STORE_CLUSTER)
+        self._log_manager: LogManager | None = None
+        self._store: MetadataStore | None = None
+        self._follower: ImageFollower | None = None
+        self._replica_manager: ReplicaManager | None = None
+        self._membership: Membership | None = None
+        self._listener: Listener | None = None
+        self._timers: dict[object, Timer] = {}
+        self.address: tuple[str, int] = ("", 0)
+        """Host and port really bound, once started."""
+        self.cluster_id = ""
+        """The cluster's id, once started."""
+        self.data_is_new = False
+        """Whether this start made the data directory."""
+
+    async def start(self) -> None:
+        """Open the data, then the doors. Returns when clients are served.
+
+        Raises OSError (a port in use among them), LogDirectoryUnusable, CorruptFile and other
+        OttlaError; whatever was opened is closed again.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        self._open_log_dirs()
+        await self._open_store()
+        assert self._store is not None, "the store is open"
+        self._follower = ImageFollower(self._store, self._keys, self._env.clock)
+        await self._follower.start()
+        await self._adopt()
+        assert self._log_manager is not None, "the log directories are open"
+        self._replica_manager = ReplicaManager(
+            node_id=self._node_id,
+            log_manager=self._log_manager,
+            clock=self._env.clock,
+            executor=self._env.executor,
+            settings=self._settings_of,
+        )
+        self._replica_manager.host_all(self._follower.image)
+        self._follower.add_listener(self._replica_manager.apply)
+        await self._listen()
+        self._every(
+            self._config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
+            lambda manager: manager.checkpoint_job().run,
+        )
+        self._every(
+            self._config[options.LOG_SEGMENT_DELETE_DELAY_MS],
+            lambda manager: manager.remove_deleted,
+        )
+
+    async def stop(self) -> None:
+        """Answer what is in flight, then close everything, durably. Harmless when not started."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._listener is not None:
+            grace_seconds = self._config[options.STOP_TIMEOUT_MS] / 1000
+            await self._listener.stop(grace_seconds=grace_seconds)
+        if self._membership is not None:
+            await self._membership.leave()
+        if self._follower is not None:
+            await self._follower.close()
+        if self._replica_manager is not None:
+            await self._replica_manager.settle()
+        if self._log_manager is not None:
+            await run(self._env.executor, self._log_manager.stop)
+        if self._store is not None:
+            await self._store.close()
+        self._env.executor.close()
+        self._env.store_executor.close()
+        self._listener = self._membership = self._follower = self._replica_manager = None
+        self._log_manager = self._store = None
+
+    # Opening.
+
+    @property
+    def _log_dirs(self) -> tuple[str, ...]:
+        return (MEMORY_LOG_DIR,) if self._is_memory else self._config[options.LOG_DIRS]
+
+    def _open_log_dirs(self) -> None:
+        """Take the directories and open the logs in them; makes a cluster id if there is none."""
+        path = f"{self._log_dirs[0]}/{META_PROPERTIES}"
+        known = read_meta_properties(self._env.disk, path)
+        self.data_is_new = known is None
+        self.cluster_id = _new_cluster_id(self._env.rng) if known is None else known.cluster_id
+        manager = LogManager(
+            disk=self._env.disk,
+            clock=self._env.clock,
+            rng=self._env.rng,
+            log_dirs=self._log_dirs,
+            cluster_id=self.cluster_id,
+            node_id=self._node_id,
+            config_for=lambda topic: self._settings_of(topic).log,
+        )
+        manager.start()
+        self._log_manager = manager
+        for where, error in manager.offline.items():
+            log.error("%s is offline: %s", where, error)
+
+    async def _open_store(self) -> None:
+        """Open the metadata store; on its first start it takes over the directory's cluster id."""
+        if self._is_memory:
+            self._store = MemoryStore(self._env.clock)
+        else:
+            from ottla.metadata.sqlite_store import SqliteStore  # noqa: PLC0415 - memory needs none
+
+            self._store = await SqliteStore.open(
+                f"{self._log_dirs[0]}/{METADATA_FILE}",
+                disk=self._env.disk,
+                clock=self._env.clock,
+                executor=self._env.store_executor,
+            )
+        meta = Put(self._keys.meta, encode_meta(MetaValue(self.cluster_id)))
+        try:
+            await self._store.commit([Guard(self._keys.meta, mod_rev=ABSENT)], [meta])
+        except GuardFailed as error:
+            if error.found is not None:
+                self.cluster_id = decode_meta(error.found.value).cluster_id
+
+    async def _adopt(self) -> None:
+        """Take in partitions on disk that the store does not know; finish interrupted deletions."""
+        assert self._store is not None, "the store is open"
+        assert self._follower is not None, "the store is followed"
+        assert self._log_manager is not None, "the log directories are open"
+        revision = await adopt(
+            self._store,
+            self._keys,
+            self._follower.image,
+            self._log_manager,
+            node_id=self._node_id,
+            rng=self._env.rng,
+        )
+        await self._follower.reached(revision)
+
+    async def _listen(self) -> None:
+        assert self._store is not None, "the store is open"
+        assert self._follower is not None, "the store is followed"
+        assert self._replica_manager is not None, "the partitions are hosted"
+        config, endpoint = self._config, self._config[options.LISTENERS][0]
+        advertised = config[options.ADVERTISED_LISTENERS]
+        told = (advertised[0].host, advertised[0].port) if advertised else None
+        router = router_of(
+            Services(
+                node_id=self._node_id,
+                config=config,
+                image=self._follower.image,
+                topic_config=self._topic_config,
+                replica_manager=self._replica_manager,
+                controller=self._controller(),
+                producer_ids=ProducerIds(self._store, self._keys.producer_id_block),
+                advertised=Advertised(self._node_id, told),
+            )
+        )
+
+        def open_dispatch(peer: Peer) -> Dispatch:
+            return partial(router.dispatch, client=Client(*peer))
+
+        limits = limits_of(config)
+        listener = Listener(
+            net=self._env.net,
+            clock=self._env.clock,
+            limits=limits,
+            budget=ReceiveBudget(limits.queued_bytes_max),
+            open_dispatch=open_dispatch,
+        )
+        self.address = await listener.start(host=endpoint.host, port=endpoint.port)
+        self._listener = listener
+        host, port = told or self.address
+        self._membership = Membership(self._store, self._keys, self._node_id)
+        revision = await self._membership.join(
+            BrokerValue(host=host, port=port, rack=config[options.BROKER_RACK])
+        )
+        await self._follower.reached(revision)
+
+    def _controller(self) -> Controller:
+        assert self._store is not None, "the store is open"
+        assert self._follower is not None, "the store is followed"
+        config, image = self._config, self._follower.image
+        return Controller(
+            store=self._store,
+            keys=self._keys,
+            follower=self._follower,
+            rng=self._env.rng,
+            placement=lambda: Placement(
+                live_nodes=sorted(image.brokers),
+                default_partition_count=config[options.NUM_PARTITIONS],
+                default_replication_factor=config[options.DEFAULT_REPLICATION_FACTOR],
+            ),
+            check_config=lambda given: topic_config(given, config),
+            partitions_max=config[options.MAX_PARTITIONS],
+        )
+
+    # Settings.
+
+    def _topic_config(self, topic: str) -> Config:
+        """Return a topic's configuration; the defaults for one that is not known (yet)."""
+        if self._follower is None:
+            return topic_config({}, self._config)
+        return topic_config(self._follower.image.config(ConfigType.TOPIC, topic), self._config)
+
+    def _settings_of(self, topic: str) -> PartitionSettings:
+        return partition_settings_of(self._topic_config(topic))
+
+    # What goes on beside the requests.
+
+    def _every(self, interval_ms: int, work: Callable[[LogManager], Callable[[], None]]) -> None:
+        """Run what ``work`` returns in the executor, again and again, until the broker stops."""
+        seconds = max(interval_ms, 1) / 1000
+
+        def done(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                log.error("housekeeping failed, it will be tried again: %s", error)
+            if self._log_manager is not None:
+                self._timers[work] = self._env.clock.call_later(seconds, start)
+
+        def start() -> None:
+            if self._log_manager is not None:
+                self._env.executor.submit(work(self._log_manager), done)
+
+        self._timers[work] = self._env.clock.call_later(seconds, start)
+
+
+def _new_cluster_id(rng: Rng) -> str:
+    """Return a random id in the form that Kafka's tools make."""
+    return topic_id_text(TopicId(rng.random_bytes(16)))

@@ -1,0 +1,104 @@
+"""Partitions on disk that the metadata does not know: taken in, or finished off.
+
+Two reasons there are for such a directory. Its topic was deleted and the deletion was cut short:
+a mark in the store says so, and the directory goes. Or it came from elsewhere (copied from a Kafka
+broker, or the store was lost): its topic is made known, with the id the directory carries, so that
+data is never locked in. What the store knows under another id is left alone and reported.
+Runs once, at start, before anything is served. Source: design D5; ADR 5.
+"""
+
+import logging
+from collections import defaultdict
+
+from ottla.env.rng import Rng
+from ottla.errors import KafkaError
+from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
+from ottla.log.log import Log
+from ottla.log.manager import LogManager
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.keys import Keys
+from ottla.metadata.store import ABSENT, OPS_MAX, Delete, Guard, MetadataStore, Op, Put
+from ottla.metadata.values import (
+    PartitionState,
+    TopicValue,
+    encode_name,
+    encode_partition,
+    encode_topic,
+)
+
+log = logging.getLogger(__name__)
+
+NOT_TOPICS = frozenset({"__cluster_metadata"})
+"""What a Kafka broker keeps in its data directory that is no topic: left alone."""
+
+
+async def adopt(
+    store: MetadataStore,
+    keys: Keys,
+    image: MetadataImage,
+    log_manager: LogManager,
+    *,
+    node_id: NodeId,
+    rng: Rng,
+) -> int:
+    """Bring the store and the directories together; return the store's revision after it."""
+    marks, revision = await store.scan(keys.deleted_topics)
+    deleted = {keys.place(mark.key).topic_id for mark in marks}
+    strangers: dict[str, dict[int, Log]] = defaultdict(dict)
+    for where, found in list(log_manager.logs.items()):
+        if where.topic in NOT_TOPICS:
+            continue
+        if found.topic_id in deleted:
+            _finish_deletion(log_manager, where)
+        elif where.topic not in image.topics:
+            strangers[where.topic][where.partition] = found
+        elif found.topic_id not in (None, image.topics[where.topic].topic_id):
+            log.error("%s: the directory %s is of another topic", where, found.directory)
+    for name, partitions in strangers.items():
+        revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
+    for mark in marks:
+        revision = await store.commit([], [Delete(mark.key)])
+    return revision
+
+
+def _finish_deletion(log_manager: LogManager, where: TopicPartition) -> None:
+    try:
+        log_manager.delete(where)
+    except KafkaError as error:
+        log.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
+
+
+async def _take_in(
+    store: MetadataStore,
+    keys: Keys,
+    name: str,
+    partitions: dict[int, Log],
+    *,
+    node_id: NodeId,
+    rng: Rng,
+) -> int:
+    """Make a topic of the directories found; partitions missing in between will be empty."""
+    carried = [found.topic_id for found in partitions.values() if found.topic_id is not None]
+    topic_id = carried[0] if carried else TopicId(rng.random_bytes(16))
+    count = max(partitions) + 1
+    ops: list[Op] = []
+    for index in range(count):
+        epoch = max(partitions[index].latest_epoch, 0) if index in partitions else 0
+        state = PartitionState(
+            replicas=(node_id,),
+            isr=(node_id,),
+            leader=node_id,
+            leader_epoch=LeaderEpoch(epoch),
+            partition_epoch=0,
+        )
+        ops.append(Put(keys.partition(topic_id, index), encode_partition(state)))
+    for begin in range(0, len(ops), OPS_MAX):
+        await store.commit([], ops[begin : begin + OPS_MAX])
+    log.warning("adopting the topic %s: %d partition directories found", name, len(partitions))
+    return await store.commit(
+        [Guard(keys.topic(name), mod_rev=ABSENT)],
+        [
+            Put(keys.topic(name), encode_topic(TopicValue(topic_id, count))),
+            Put(keys.topic_id(topic_id), encode_name(name)),
+        ],
+    )

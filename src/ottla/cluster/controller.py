@@ -1,0 +1,320 @@
+"""Creates and deletes topics: plans, commits to the metadata store, waits until this node has it.
+
+The one place that writes topics. A topic becomes visible by one commit of its own key; keys of its
+partitions are written before, so a cut in between leaves nothing but invisible leftovers. A deleted
+topic leaves a mark until its logs are gone, so that a cut never brings it back. Whoever asks is
+answered when the node serves what was made. Source: ``docs/adr`` on metadata, KIP-516, KIP-464.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from ottla.cluster.topics import (
+    Assignment,
+    NewPartitions,
+    NewTopic,
+    Placement,
+    TopicPlan,
+    collision_key,
+    plan_assignments,
+    plan_more_partitions,
+    topic_name_error,
+)
+from ottla.config.config import Config
+from ottla.config.option import InvalidConfig
+from ottla.env.rng import Rng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NULL_TOPIC_ID, LeaderEpoch, TopicId, topic_id_text
+from ottla.metadata.image import ImageFollower, TopicImage
+from ottla.metadata.keys import ConfigType, Keys
+from ottla.metadata.store import (
+    ABSENT,
+    OPS_MAX,
+    Ambiguous,
+    Delete,
+    Guard,
+    GuardFailed,
+    MetadataStore,
+    Op,
+    Put,
+    Unavailable,
+)
+from ottla.metadata.values import (
+    PartitionState,
+    TopicValue,
+    decode_topic,
+    encode_config,
+    encode_name,
+    encode_partition,
+    encode_topic,
+)
+from ottla.pending import Pending, pending_of
+
+log = logging.getLogger(__name__)
+
+Asked = TypeVar("Asked")
+Made = TypeVar("Made")
+
+
+class TopicOutcome(NamedTuple):
+    """A topic that was created, or would be."""
+
+    topic_id: TopicId
+    partition_count: int
+    replication_factor: int
+    config: Config
+
+
+class Controller:
+    """Serves the admin requests that change which topics there are."""
+
+    def __init__(
+        self,
+        *,
+        store: MetadataStore,
+        keys: Keys,
+        follower: ImageFollower,
+        rng: Rng,
+        placement: Callable[[], Placement],
+        check_config: Callable[[dict[str, str]], Config],
+        partitions_max: int,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._follower = follower
+        self._image = follower.image
+        self._rng = rng
+        self._placement = placement
+        self._check_config = check_config
+        self._partitions_max = partitions_max
+        self._auto_creating: set[str] = set()
+
+    # Create.
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> Pending[list[TopicOutcome | KafkaError]]:
+        """Create each topic or say why not; one outcome per topic, in order."""
+        return pending_of(self._each(topics, lambda topic: self._create(topic, validate_only)))
+
+    def auto_create(self, names: Sequence[str]) -> None:
+        """Begin to create topics that somebody asked for; nobody waits for them."""
+        wanted = [NewTopic(name) for name in names if name not in self._auto_creating]
+        if not wanted:
+            return
+        self._auto_creating.update(topic.name for topic in wanted)
+
+        def done(created: Pending[list[TopicOutcome | KafkaError]]) -> None:
+            self._auto_creating.difference_update(topic.name for topic in wanted)
+            for topic, outcome in zip(wanted, created.value or (), strict=False):
+                if isinstance(outcome, KafkaError):
+                    log.warning("cannot create the topic %s asked for: %s", topic.name, outcome)
+
+        self.create_topics(wanted).on_done(done)
+
+    async def _create(self, topic: NewTopic, validate_only: bool) -> TopicOutcome:
+        plan, config = self._plan(topic)
+        if not validate_only:
+            await self._write_topic(plan)
+        return TopicOutcome(
+            topic_id=plan.topic_id,
+            partition_count=len(plan.assignments),
+            replication_factor=len(plan.assignments[0]),
+            config=config,
+        )
+
+    def _plan(self, topic: NewTopic) -> tuple[TopicPlan, Config]:
+        problem = topic_name_error(topic.name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        image = self._image
+        if topic.name in image.topics:
+            why = f"Topic '{topic.name}' already exists."
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
+        twin = _twin(topic.name, image.topics)
+        if twin is not None:
+            why = f"Topic {topic.name} collides with existing topic: {twin}"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+        assignments = plan_assignments(topic, self._placement())
+        self._check_room(len(assignments))
+        given = _given(topic)
+        try:
+            config = self._check_config(given)
+        except InvalidConfig as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return TopicPlan(topic.name, self._new_topic_id(), assignments, given), config
+
+    def _check_room(self, added: int) -> None:
+        present = sum(len(topic.partitions) for topic in self._image.topics.values())
+        if present + added > self._partitions_max:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{present} partitions exist and {added} more are asked for; ottla.max.partitions "
+                f"is {self._partitions_max}",
+            )
+
+    def _new_topic_id(self) -> TopicId:
+        """Return a random id (UUID version 4), as Kafka makes them; none that begins with a dash."""
+        while True:
+            raw = bytearray(self._rng.random_bytes(16))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            topic_id = TopicId(bytes(raw))
+            if topic_id != NULL_TOPIC_ID and not topic_id_text(topic_id).startswith("-"):
+                return topic_id
+
+    async def _write_topic(self, plan: TopicPlan) -> None:
+        await self._write_partitions(plan.topic_id, 0, plan.assignments)
+        topic_key = self._keys.topic(plan.name)
+        ops: list[Op] = [
+            Put(topic_key, encode_topic(TopicValue(plan.topic_id, len(plan.assignments)))),
+            Put(self._keys.topic_id(plan.topic_id), encode_name(plan.name)),
+        ]
+        if plan.configs:
+            config_key = self._keys.config(ConfigType.TOPIC, plan.name)
+            ops.append(Put(config_key, encode_config(plan.configs)))
+        try:
+            await self._commit([Guard(topic_key, mod_rev=ABSENT)], ops)
+        except GuardFailed as error:
+            why = f"Topic '{plan.name}' already exists."
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, why) from error
+
+    async def _write_partitions(
+        self, topic_id: TopicId, first: int, assignments: Sequence[Assignment]
+    ) -> None:
+        """Write the state of new partitions; invisible until the topic's own key counts them."""
+        ops: list[Op] = [
+            Put(self._keys.partition(topic_id, index), encode_partition(_first_state(replicas)))
+            for index, replicas in enumerate(assignments, first)
+        ]
+        for begin in range(0, len(ops), OPS_MAX):
+            await self._commit([], ops[begin : begin + OPS_MAX])
+
+    # Partitions.
+
+    def create_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> Pending[list[KafkaError | None]]:
+        """Add partitions to each topic or say why not; None is success, one outcome per topic."""
+        return pending_of(self._each(wanted, lambda more: self._add(more, validate_only)))
+
+    async def _add(self, wanted: NewPartitions, validate_only: bool) -> None:
+        topic = self._image.topics.get(wanted.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        present = len(topic.partitions)
+        factor = len(topic.partitions[0].replicas)
+        added = plan_more_partitions(wanted, present, factor, self._placement())
+        self._check_room(len(added))
+        if validate_only:
+            return
+        await self._write_partitions(topic.topic_id, present, added)
+        key = self._keys.topic(wanted.name)
+        entry = await self._store.get(key)
+        if entry is None or decode_topic(entry.value) != TopicValue(topic.topic_id, present):
+            why = f"the topic {wanted.name} was changed by somebody else just now"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        try:
+            await self._commit(
+                [Guard(key, mod_rev=entry.mod_rev)],
+                [Put(key, encode_topic(TopicValue(topic.topic_id, wanted.count)))],
+            )
+        except GuardFailed as error:
+            why = f"the topic {wanted.name} was changed by somebody else just now"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why) from error
+
+    # Delete.
+
+    def delete_topics(
+        self, wanted: Sequence[tuple[str | None, TopicId]]
+    ) -> Pending[list[tuple[str, TopicId] | KafkaError]]:
+        """Delete each topic, by name or (name None) by id, or say why not; outcomes in order."""
+        return pending_of(self._each(wanted, lambda named: self._delete(*named)))
+
+    async def _delete(self, name: str | None, topic_id: TopicId) -> tuple[str, TopicId]:
+        image = self._image
+        topic = image.topic_by_id(topic_id) if name is None else image.topic(name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        key = self._keys.topic(topic.name)
+        entry = await self._store.get(key)
+        if entry is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            await self._commit(
+                [Guard(key, mod_rev=entry.mod_rev)],
+                [
+                    Put(self._keys.deleted_topic(topic.topic_id), encode_name(topic.name)),
+                    Delete(key),
+                    Delete(self._keys.topic_id(topic.topic_id)),
+                    Delete(self._keys.config(ConfigType.TOPIC, topic.name)),
+                ],
+            )
+        except GuardFailed as error:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from error
+        await self._forget(topic)
+        return topic.name, topic.topic_id
+
+    async def _forget(self, topic: TopicImage) -> None:
+        """Remove what the deleted topic leaves in the store; its directories are gone already."""
+        ops: list[Op] = [
+            Delete(self._keys.partition(topic.topic_id, index))
+            for index in range(len(topic.partitions))
+        ]
+        ops.append(Delete(self._keys.deleted_topic(topic.topic_id)))
+        for begin in range(0, len(ops), OPS_MAX):
+            await self._commit([], ops[begin : begin + OPS_MAX])
+
+    # Common.
+
+    async def _commit(self, guards: list[Guard], ops: list[Op]) -> None:
+        """Commit and wait until this node's image has it. Raises GuardFailed, KafkaError."""
+        try:
+            revision = await self._store.commit(guards, ops)
+        except (Unavailable, Ambiguous) as error:
+            why = f"the metadata store does not answer for sure: {error}"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
+        await self._follower.reached(revision)
+
+    async def _each(
+        self, wanted: Sequence[Asked], one: Callable[[Asked], Awaitable[Made]]
+    ) -> list[Made | KafkaError]:
+        """Do one after the other; each succeeds or fails on its own."""
+        outcomes: list[Made | KafkaError] = []
+        for item in wanted:
+            try:
+                outcomes.append(await one(item))
+            except KafkaError as error:
+                outcomes.append(error)
+        return outcomes
+
+
+def _twin(name: str, names: Iterable[str]) -> str | None:
+    """Return a topic whose name differs from ``name`` by ``.`` and ``_`` only."""
+    if "." not in name and "_" not in name:
+        return None
+    key = collision_key(name)
+    return next((other for other in names if collision_key(other) == key), None)
+
+
+def _given(topic: NewTopic) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for key, value in topic.configs:
+        if value is None:
+            why = f"Null value not supported for topic configs: {key}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, why)
+        given[key] = value
+    return given
+
+
+def _first_state(replicas: Assignment) -> PartitionState:
+    return PartitionState(
+        replicas=tuple(replicas),
+        isr=tuple(replicas),
+        leader=replicas[0],
+        leader_epoch=LeaderEpoch(0),
+        partition_epoch=0,
+    )

@@ -1,0 +1,56 @@
+"""From the option tables to what the rooms below take: plain values, without keys or texts.
+
+Stands beside ``broker``, which hands them down. The rooms never see the tables.
+"""
+
+from ottla.config import broker as options
+from ottla.config import topic as topic_options
+from ottla.config.config import Config
+from ottla.config.topic import segment_bytes
+from ottla.log.config import LogConfig
+from ottla.network.limits import Limits
+from ottla.records.batch import TimestampType
+from ottla.replication.partition import PartitionSettings
+
+_TIMESTAMP_TYPES = {
+    "CreateTime": TimestampType.CREATE_TIME,
+    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+
+
+def partition_settings_of(config: Config) -> PartitionSettings:
+    """Return what a topic's configuration means to its partitions."""
+    return PartitionSettings(
+        log=LogConfig(
+            segment_bytes=segment_bytes(config),
+            segment_ms=config[topic_options.SEGMENT_MS],
+            segment_index_bytes=config[topic_options.SEGMENT_INDEX_BYTES],
+            index_interval_bytes=config[topic_options.INDEX_INTERVAL_BYTES],
+            max_message_bytes=config[topic_options.MAX_MESSAGE_BYTES],
+            message_timestamp_type=_TIMESTAMP_TYPES[config[topic_options.MESSAGE_TIMESTAMP_TYPE]],
+            message_timestamp_before_max_ms=config[topic_options.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
+            message_timestamp_after_max_ms=config[topic_options.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
+            is_compacted="compact" in config[topic_options.CLEANUP_POLICY],
+            flush_messages=config[topic_options.FLUSH_MESSAGES],
+            flush_ms=config[topic_options.FLUSH_MS],
+        ),
+        min_insync_replicas=config[topic_options.MIN_INSYNC_REPLICAS],
+    )
+
+
+def limits_of(config: Config) -> Limits:
+    """Return what a connection may cost."""
+    return Limits(
+        request_bytes_max=config[options.SOCKET_REQUEST_MAX_BYTES],
+        queued_bytes_max=config[options.QUEUED_MAX_REQUEST_BYTES],
+        in_flight_max=config[options.CONNECTION_MAX_IN_FLIGHT_REQUESTS],
+        in_flight_bytes_max=config[options.CONNECTION_MAX_IN_FLIGHT_BYTES],
+        write_buffer_bytes=config[options.WRITE_BUFFER_HIGH_BYTES],
+        write_stall_seconds=config[options.WRITE_STALL_TIMEOUT_MS] / 1000,
+        idle_seconds=config[options.CONNECTIONS_MAX_IDLE_MS] / 1000,
+        frame_seconds=config[options.REQUEST_READ_TIMEOUT_MS] / 1000,
+        frame_bytes_per_second=config[options.REQUEST_READ_MIN_BYTES_PER_SECOND],
+        connections_max=config[options.MAX_CONNECTIONS],
+        connections_per_ip_max=config[options.MAX_CONNECTIONS_PER_IP],
+        backlog=config[options.SOCKET_LISTEN_BACKLOG_SIZE],
+    )
