@@ -103,12 +103,15 @@ async def _send(
         # Refuse a wrong topic or partition before the first line is read.
         await cluster.ensure([given.topic], create=settings.may_create_topics)
         number = 0
+        bad_line: Failure | None = None
         async for raw in _lines():
             number += 1
             try:
                 line = read(raw)
             except ValueError as error:
-                raise Failure(f"line {number}: {error}", code=Exit.USAGE) from error
+                # The lines before it are sent all the same, and counted.
+                bad_line = Failure(f"line {number}: {error}", code=Exit.USAGE)
+                break
             promise = await producer.send(
                 given.topic,
                 line.value,
@@ -126,6 +129,8 @@ async def _send(
         tally.summary()
     if tally.error is not None:
         raise tally.error
+    if bad_line is not None:
+        raise bad_line
 
 
 class _Tally:

@@ -1,0 +1,126 @@
+import asyncio
+
+import pytest
+
+from ottla.client.connection import Connection
+from ottla.client.errors import ConnectionFailed, NoAnswer
+from ottla.client.exchange import Exchange, FrameReader
+from ottla.client.settings import Address
+from ottla.client.view import metadata_request
+from ottla.errors import ErrorCode, KafkaError, MalformedMessage
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.fields import Versions
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+
+@pytest.fixture
+def address(broker):
+    return Address("localhost", broker.port)
+
+
+async def test_a_call_is_answered_at_the_newest_common_version(broker, address, settings):
+    broker.versions[ApiKey.METADATA] = Versions.parse("0-5")
+    connection = await Connection.open(broker.net, address, settings)
+    answer = await connection.call(metadata_request(["t"]), MetadataResponse)
+    assert [each.name for each in answer.topics] == ["t"]
+    assert connection.exchange.version(MetadataRequest) == 5
+    connection.close()
+
+
+async def test_an_older_broker_is_asked_again_in_its_own_version(broker, address, settings):
+    broker.versions[ApiKey.API_VERSIONS] = Versions.parse("0-1")
+    connection = await Connection.open(broker.net, address, settings)
+    assert connection.exchange.versions[ApiKey.API_VERSIONS] == (0, 1)
+    connection.close()
+
+
+async def test_an_api_that_is_not_served_is_named(broker, address, settings):
+    del broker.versions[ApiKey.METADATA]
+    connection = await Connection.open(broker.net, address, settings)
+    with pytest.raises(KafkaError, match="Metadata 0-13 wanted, the broker does not serve it"):
+        await connection.call(metadata_request([]), MetadataResponse)
+    connection.close()
+
+
+async def test_pipelined_answers_find_their_requests(broker, address, settings):
+    connection = await Connection.open(broker.net, address, settings)
+    futures = [
+        connection.send(metadata_request([f"t{number}"]), MetadataResponse) for number in range(20)
+    ]
+    answers = await asyncio.gather(*futures)
+    assert [each.topics[0].name for each in answers] == [f"t{number}" for number in range(20)]
+    connection.close()
+
+
+async def test_nothing_listens(broker, settings):
+    with pytest.raises(ConnectionFailed) as caught:
+        await Connection.open(broker.net, Address("localhost", 7), settings)
+    assert caught.value.refused
+    assert (caught.value.host, caught.value.port) == ("localhost", 7)
+
+
+async def test_a_silent_peer_does_not_hold_a_client_for_ever(broker, address, settings):
+    broker.is_silent = True
+    with pytest.raises(ConnectionFailed, match=r"no answer to ApiVersions within 0\.2 s"):
+        await Connection.open(broker.net, address, settings)
+
+
+async def test_an_answer_that_never_comes_ends_the_connection(broker, address, settings):
+    connection = await Connection.open(broker.net, address, settings)
+    broker.is_silent = True
+    with pytest.raises(NoAnswer, match="no answer to Metadata"):
+        await connection.call(metadata_request([]), MetadataResponse, timeout_ms=20)
+    with pytest.raises(ConnectionFailed, match="closed"):
+        await connection.call(metadata_request([]), MetadataResponse)
+
+
+async def test_a_lost_connection_fails_what_is_due(broker, address, settings):
+    connection = await Connection.open(broker.net, address, settings)
+    broker.is_silent = True
+    due = connection.send(metadata_request([]), MetadataResponse)
+    broker.connections[-1].abort()
+    with pytest.raises(ConnectionFailed):
+        await due
+    assert connection.is_closed
+
+
+async def test_garbage_ends_the_connection_with_a_word(broker, address, settings):
+    connection = await Connection.open(broker.net, address, settings)
+    broker.is_silent = True
+    due = connection.send(metadata_request([]), MetadataResponse)
+    broker.connections[-1].write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(ConnectionFailed, match="is that a Kafka broker"):
+        await due
+
+
+def test_frames_are_found_however_the_stream_is_cut():
+    bodies = [b"abcd", b"x" * 300, b"12345"]
+    stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    for step in (1, 2, 3, 7, 100, len(stream)):
+        reader = FrameReader()
+        frames = []
+        for position in range(0, len(stream), step):
+            frames += [bytes(each) for each in reader.feed(stream[position : position + step])]
+        assert frames == bodies, step
+
+
+@pytest.mark.parametrize("size", [-1, 0, 3, 2**31 - 1])
+def test_an_impossible_size_is_refused_before_its_bytes_come(size):
+    with pytest.raises(MalformedMessage):
+        FrameReader(max_bytes=1000).feed(size.to_bytes(4, "big", signed=True))
+
+
+def test_an_answer_out_of_turn_is_refused():
+    exchange = Exchange("me")
+    with pytest.raises(MalformedMessage, match="no request asked"):
+        exchange.answer(memoryview(bytes(10)))
+    exchange.request(ApiVersionsRequest(), ApiVersionsResponse, 0)
+    with pytest.raises(MalformedMessage, match="answer 9 came where 0 was due"):
+        exchange.answer(memoryview((9).to_bytes(4, "big") + bytes(10)))
+
+
+def test_an_unusable_api_versions_answer_is_an_error():
+    refused = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    with pytest.raises(KafkaError, match="INVALID_REQUEST"):
+        Exchange("me").learn(refused)
