@@ -28,7 +28,7 @@ class Index:
         self.entry_bytes = entry_bytes
         self.entries = bytearray()
         """Invariant: whole entries, ascending."""
-        self._written_bytes = 0
+        self._written_bytes = -1
         """Use: where the next write begins. Invariant: the file's first ``_written_bytes`` bytes
         are those of ``entries``; -1 when the file may hold more or other bytes than that."""
 
@@ -91,8 +91,3 @@ class Index:
         finally:
             file.close()
         self._written_bytes = len(self.entries)
-
-    def start_over(self) -> None:
-        """Forget all entries, for a rebuild; the file is overwritten by the next ``write``."""
-        self.entries.clear()
-        self._written_bytes = -1

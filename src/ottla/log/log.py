@@ -475,13 +475,14 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Remove everything at or above ``offset``: another history is the right one. Blocks.
 
-        A batch that spans ``offset`` goes as a whole, so the log may end below it. The caller must
-        have lowered the recovery point checkpoint to ``offset`` *before* (reliability rule 13).
-        Raises KafkaError KAFKA_STORAGE_ERROR.
+        The log ends at ``truncation_point(offset)`` then. The caller must have lowered the recovery
+        point checkpoint to that *before* (reliability rule 13). ``offset`` is not below the log
+        start offset. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         self._ensure_open()
         if offset >= self.log_end_offset:
             return
+        offset = self.truncation_point(offset)
         self._generation += 1
         self.flushed_offset = min(self.flushed_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
@@ -496,7 +497,15 @@ class Log:
         last = self._active.last_offset()
         self.log_end_offset = self._active.base_offset if last is None else last + 1
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
-        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+
+    def truncation_point(self, offset: int) -> int:
+        """Return where the log would end after ``truncate_to(offset)``.
+
+        Below ``offset`` when a batch spans it: that goes as a whole.
+        """
+        segment = self._segments[self._ordinal_of(offset)]
+        spanning = segment.next_batch(segment.position_of(offset))
+        return offset if spanning is None else min(offset, spanning.base_offset)
 
     def _drop_segments_above(self, offset: int) -> None:
         while len(self._segments) > 1 and self._active.base_offset >= offset:

@@ -178,9 +178,10 @@ class _Recovery:
         self._check_end()
         if torn_at is not None:
             self._cut_behind(torn_at, sizes[torn_at])
-        for segment in self._segments[first:]:
-            segment.file.sync()
-            segment.save_indexes()
+        for segment in self._segments[first:-1]:
+            segment.seal()
+        self._segments[-1].file.sync()
+        self._segments[-1].save_indexes()
         self._settle_epochs()
 
     def _continues(self, successor: Segment) -> bool:
@@ -214,11 +215,11 @@ class _Recovery:
             if why is not None:
                 walk.stopped_by, walk.position = why, batch.position
                 break
-            if is_first and not trusted:
-                # What the batches say counts from here on.
-                self.epochs.truncate_from_end(batch.base_offset)
-                is_first = False
-            if batch.leader_epoch != self.epochs.latest:
+            if not trusted:
+                if is_first:
+                    # What the batches say counts from here on, not what the checkpoint says.
+                    self.epochs.truncate_from_end(batch.base_offset)
+                    is_first = False
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
             self._leader_epoch = batch.leader_epoch
             segment.note(batch)

@@ -318,8 +318,6 @@ class Segment:
     def _new_indexes(self) -> None:
         offsets = OffsetIndex(self._disk, self.path_of(OFFSET_INDEX_SUFFIX), self.base_offset)
         times = TimeIndex(self._disk, self.path_of(TIME_INDEX_SUFFIX), self.base_offset)
-        offsets.start_over()
-        times.start_over()
         self._offset_index, self._time_index = offsets, times
 
     def _load_indexes(self) -> None:
