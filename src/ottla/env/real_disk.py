@@ -19,20 +19,25 @@ _BASE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class _Descriptor:
-    """A kernel descriptor that is closed when its last user lets go of it.
-
-    A sync in an executor thread holds it for the length of the call, so a ``close`` meanwhile can
-    not hand the number to another file under the sync's feet (reliability rule 19).
-    """
+    """A number for the kernel."""
 
     __slots__ = ("number",)
 
     def __init__(self, number: int) -> None:
         self.number = number
 
+
+class _OpenDescriptor(_Descriptor):
+    """A kernel descriptor that is closed when its last user lets go of it.
+
+    A sync in an executor thread holds it for the length of the call, so a ``close`` meanwhile can
+    not hand the number to another file under the sync's feet (reliability rule 19).
+    """
+
+    __slots__ = ()
+
     def __del__(self) -> None:
-        if self.number != _NO_DESCRIPTOR:
-            os.close(self.number)
+        os.close(self.number)
 
 
 _NO_DESCRIPTOR = 2**31 - 1
@@ -49,7 +54,7 @@ class RealFile:
 
     def __init__(self, path: str, number: int) -> None:
         self._path = path
-        self._descriptor = _Descriptor(number)
+        self._descriptor: _Descriptor = _OpenDescriptor(number)
 
     @property
     def path(self) -> str:

@@ -37,7 +37,19 @@ APPLICATION_ID = 0x4F74746C
 FORMAT_VERSION = 1
 _PAGE_BATCHES = 500
 _LAST_CHARACTER = "\x7f"
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_ENVIRONMENT = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""Errors of the machine. Every other one says the file is damaged: ours are the only statements."""
 
 _SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -107,7 +119,7 @@ class SqliteFile:
                 "SELECT key, value, create_rev, mod_rev, session, checksum FROM kv"
                 " WHERE key >= ? AND key < ? ORDER BY key",
                 (prefix, prefix + _LAST_CHARACTER),
-            )
+            ).fetchall()  # A cursor left half-way, by an error below, would keep the file locked.
             # One thread and one connection: no commit can come in between.
             return [self._entry(row) for row in rows], self.revision()
 
@@ -141,7 +153,7 @@ class SqliteFile:
                 "SELECT rev, key, value, create_rev, session, checksum FROM log"
                 " WHERE rev >= ? AND rev < ? ORDER BY rev, ordinal",
                 (from_rev, from_rev + _PAGE_BATCHES),
-            )
+            ).fetchall()
             changes: dict[int, list[Change]] = {}
             for rev, key, value, create_rev, session, checksum in rows:
                 self._check_row(key, value, (create_rev, rev, session), checksum)
@@ -262,9 +274,9 @@ class SqliteFile:
         try:
             yield
         except sqlite3.Error as error:
-            if _code(error) in _DAMAGED:
-                raise CorruptFile(self._path, str(error)) from error
-            raise Unavailable(f"{self._path}: {error}") from error
+            if _code(error) in _ENVIRONMENT:
+                raise Unavailable(f"{self._path}: {error}") from error
+            raise CorruptFile(self._path, str(error)) from error
 
 
 def _create(disk: Disk, path: str) -> None:

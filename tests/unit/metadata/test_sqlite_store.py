@@ -1,0 +1,330 @@
+"""The embedded store's file: what survives, what is refused, and what happens on a bad disk."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.env.clock import ManualClock
+from ottla.env.executor import ThreadExecutor
+from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
+from ottla.env.real_disk import RealDisk
+from ottla.errors import CorruptFile
+from ottla.metadata.sqlite_store import SqliteStore, StoreInUse
+from ottla.metadata.store import Ambiguous, Compacted, Delete, Put, Unavailable
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "metadata.db")
+
+
+@pytest.fixture
+async def executor():
+    executor = ThreadExecutor(1, "metadata")
+    yield executor
+    executor.close()
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+async def opened(path, executor, clock):
+    """Open the store; what the test left open is closed."""
+    stores = []
+
+    async def opened(disk=None, **options):
+        store = await SqliteStore.open(
+            path, disk=disk or RealDisk(), clock=clock, executor=executor, **options
+        )
+        stores.append(store)
+        return store
+
+    yield opened
+    for store in stores:
+        await store.close()
+
+
+async def test_everything_is_there_after_a_reopening(opened):
+    store = await opened()
+    await store.commit([], [Put("a", b"1"), Put("b", b"1")])
+    await store.commit([], [Put("a", b"2"), Delete("b")])
+    before = await store.scan("")
+    await store.close()
+    store = await opened()
+    assert await store.scan("") == before
+    assert await store.commit([], [Put("c", b"")]) == 3
+    revs = []
+    async for batch in store.watch("", 1):
+        revs.append((batch.rev, [change.key for change in batch.changes]))
+        if batch.rev == 3:
+            break
+    assert revs == [(1, ["a", "b"]), (2, ["a", "b"]), (3, ["c"])], "from the file, then from memory"
+
+
+async def test_compaction_is_remembered(opened):
+    store = await opened(history_revisions=3)
+    for _ in range(10):
+        await store.commit([], [Put("a", b"")])
+    await store.close()
+    store = await opened(history_revisions=3)
+    with pytest.raises(Compacted):
+        await anext(store.watch("", 7))
+    assert (await anext(store.watch("", 8))).rev == 8
+
+
+async def test_keys_of_the_last_process_sessions_are_gone(opened):
+    store = await opened()
+    session = await store.session(9.0, lambda state: None)
+    await store.commit([], [Put("live", b"", session.id), Put("stays", b"")])
+    await store.close()
+    store = await opened()
+    entries, revision = await store.scan("")
+    assert [entry.key for entry in entries] == ["stays"]
+    assert revision == 2
+    assert (await store.session(9.0, lambda state: None)).id != session.id
+    (change,) = (await anext(store.watch("", 2))).changes
+    assert change == ("live", None)
+
+
+async def test_a_second_owner_is_refused(opened, path):
+    await opened()
+    with pytest.raises(StoreInUse, match=path):
+        await opened()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"not a database at all " * 500, bytes(8192), b"SQLite format 3\0" * 300]
+)
+async def test_a_file_that_is_not_ours_is_named_and_kept(opened, path, content):
+    Path(path).write_bytes(content)
+    with pytest.raises(CorruptFile, match=path):
+        await opened()
+    assert Path(path).read_bytes() == content
+
+
+async def test_another_programs_database_is_refused_unchanged(opened, path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE kv (key TEXT)")
+    connection.close()
+    before = Path(path).read_bytes()
+    with pytest.raises(CorruptFile, match="not a metadata file"):
+        await opened()
+    assert Path(path).read_bytes() == before
+
+
+async def test_a_newer_format_is_refused(opened, path):
+    await (await opened()).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(CorruptFile, match="format 99"):
+        await opened()
+
+
+async def test_a_flipped_bit_in_a_value_is_never_served(opened, path):
+    store = await opened()
+    await store.commit([], [Put("key", b"the precious value")])
+    await store.close()
+    content = Path(path).read_bytes()
+    assert content.count(b"the precious value") == 2, "in kv and in log"
+    Path(path).write_bytes(content.replace(b"the precious value", b"the precious valuf"))
+    store = await opened()
+    with pytest.raises(CorruptFile, match="checksum of 'key'"):
+        await store.get("key")
+    with pytest.raises(CorruptFile, match="checksum of 'key'"):
+        await store.scan("")
+    with pytest.raises(CorruptFile, match="checksum of 'key'"):
+        await anext(store.watch("", 1))
+
+
+async def test_any_damaged_byte_is_an_error_or_harmless(opened, path):
+    store = await opened()
+    for number in range(40):
+        await store.commit([], [Put(f"key/{number % 10}", str(number).encode() * 50)])
+    expected = await store.scan("")
+    await store.close()
+    whole = Path(path).read_bytes()
+    outcomes = {"same": 0, "error": 0}
+    for position in range(0, len(whole), len(whole) // 60):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x41
+        Path(path).write_bytes(damaged)
+        try:
+            store = await opened()
+            found = await store.scan("")
+        except CorruptFile:
+            outcomes["error"] += 1
+        else:
+            assert found[0] == expected[0], f"byte {position}"
+            outcomes["same"] += 1
+        finally:
+            await store.close()
+    assert outcomes["error"] > 5
+
+
+async def test_a_first_start_that_dies_at_any_step_can_be_repeated(opened, path):
+    for nth in range(1, 20):
+        disk = FaultyDisk(RealDisk())
+        disk.kill_at(nth)
+        try:
+            store = await opened(disk)
+        except DiskKilled:
+            assert not os.path.exists(path) or nth > 4
+            continue
+        await store.close()
+        break
+    else:
+        pytest.fail("the first start never got through")
+    assert nth > 4, "several steps were interrupted"
+    assert await (await opened()).scan("") == ([], 0)
+
+
+async def test_an_unreadable_directory_is_an_os_error(opened):
+    disk = FaultyDisk(RealDisk())
+    disk.fail(DiskCall.RENAME, errno=28)
+    with pytest.raises(OSError, match="No space"):
+        await opened(disk)
+    await opened()
+
+
+async def test_nothing_works_after_a_commit_of_unknown_outcome(opened):
+    store = await opened()
+    await store.commit([], [Put("a", b"1")])
+
+    class FailingCommit:
+        """SQLite's connection on a disk whose fsync fails."""
+
+        def __init__(self, connection):
+            self._connection = connection
+
+        def __getattr__(self, name):
+            return getattr(self._connection, name)
+
+        def execute(self, sql, *arguments):
+            if sql == "COMMIT":
+                self._connection.execute("ROLLBACK")
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                raise error
+            return self._connection.execute(sql, *arguments)
+
+    store._file._connection = FailingCommit(store._file._connection)
+    with pytest.raises(Ambiguous, match="disk I/O"):
+        await store.commit([], [Put("a", b"2")])
+    with pytest.raises(Unavailable, match="out of use"):
+        await store.commit([], [Put("a", b"3")])
+
+
+async def test_a_full_disk_refuses_and_recovers(opened):
+    store = await opened()
+    await store.commit([], [Put("a", b"1")])
+    (pages,) = await on_thread(store, "PRAGMA page_count")
+    await on_thread(store, f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(Unavailable, match="full"):
+        await store.commit([], [Put("big", bytes(500_000))])
+    assert await store.get("big") is None
+    await on_thread(store, "PRAGMA max_page_count = 1000000")
+    assert await store.commit([], [Put("big", bytes(500_000))]) == 2
+
+
+async def test_a_dead_sessions_keys_go_once_there_is_room_again(opened, clock):
+    store = await opened()
+    session = await store.session(9.0, lambda state: None)
+    await store.commit([], [Put("live", b"", session.id)])
+    session.abandon()
+    real, refusing = store._file.delete_session, 2
+
+    def delete_session(session_id):
+        nonlocal refusing
+        refusing -= 1
+        if refusing >= 0:
+            raise Unavailable("database or disk is full")
+        return real(session_id)
+
+    store._file.delete_session = delete_session
+    for _ in range(4):
+        clock.advance(9)
+        assert await store.get("nothing") is None  # Behind the deletion in the same thread.
+    assert await store.get("live") is None
+
+
+async def on_thread(store, sql):
+    return await store._ask(lambda: store._file._connection.execute(sql).fetchone())
+
+
+WRITER = """
+import asyncio, sys
+from ottla.env.clock import SystemClock
+from ottla.env.executor import ThreadExecutor
+from ottla.env.real_disk import RealDisk
+from ottla.metadata.sqlite_store import SqliteStore
+from ottla.metadata.store import Put
+
+async def main(path):
+    store = await SqliteStore.open(
+        path, disk=RealDisk(), clock=SystemClock(), executor=ThreadExecutor(1, "metadata")
+    )
+    _, revision = await store.scan("")
+    number = revision
+    while True:
+        number += 1
+        value = str(number).encode()
+        assert await store.commit([], [Put(f"k/{number % 7}", value), Put("last", value)]) == number
+        print(number, flush=True)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_kill_9_amid_commits_loses_no_acknowledged_one(opened, path):
+    acknowledged = 0
+    for _ in range(5):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, path],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        ) as writer:
+            for _ in range(50):
+                acknowledged = int(writer.stdout.readline())
+            writer.send_signal(signal.SIGKILL)
+            acknowledged = int((writer.stdout.read().split() or [acknowledged])[-1])
+        store = await opened()
+        entries, revision = await store.scan("")
+        found = {entry.key: int(entry.value) for entry in entries}
+        assert revision - acknowledged in {0, 1}, "one may be durable and not acknowledged"
+        assert found["last"] == revision
+        for number in range(revision - 6, revision + 1):
+            assert found[f"k/{number % 7}"] == number, "a commit is whole"
+        await store.close()
+
+
+def test_memory_mode_does_not_import_sqlite():
+    code = "import sys, ottla.metadata.sqlite_store, ottla.metadata.memory_store;" + (
+        "sys.exit('sqlite3' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+def test_the_file_is_whole_after_asyncio_run_ends(path):
+    async def write():
+        executor = ThreadExecutor(1, "metadata")
+        store = await SqliteStore.open(
+            path, disk=RealDisk(), clock=ManualClock(), executor=executor
+        )
+        await store.commit([], [Put("a", b"1")])
+        await store.close()
+        executor.close()
+
+    asyncio.run(write())
+    assert sorted(os.listdir(os.path.dirname(path))) == ["metadata.db", "metadata.db.lock"]
