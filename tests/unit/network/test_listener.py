@@ -1,0 +1,215 @@
+"""Who may connect, for how long, and how everything ends."""
+
+import asyncio
+
+import pytest
+
+from ottla.env.memory_net import MemoryNetwork
+
+
+@pytest.fixture
+def frame(wires):
+    return wires.frame
+
+
+@pytest.fixture
+def until(wires):
+    return wires.until
+
+
+@pytest.fixture
+def settle(wires):
+    return wires.settle
+
+
+async def test_the_connection_beyond_the_limit_is_closed_at_once(serve, frame, until, settle):
+    served = await serve(connections_max=2)
+    first, second = await served.connect(), await served.connect()
+    third = await served.connect()
+    await until(lambda: third.is_lost)
+    assert third.saw_end
+    first.transport.close()
+    await until(lambda: served.listener.connection_count == 1)
+    fourth = await served.connect()
+    for number, client in enumerate((second, fourth)):
+        client.send(frame(number))
+    await settle()
+    assert (second.numbers, fourth.numbers) == ([0], [1])
+
+
+async def test_one_host_cannot_take_all_connections(serve, wires, until, settle):
+    network = MemoryNetwork()
+    served = await serve(net=network.host("server"), connections_per_ip_max=2)
+    (_, port) = served.listener._listening.address
+
+    async def connect(host):
+        _, client = await network.host(host).connect(wires.Client, host="server", port=port)
+        await settle()
+        return client
+
+    greedy = [await connect("greedy") for _ in range(3)]
+    await until(lambda: greedy[2].is_lost)
+    other = await connect("other")
+    other.send(wires.frame(1))
+    greedy[0].send(wires.frame(2))
+    await settle()
+    assert (other.numbers, greedy[0].numbers) == ([1], [2])
+    greedy[1].transport.close()
+    await settle()
+    again = await connect("greedy")
+    again.send(wires.frame(3))
+    await settle()
+    assert again.numbers == [3]
+    for client in (*greedy, other, again):
+        client.transport.close()
+    await settle()
+    assert not served.listener._per_host
+
+
+async def test_an_idle_connection_is_closed(serve, frame, until, settle):
+    served = await serve(idle_seconds=100)
+    idle, busy, waiting = [await served.connect() for _ in range(3)]
+    served.script.held = {7}
+    waiting.send(frame(7))
+    for number in range(3):
+        busy.send(frame(number))
+        await settle()
+        served.clock.advance(49)
+    await until(lambda: idle.is_lost)
+    assert idle.error is None
+    assert not busy.is_lost
+    assert not waiting.is_lost, "it is we who keep it waiting"
+    assert served.listener.connection_count == 2
+
+
+async def test_a_frame_that_comes_byte_by_byte_is_cut_off(serve, frame, until, settle):
+    served = await serve()
+    client = await served.connect()
+    request = frame(1, size=1000)
+    for second in range(35):
+        if client.is_lost:
+            break
+        client.send(request[second : second + 1])
+        await settle()
+        served.clock.advance(1)
+        await settle(5)
+    await until(lambda: client.is_lost)
+    assert 29 <= second <= 33
+    assert served.script.seen == []
+
+
+async def test_a_large_frame_may_take_its_time(serve, frame, settle):
+    served = await serve(frame_bytes_per_second=1000)
+    client = await served.connect()
+    request = frame(1, size=100_000)
+    for start in range(0, len(request), 2000):
+        client.send(request[start : start + 2000])
+        await settle(5)
+        served.clock.advance(1.5)
+    await settle()
+    assert client.numbers == [1], "75 s for 100 kB: within 30 s + 100 s"
+
+
+async def test_a_busy_peer_is_not_cut_off_for_its_partial_frames(serve, frame, settle):
+    """Every read of a pipelining producer ends inside a frame; each such frame has its own time."""
+    served = await serve()
+    client = await served.connect()
+    stream = b"".join(frame(n, size=92) for n in range(100))
+    for start in range(0, len(stream), 150):
+        client.send(stream[start : start + 150])
+        await settle(5)
+        served.clock.advance(1)
+    await settle()
+    assert client.numbers == list(range(100))
+
+
+async def test_time_in_which_we_do_not_read_does_not_count_against_a_frame(serve, frame, settle):
+    served = await serve()
+    served.script.held = {1}
+    client = await served.connect()
+    client.send(frame(1), frame(2), frame(3)[:5])
+    await settle()
+    served.clock.advance(100)
+    await settle()
+    served.script.finish(1)
+    await settle()
+    assert not client.is_lost
+    client.send(frame(3)[5:])
+    await settle()
+    assert client.numbers == [1, 2, 3]
+
+
+# The end.
+
+
+async def test_a_graceful_stop_answers_what_is_in_flight(serve, frame, wires, until, settle):
+    served = await serve()
+    served.script.held = {1, 2}
+    busy, idle = await served.connect(), await served.connect()
+    busy.send(frame(1, key=wires.PRODUCE), frame(2, key=wires.PRODUCE), frame(3))
+    await settle()
+    stopping = asyncio.ensure_future(served.listener.stop(grace_seconds=30))
+    await until(lambda: idle.is_lost)
+    busy.send(frame(4))
+    await settle()
+    assert not stopping.done()
+    served.script.finish(1, 2)
+    await until(stopping.done)
+    await until(lambda: busy.is_lost)
+    assert busy.numbers == [1, 2], "requests not yet taken are not answered"
+    assert served.script.seen == [1, 2]
+    assert served.clock.timers() == 0
+    with pytest.raises(ConnectionRefusedError):
+        await served.connect()
+
+
+async def test_after_the_grace_what_is_left_is_cut_off(serve, frame, until, settle):
+    served = await serve()
+    served.script.held = {1}
+    client = await served.connect()
+    client.send(frame(1))
+    await settle()
+    stopping = asyncio.ensure_future(served.listener.stop(grace_seconds=5))
+    await settle()
+    served.clock.advance(4.9)
+    await settle()
+    assert not stopping.done()
+    served.clock.advance(0.2)
+    await until(stopping.done)
+    await until(lambda: client.is_lost)
+    assert isinstance(client.error, ConnectionResetError)
+
+
+async def test_a_stop_sends_answers_the_peer_is_slow_to_take(serve, frame, wires, until, settle):
+    served = await serve(write_buffer_bytes=10_000)
+    client = await served.connect()
+    client.transport.pause_reading()
+    served.script.replies[1] = [wires.answer(1, size=200_000)]
+    client.send(frame(1))
+    await settle()
+    stopping = asyncio.ensure_future(served.listener.stop(grace_seconds=5))
+    await settle()
+    assert not stopping.done()
+    client.transport.resume_reading()
+    await until(stopping.done)
+    await until(lambda: client.is_lost)
+    assert client.numbers == [1]
+
+
+async def test_a_stop_without_connections_returns_at_once(serve):
+    served = await serve()
+    await asyncio.wait_for(served.listener.stop(grace_seconds=1000), 1)
+    assert served.clock.timers() == 0
+
+
+async def test_a_connection_made_while_the_listener_stops_is_closed(serve, wires, until):
+    served = await serve()
+    # What a loop does that has accepted but not yet told the protocol.
+    connection = served.listener._accept()
+    stopping = asyncio.ensure_future(served.listener.stop(grace_seconds=30))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    other_end = await served.net.listen(wires.Client, host="127.0.0.1", port=0, backlog=5)
+    await served.net.connect(lambda: connection, host="127.0.0.1", port=other_end.address[1])
+    await until(stopping.done)
+    await other_end.close()
