@@ -1,5 +1,7 @@
 """The embedded store's file: what survives, what is refused, and what happens on a bad disk."""
 
+# ruff: noqa: ASYNC220, ASYNC240 - the test may block its own loop.
+
 import asyncio
 import os
 import signal
@@ -309,7 +311,8 @@ async def test_kill_9_amid_commits_loses_no_acknowledged_one(opened, path):
 
 
 def test_memory_mode_does_not_import_sqlite():
-    code = "import sys, ottla.metadata.sqlite_store, ottla.metadata.memory_store;" + (
+    code = (
+        "import sys, ottla.metadata.sqlite_store, ottla.metadata.memory_store;"
         "sys.exit('sqlite3' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
