@@ -24,48 +24,53 @@ def survives(message, version, data):
     decoded.encode(version)
 
 
-def test_truncated_anywhere_is_malformed(message, version, full_message):
-    encoded = full_message(message, version).encode(version)
-    for length in range(len(encoded)):
-        with pytest.raises(MalformedMessage):
-            message.decode(encoded[:length], version)
+def test_truncated_anywhere_is_malformed(message, each_version, full_message):
+    for version in each_version(message):
+        encoded = full_message(message, version).encode(version)
+        for length in range(len(encoded)):
+            with pytest.raises(MalformedMessage):
+                message.decode(encoded[:length], version)
 
 
-def test_truncated_inside_a_larger_buffer_is_malformed(message, version, full_message):
-    encoded = full_message(message, version).encode(version)
-    decode = message.decoder(version)
-    buffer = memoryview(b"\xff" * 3 + encoded + encoded)
-    assert decode(buffer, 3, 3 + len(encoded)) == (
-        full_message(message, version),
-        3 + len(encoded),
-    )
-    for length in range(0, len(encoded), 7):
-        with pytest.raises(MalformedMessage):
-            decode(buffer, 3, 3 + length)
+def test_truncated_inside_a_larger_buffer_is_malformed(message, each_version, full_message):
+    for version in each_version(message):
+        encoded = full_message(message, version).encode(version)
+        decode = message.decoder(version)
+        buffer = memoryview(b"\xff" * 3 + encoded + encoded)
+        assert decode(buffer, 3, 3 + len(encoded)) == (
+            full_message(message, version),
+            3 + len(encoded),
+        )
+        for length in range(0, len(encoded), 7):
+            with pytest.raises(MalformedMessage):
+                decode(buffer, 3, 3 + length)
 
 
-def test_mutated_messages_never_surprise(message, version, full_message):
-    encoded = full_message(message, version).encode(version)
-    rng = random.Random(f"{message.__name__}{version}")
-    for _ in range(MUTATIONS if encoded else 0):
-        mutant = bytearray(encoded)
-        for _ in range(rng.randint(1, 3)):
-            mutant[rng.randrange(len(mutant))] = rng.choice(HOSTILE_BYTES)
-        survives(message, version, bytes(mutant))
+def test_mutated_messages_never_surprise(message, each_version, full_message):
+    for version in each_version(message):
+        encoded = full_message(message, version).encode(version)
+        rng = random.Random(f"{message.__name__}{version}")
+        for _ in range(MUTATIONS if encoded else 0):
+            mutant = bytearray(encoded)
+            for _ in range(rng.randint(1, 3)):
+                mutant[rng.randrange(len(mutant))] = rng.choice(HOSTILE_BYTES)
+            survives(message, version, bytes(mutant))
 
 
-def test_noise_never_surprises(message, version):
-    rng = random.Random(f"noise {message.__name__}{version}")
-    for size in (0, 1, 2, 3, 5, 8, 13, 21, 60, 300):
-        survives(message, version, rng.randbytes(size))
-        survives(message, version, bytes(rng.choice(HOSTILE_BYTES) for _ in range(size)))
+def test_noise_never_surprises(message, each_version):
+    for version in each_version(message):
+        rng = random.Random(f"noise {message.__name__}{version}")
+        for size in (0, 1, 2, 3, 5, 8, 13, 21, 60, 300):
+            survives(message, version, rng.randbytes(size))
+            survives(message, version, bytes(rng.choice(HOSTILE_BYTES) for _ in range(size)))
 
 
-def test_bytes_behind_the_message_are_accepted_unless_strict(message, version, full_message):
-    encoded = full_message(message, version).encode(version) + b"\x00"
-    assert message.decode(encoded, version) == full_message(message, version)
-    with pytest.raises(MalformedMessage, match="1 bytes left over"):
-        message.decode(encoded, version, strict=True)
+def test_bytes_behind_the_message_are_accepted_unless_strict(message, each_version, full_message):
+    for version in each_version(message):
+        encoded = full_message(message, version).encode(version) + b"\x00"
+        assert message.decode(encoded, version) == full_message(message, version)
+        with pytest.raises(MalformedMessage, match="1 bytes left over"):
+            message.decode(encoded, version, strict=True)
 
 
 def array_positions(message, version, full_message):
@@ -86,21 +91,22 @@ def array_positions(message, version, full_message):
         )
 
 
-def test_array_bombs_are_refused_before_any_memory_is_taken(message, version, full_message):
-    flexible = version in message.FLEXIBLE
-    encoded = full_message(message, version).encode(version)
-    decode = message.decoder(version)  # compiled before memory is counted
-    for position in array_positions(message, version, full_message):
-        start = position if flexible else position - 3
-        for count in (10**6, 2**31 - 1):
-            bomb = uvarint(count) if flexible else count.to_bytes(4, "big")
-            data = encoded[:start] + bomb + encoded[start + (1 if flexible else 4) :]
-            tracemalloc.start()
-            with pytest.raises(MalformedMessage):
-                decode(memoryview(data), 0, len(data))
-            _, peak_bytes = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert peak_bytes < 64 * 1024
+def test_array_bombs_are_refused_before_any_memory_is_taken(message, each_version, full_message):
+    for version in each_version(message):
+        flexible = version in message.FLEXIBLE
+        encoded = full_message(message, version).encode(version)
+        decode = message.decoder(version)  # compiled before memory is counted
+        for position in array_positions(message, version, full_message):
+            start = position if flexible else position - 3
+            for count in (10**6, 2**31 - 1):
+                bomb = uvarint(count) if flexible else count.to_bytes(4, "big")
+                data = encoded[:start] + bomb + encoded[start + (1 if flexible else 4) :]
+                tracemalloc.start()
+                with pytest.raises(MalformedMessage):
+                    decode(memoryview(data), 0, len(data))
+                _, peak_bytes = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+                assert peak_bytes < 64 * 1024
 
 
 def uvarint(value):

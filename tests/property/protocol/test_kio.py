@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ottla.protocol.fields import Required, Wire
 
@@ -110,14 +109,18 @@ def as_bytes(kio_message):
     return buffer.getvalue()
 
 
-def test_agrees_with_kio_both_ways(message, version, messages):
+def test_agrees_with_kio_both_ways(message, each_version, messages):
+    for version in each_version(message):
+        check_both_ways(message, version, messages(message, version))
+
+
+def check_both_ways(message, version, strategy):
     kio_type = kio_class(message, version)
     read = kio_serial.entity_reader(kio_type)
 
     @settings(settings.get_profile("protocol"))
-    @given(st.data())
-    def agrees(data):
-        ours = data.draw(messages(message, version))
+    @given(strategy)
+    def agrees(ours):
         encoded = ours.encode(version)
         theirs = to_kio(ours, kio_type, version)
         assert as_bytes(theirs) == encoded
@@ -127,14 +130,15 @@ def test_agrees_with_kio_both_ways(message, version, messages):
     agrees()
 
 
-def test_the_full_message_agrees_with_kio(message, version, full_message):
-    ours = full_message(message, version)
-    encoded = ours.encode(version)
-    kio_type = kio_class(message, version)
-    theirs = to_kio(ours, kio_type, version)
-    assert as_bytes(theirs) == encoded
-    assert kio_serial.entity_reader(kio_type)(encoded, 0) == (theirs, len(encoded))
-    assert message.decode(encoded, version, strict=True) == ours
+def test_the_full_message_agrees_with_kio(message, each_version, full_message):
+    for version in each_version(message):
+        ours = full_message(message, version)
+        encoded = ours.encode(version)
+        kio_type = kio_class(message, version)
+        theirs = to_kio(ours, kio_type, version)
+        assert as_bytes(theirs) == encoded
+        assert kio_serial.entity_reader(kio_type)(encoded, 0) == (theirs, len(encoded))
+        assert message.decode(encoded, version, strict=True) == ours
 
 
 def test_every_declared_pair_is_covered(pairs, record_property):
