@@ -7,7 +7,7 @@ Source: the error code table of Kafka's protocol guide, as Apache Kafka 4.3 serv
 """
 
 from enum import IntEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 
 class ErrorCode(IntEnum):
@@ -182,6 +182,21 @@ class KafkaError(OttlaError):
 
     def __str__(self) -> str:
         return f"{self.code.name} ({self.code.value}): {self.why or self.code.text}"
+
+
+class RecordError(NamedTuple):
+    """One record of a refused batch: its index in the batch, and what is wrong with it."""
+
+    index: int
+    why: str
+
+
+class RecordsRejected(KafkaError):
+    """A batch that is refused because of some of its records, which are named (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, why: str, records: tuple[RecordError, ...]) -> None:
+        super().__init__(code, why)
+        self.records = records
 
 
 class CorruptFile(OttlaError):

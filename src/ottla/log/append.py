@@ -9,7 +9,7 @@ the seed on Kafka's log walks through them; error codes as Apache Kafka 4.3 answ
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.log.config import LogConfig
 from ottla.records.batch import (
     ATTRIBUTES_POSITION,
@@ -17,12 +17,14 @@ from ottla.records.batch import (
     CODEC_MASK,
     HEADER_SIZE_BYTES,
     MAGIC_V2,
+    NO_TIMESTAMP,
     BatchHeader,
     TimestampType,
     batch_crc,
     read_header,
     set_max_timestamp,
 )
+from ottla.records.decode import decode_batch
 from ottla.records.validate import (
     check_batch_records,
     decompressed_bytes_limit,
@@ -101,30 +103,44 @@ def _check_client_batch(
     limit = decompressed_bytes_limit(config.max_message_bytes)
     _, min_timestamp, max_timestamp, first_null_key = check_batch_records(view, header, limit)
     if config.is_compacted and first_null_key >= 0:
-        why = f"record {first_null_key} has no key; the topic is compacted"
-        raise KafkaError(ErrorCode.INVALID_RECORD, why)
+        raise _keyless(view, limit)
     if config.message_timestamp_type is TimestampType.CREATE_TIME:
         if (
             now_ms - min_timestamp > config.message_timestamp_before_max_ms
             or max_timestamp - now_ms > config.message_timestamp_after_max_ms
         ):
-            _refuse_timestamp(min_timestamp, max_timestamp, config, now_ms)
+            _refuse_timestamps(view, limit, config, now_ms)
         if max_timestamp != header.max_timestamp:
             set_max_timestamp(view, TimestampType.CREATE_TIME, max_timestamp)
             header = read_header(view)
     return view, header
 
 
-def _refuse_timestamp(
-    min_timestamp: int, max_timestamp: int, config: LogConfig, now_ms: int
-) -> None:
-    """Raise INVALID_TIMESTAMP, unless what is out of bounds is the mark for "no timestamp"."""
-    if min_timestamp < 0 and max_timestamp - now_ms <= config.message_timestamp_after_max_ms:
-        return
-    earliest = max(now_ms - config.message_timestamp_before_max_ms, 0)
+def _keyless(view: memoryview, limit: int) -> RecordsRejected:
+    """Name the records that a compacted topic cannot take."""
+    rejected = tuple(
+        RecordError(index, "a compacted topic cannot accept a record without a key")
+        for index, record in enumerate(decode_batch(view, limit).records)
+        if record.key is None
+    )
+    return RecordsRejected(ErrorCode.INVALID_RECORD, "records without a key", rejected)
+
+
+def _refuse_timestamps(view: memoryview, limit: int, config: LogConfig, now_ms: int) -> None:
+    """Raise INVALID_TIMESTAMP, unless all that is out of bounds is the mark for "no timestamp"."""
+    earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
-    why = f"timestamps {min_timestamp} to {max_timestamp}; allowed are {earliest} to {latest}"
-    raise KafkaError(ErrorCode.INVALID_TIMESTAMP, why)
+    rejected = tuple(
+        RecordError(
+            index,
+            f"timestamp {record.timestamp} is out of range: allowed are {earliest} to {latest}",
+        )
+        for index, record in enumerate(decode_batch(view, limit).records)
+        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+    )
+    if rejected:
+        why = "timestamps out of range"
+        raise RecordsRejected(ErrorCode.INVALID_TIMESTAMP, why, rejected)
 
 
 def _check_own_batches(records: memoryview) -> tuple[AnalysedBatch, ...]:

@@ -395,7 +395,7 @@ class _DecoderWriter(_Writer):
         self.line(depth, "stop = position + n")
         self.line(depth, "if stop > end: " + self.malformed(f"{title} ends outside the message"))
         value = {
-            Wire.STRING: "buffer[position:stop].tobytes().decode()",  # faster than str(slice, ...)
+            Wire.STRING: "buffer[position:stop].tobytes().decode('utf-8', 'replace')",  # as Java
             Wire.BYTES: "buffer[position:stop].tobytes()",
             Wire.RECORDS: "buffer[position:stop]",
         }[wire]

@@ -6,7 +6,7 @@ purgatory wakes it when a high watermark moves. Source: the API refactoring seed
 
 from collections.abc import Hashable, Mapping
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, RecordError
 from ottla.ids import TopicPartition
 from ottla.log.log import AppendResult
 from ottla.pending import Pending
@@ -16,7 +16,15 @@ from ottla.replication.partition import Partition
 class AppendStatus:
     """What became of one partition's part of an append."""
 
-    __slots__ = ("code", "log_start_offset", "required_offset", "result", "topic_partition", "why")
+    __slots__ = (
+        "code",
+        "log_start_offset",
+        "rejected",
+        "required_offset",
+        "result",
+        "topic_partition",
+        "why",
+    )
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
@@ -24,6 +32,8 @@ class AppendStatus:
         self.why = ""
         self.result: AppendResult | None = None
         """None when nothing was appended."""
+        self.rejected: tuple[RecordError, ...] = ()
+        """The records that are the reason for a refusal, if some of them are."""
         self.log_start_offset = -1
         """Told beside an error only when the log itself looked at the records; else -1."""
         self.required_offset = -1

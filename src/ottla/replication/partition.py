@@ -1,8 +1,8 @@
 """One partition as this node sees it: its log, its replicas, and how far it is committed.
 
 The leader's own copy counts in the high watermark exactly like a follower's (design D4): with
-``flush.messages=1`` its durable end is what has been fsynced, so that acknowledgement and
-visibility both wait for the disk. Flushes are group commits: one in flight per log, whatever was appended
+``flush.messages=1`` its durable end is what has been fsynced, so acknowledgement and visibility
+both wait for the disk. Flushes are group commits: one in flight per log, whatever was appended
 meanwhile rides the next. Knows its log and nothing above; tells by callback that it moved on.
 Source: the API refactoring seed, KIP-101/279 (leader epochs), KIP-392.
 """

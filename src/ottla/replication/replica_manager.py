@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, RecordsRejected
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis, AppendOrigin, analyse, needs_executor
 from ottla.log.config import LogConfig
@@ -125,6 +125,8 @@ class ReplicaManager:
                 result = partition.append(records, acks=acks, origin=AppendOrigin.CLIENT)
             except KafkaError as error:
                 status.refuse(error.code, error.why)
+                if isinstance(error, RecordsRejected):
+                    status.rejected = error.records
                 if error.code not in _BEFORE_THE_LOG:
                     status.log_start_offset = partition.log_start_offset
                 continue

@@ -101,9 +101,8 @@ def test_a_string_longer_than_the_bytes_left_is_malformed(data, version):
         Text.decode(data, version)
 
 
-def test_a_string_that_is_not_utf8_is_malformed():
-    with pytest.raises(MalformedMessage, match="not UTF-8"):
-        Text.decode(b"\x00\x02\xc3\x28", 0)
+def test_bytes_that_are_not_utf8_are_replaced_as_kafka_does():
+    assert Text.decode(b"\x00\x02\xff\xfe", 0).text == "\ufffd\ufffd"
 
 
 def test_null_for_a_string_that_is_not_nullable_is_malformed():

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from ottla.cluster.controller import Controller, NewPartitions
+from ottla.cluster.controller import Controller
+from ottla.cluster.topics import NewPartitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.pending import Pending

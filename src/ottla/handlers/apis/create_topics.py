@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from ottla.cluster.controller import Controller, NewTopic, TopicOutcome
+from ottla.cluster.controller import Controller, TopicOutcome
+from ottla.cluster.topics import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.config_entries import created

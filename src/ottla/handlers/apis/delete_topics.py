@@ -29,7 +29,9 @@ class DeleteTopics:
         """Delete what is there; each topic succeeds or fails on its own."""
         asked = request.topics
         if call.api_version < BY_STATE_SINCE:
-            asked = [DeleteTopicState(name=name) for name in request.topic_names]
+            asked = [
+                DeleteTopicState(name=name, topic_id=NULL_TOPIC_ID) for name in request.topic_names
+            ]
         refused: list[DeletableTopicResult] = []
         wanted: list[DeleteTopicState] = []
         times = Counter((topic.name, topic.topic_id) for topic in asked)

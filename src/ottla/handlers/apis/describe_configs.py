@@ -6,7 +6,7 @@ v1 sources and synonyms (KIP-226), v3 type and documentation (KIP-569), v4 flexi
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 
-from ottla.cluster.controller import topic_name_error
+from ottla.cluster.topics import topic_name_error
 from ottla.config.config import Config
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call

@@ -6,6 +6,7 @@ tells a user nothing; clients treat both alike.)
 
 from collections.abc import Iterable
 
+from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.call import Call
@@ -51,7 +52,7 @@ class DescribeTopicPartitions:
         for name in names:
             topic = image.topics.get(name)
             if topic is None:
-                topics.append(_missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                topics.append(_missing(name, _why_missing(name)))
                 continue
             first = cursor.partition_index if cursor and cursor.topic_name == name else 0
             indexes = range(first, len(topic.partitions))
@@ -62,6 +63,12 @@ class DescribeTopicPartitions:
                 return _page(topics, Cursor(topic_name=name, partition_index=indexes[room]))
             room -= len(indexes)
         return _page(topics, None)
+
+
+def _why_missing(name: str) -> ErrorCode:
+    if topic_name_error(name) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def _page(

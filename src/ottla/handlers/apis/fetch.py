@@ -143,8 +143,6 @@ def _session_error(request: FetchRequest) -> ErrorCode:
     """Return what Kafka answers to a session that does not exist; none ever does here."""
     if request.session_epoch in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
         return ErrorCode.NONE
-    if request.session_id == 0:
-        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
     return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 

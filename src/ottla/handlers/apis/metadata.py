@@ -8,7 +8,8 @@ does: clients ask again.
 
 from collections.abc import Iterable
 
-from ottla.cluster.controller import Controller, topic_name_error
+from ottla.cluster.controller import Controller
+from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call

@@ -11,6 +11,7 @@ from ottla.ids import TopicId, TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -136,6 +137,10 @@ def _partition_response(index: int, outcome: Outcome) -> PartitionProduceRespons
             error_code=outcome.code,
             base_offset=-1,
             log_start_offset=outcome.log_start_offset,
+            record_errors=[
+                BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=why)
+                for record, why in outcome.rejected
+            ],
             error_message=outcome.why or None,
         )
     return PartitionProduceResponse(
