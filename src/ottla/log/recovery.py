@@ -18,7 +18,11 @@ from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
 from ottla.ids import TopicPartition
-from ottla.log.checkpoints import read_epoch_checkpoint, read_partition_metadata
+from ottla.log.checkpoints import (
+    read_epoch_checkpoint,
+    read_partition_metadata,
+    write_epoch_checkpoint,
+)
 from ottla.log.config import INT64_MAX, LogConfig
 from ottla.log.layout import (
     CLEANED_SUFFIX,
@@ -143,7 +147,7 @@ class _Recovery:
         self._leader_epoch = NO_EPOCH
         stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.epochs = LeaderEpochs(stored)
-        self._epochs_known = stored is not None
+        self._stored_epochs = stored
 
     def open_tail(self) -> None:
         """After a clean stop: only find the end of the last segment."""
@@ -269,14 +273,18 @@ class _Recovery:
 
     def _settle_epochs(self) -> None:
         """Drop epochs behind the end; find those that no checkpoint told (slow, and rare)."""
-        if not self._epochs_known and self.next_offset > self._segments[0].base_offset:
+        if self._stored_epochs is None and self.next_offset > self._segments[0].base_offset:
             self.epochs = LeaderEpochs()
             for segment in self._segments:
                 for batch in Walk(segment.file, 0, segment.size_bytes, verify_crc=False):
                     if batch.leader_epoch > self.epochs.latest:
                         self.epochs.assign(batch.leader_epoch, batch.base_offset)
-            self.epochs.is_dirty = True
         self.epochs.truncate_from_end(self.next_offset)
+        if self.epochs.entries != self._stored_epochs:
+            # The log counts as flushed from here on: so must its epochs.
+            path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
+            write_epoch_checkpoint(self._disk, path, self.epochs.entries)
+        self.epochs.is_dirty = False
 
 
 # -- interrupted work -------------------------------------------------------------------------

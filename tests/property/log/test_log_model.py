@@ -1,6 +1,7 @@
 """The log against a list: whatever happens in whatever order, both say the same."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -124,12 +125,9 @@ class LogMachine(RuleBasedStateMachine):
     def read_outside(self, offset):
         if self.start_offset <= offset <= self.end:
             return
-        try:
+        with pytest.raises(KafkaError) as caught:
             self.log.read(offset, max_bytes=10, upper_offset=self.end, min_one_message=True)
-        except KafkaError as error:
-            assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
-        else:
-            raise AssertionError(offset)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
     @rule(time=st.integers(-2, 60))
     def find_time(self, time):

@@ -106,9 +106,11 @@ def read_all():
             assert result.region is not None, (offset, upper)
             before = offset
             for decoded in decode_batches(result.region.read(), 1 << 26):
-                for record in decoded.records:
-                    if record.offset >= offset:
-                        found.append((record.offset, record.value, record.timestamp))
+                found += [
+                    (record.offset, record.value, record.timestamp)
+                    for record in decoded.records
+                    if record.offset >= offset
+                ]
                 offset = decoded.header.next_offset
             assert offset > before
         return found

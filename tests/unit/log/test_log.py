@@ -371,7 +371,7 @@ def test_a_write_that_cannot_be_undone_takes_the_log_offline(faulty, open_partit
     for refused in (
         lambda: append(log, batch()),
         lambda: log.read(0, max_bytes=10, upper_offset=2, min_one_message=True),
-        lambda: log.flush(),
+        log.flush,
         lambda: log.offset_for_timestamp(0),
     ):
         with pytest.raises(KafkaError) as caught:
