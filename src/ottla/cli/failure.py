@@ -68,6 +68,10 @@ def explain(error: OttlaError) -> Failure:
         return Failure(error.why or error.code.text, why=why, code=code)
     if isinstance(error, InvalidConfig):
         return Failure(str(error), code=Exit.USAGE)
+    # Errors of the rooms that a command must not import may carry what their finder knows.
+    why, fix = getattr(error, "why", ""), getattr(error, "fix", "")
+    if fix:
+        return Failure(f"cannot use {getattr(error, 'path', '')}", why=why, fix=fix)
     return Failure(str(error))
 
 

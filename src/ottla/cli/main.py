@@ -45,8 +45,19 @@ def main() -> None:
         parser.error(_unknown(typed))
     for name in (typed,) if typed in COMMANDS else COMMANDS:
         import_module(COMMANDS[name]).register(commands)
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args(_join_places(arguments))
     chosen.command(chosen)
+
+
+def _join_places(arguments: list[str]) -> list[str]:
+    """Return ``--from -5m`` as ``--from=-5m``, which argparse would take for an option."""
+    joined: list[str] = []
+    for each in arguments:
+        if joined and joined[-1] == "--from" and each.startswith("-"):
+            joined[-1] = f"--from={each}"
+        else:
+            joined.append(each)
+    return joined
 
 
 def _unknown(typed: str) -> str:

@@ -69,7 +69,7 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     cells = [[_cell(row.get(each)) for each in columns] for row in rows]
     heads = [each.upper().replace("_", " ") for each in columns]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    is_number = [isinstance(rows[0].get(each), int) for each in columns]
+    is_number = [type(rows[0].get(each)) is int for each in columns]
     lines = [bold("  ".join(map(_pad, heads, widths, is_number)).rstrip())]
     lines.extend("  ".join(map(_pad, line, widths, is_number)).rstrip() for line in cells)
     return "\n".join(lines) + "\n"

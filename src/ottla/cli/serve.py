@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import signal
+import sys
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from ottla.env.clock import SystemClock
 from ottla.errors import OttlaError
 
 DEFAULT_PORT = 9092
+STARTED = SystemClock().monotonic()
+"""When the command began, in seconds; only the interpreter itself was there before."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -149,8 +152,6 @@ def _run(config: Config, *, memory: bool, quiet: bool) -> None:
 async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
     from ottla.broker import Broker
 
-    clock = SystemClock()
-    started = clock.monotonic()
     broker = Broker(config, memory=memory)
     await broker.start()
     stop = asyncio.Event()
@@ -158,7 +159,7 @@ async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _on_signal, stop)
     if not quiet:
-        milliseconds = round((clock.monotonic() - started) * 1000)
+        milliseconds = round((SystemClock().monotonic() - STARTED) * 1000)
         host, port = broker.address
         print(
             ready_lines(
@@ -173,7 +174,7 @@ async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
             flush=True,
         )
     await stop.wait()
-    if not quiet:
+    if not quiet and sys.stderr.isatty():
         note("stopping; once more Ctrl-C to leave at once")
     await broker.stop()
 

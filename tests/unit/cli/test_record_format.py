@@ -1,0 +1,55 @@
+import pytest
+
+from ottla.cli.record_format import compile_input, compile_output, unescape
+from ottla.ids import TopicPartition
+from ottla.records.record import Record
+
+HERE = TopicPartition("orders", 2)
+RECORD = Record(7, 1700, key=b"k\t", value=b"v", headers=(("a", b"1"), ("b", None)))
+
+
+def test_every_token():
+    show = compile_output(r"%t %p %o %k %v %s %T %h %K %S %%\n")
+    assert show(HERE, RECORD) == b"orders 2 7 k\t v v 1700 a=1,b=NULL 2 1 %\n"
+
+
+def test_null_prints_as_nothing_and_has_length_minus_one():
+    assert compile_output("[%k|%v|%K|%S]")(HERE, Record()) == b"[||-1|-1]"
+
+
+def test_escapes():
+    assert unescape(r"\t\n\r\0\x41\\\q") == b"\t\n\r\0A\\q"
+    assert unescape("\\") == b"\\"
+
+
+def test_an_unknown_token_is_named():
+    with pytest.raises(ValueError, match="%z is not one of"):
+        compile_output("%z")
+
+
+@pytest.mark.parametrize(
+    ("format_", "line", "expected"),
+    [
+        ("%v", b"a b", (None, b"a b")),
+        (r"%k\t%v\n", b"a\tb\tc", (b"a", b"b\tc")),
+        ("%k:%s", b":x", (b"", b"x")),
+        ("%v %k", b"a b", (b"b", b"a")),
+        ("[%k] %v", b"[a] b", (b"a", b"b")),
+        ("<%v>", b"<a>", (None, b"a")),
+    ],
+)
+def test_lines_are_split(format_, line, expected):
+    assert compile_input(format_)(line) == expected
+
+
+def test_a_line_that_does_not_fit_is_told():
+    with pytest.raises(ValueError, match="no b':'"):
+        compile_input("%k:%v")(b"abc")
+    with pytest.raises(ValueError, match="does not begin"):
+        compile_input("<%v>")(b"abc>")
+
+
+@pytest.mark.parametrize("format_", ["", "x", "%k", "%k%v", "%v %v", "%o %v"])
+def test_an_input_format_that_cannot_be_read_back_is_refused(format_):
+    with pytest.raises(ValueError, match="format"):
+        compile_input(format_)

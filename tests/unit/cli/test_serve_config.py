@@ -1,0 +1,118 @@
+import errno
+
+import pytest
+
+from ottla.cli import serve
+from ottla.cli.failure import Exit, Failure, explain
+from ottla.cli.serve import read_config, ready_lines
+from ottla.client.errors import ConnectionFailed
+from ottla.config import broker as options
+from ottla.config.listeners import Endpoint
+from ottla.errors import ErrorCode, KafkaError
+
+
+def test_options_win_over_definitions_over_the_file(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=2\nlog.dirs=/file\nlisteners=PLAINTEXT://:1\nnode.id=9\n")
+    config = read_config(
+        path, ["num.partitions=3", "log.dirs=/defined"], data="/option", port=5, listen=None
+    )
+    assert config[options.NODE_ID] == 9
+    assert config[options.NUM_PARTITIONS] == 3
+    assert config[options.LOG_DIRS] == ("/option",)
+    assert config[options.LISTENERS] == (Endpoint("PLAINTEXT", "", 5),)
+
+
+def test_a_toml_file_is_known_by_its_name(tmp_path):
+    path = tmp_path / "ottla.toml"
+    path.write_text("[num]\npartitions = 4\n")
+    assert read_config(path, [])[options.NUM_PARTITIONS] == 4
+
+
+def test_an_address_of_ipv6_can_be_listened_on():
+    config = read_config(None, [], listen="::1", port=0)
+    assert config[options.LISTENERS] == (Endpoint("PLAINTEXT", "::1", 0),)
+
+
+def test_notes_about_ignored_keys_are_told(tmp_path, capsys):
+    read_config(None, ["num.io.threads=8"])
+    assert "num.io.threads is ignored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("definition", "words"),
+    [
+        ("log.retenton.ms=5", "did you mean log.retention.ms"),
+        ("num.partitions=0", "Value must be at least 1"),
+        ("num.partitions", "key=value"),
+        ("ssl.keystore.location=x", "cannot be honoured"),
+        ("log.retention.ms=7x", "is not a duration"),
+    ],
+)
+def test_a_bad_option_says_what_and_why(definition, words):
+    with pytest.raises(Failure, match=words) as caught:
+        read_config(None, [definition])
+    assert caught.value.code is Exit.USAGE
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path):
+    with pytest.raises(Failure, match="cannot read") as caught:
+        read_config(tmp_path / "absent", [])
+    assert caught.value.code is Exit.USAGE
+
+
+def lines(**changes):
+    facts = {
+        "node_id": 1,
+        "cluster_id": "Qm3v",
+        "address": ("127.0.0.1", 9092),
+        "data": "ottla-data",
+        "data_is_new": True,
+        "is_durable": True,
+        "milliseconds": 83,
+    }
+    return ready_lines(**{**facts, **changes}).splitlines()
+
+
+def test_ready_lines():
+    first, kafka, data, hints = lines()
+    assert "broker 1  cluster Qm3v  ready in 83 ms" in first
+    assert "127.0.0.1:9092" in kafka
+    assert "this machine only" in kafka
+    assert "./ottla-data (new)    acks=all means fsynced" in data
+    assert "ottla produce hello   |   kcat -b 127.0.0.1:9092 -L" in hints
+
+
+def test_ready_lines_promise_no_more_than_there_is():
+    _, kafka, data, hints = lines(address=("0.0.0.0", 19092), data=None, is_durable=False)
+    assert "no authentication" in kafka
+    assert "gone with this process" in data
+    assert "-b 127.0.0.1:19092" in hints
+    assert "not yet fsynced" in lines(is_durable=False)[2]
+
+
+def test_errors_of_the_system_become_advice():
+    config = read_config(None, [], data="/d", port=1)
+    explained = serve._explain_os_error(PermissionError(errno.EACCES, "Denied", "/d/x"), config)
+    assert "data directory /d" in str(explained)
+    assert "/d/x" in str(explained)
+    explained = serve._explain_os_error(BlockingIOError(errno.EAGAIN, "busy"), config)
+    assert "in use" in str(explained)
+    explained = serve._explain_os_error(OSError(errno.EADDRNOTAVAIL, "no"), config)
+    assert "cannot listen on 127.0.0.1:1" in str(explained)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConnectionFailed("h", 1, "connection refused", refused=True), Exit.UNREACHABLE),
+        (ConnectionFailed("h", 1, "no connection within 1 s"), Exit.UNREACHABLE),
+        (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), Exit.NOT_FOUND),
+        (KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS), Exit.EXISTS),
+        (KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), Exit.DENIED),
+        (KafkaError(ErrorCode.INVALID_REQUEST), Exit.FAILED),
+    ],
+)
+def test_exit_codes(error, code):
+    assert explain(error).code is code
+    assert str(explain(error)).startswith("error: ")

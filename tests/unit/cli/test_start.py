@@ -1,0 +1,30 @@
+import pytest
+
+from ottla.cli.start import start_timestamp
+from ottla.client.offsets import EARLIEST, LATEST
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", EARLIEST),
+        ("latest", LATEST),
+        ("5", None),
+        ("-10", None),
+        ("-5m", NOW_MS - 300_000),
+        ("-1h30m", NOW_MS - 5_400_000),
+        ("@123", 123),
+        ("2023-11-14T22:13:20+00:00", NOW_MS),
+        ("2023-11-14T22:13:20Z", NOW_MS),
+    ],
+)
+def test_places(text, expected):
+    assert start_timestamp(text, NOW_MS) == expected
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "-5x", "@x", "1.5"])
+def test_what_is_no_place_is_told(text):
+    with pytest.raises(ValueError, match="is not"):
+        start_timestamp(text, NOW_MS)
