@@ -309,8 +309,6 @@ class _DecoderWriter(_Writer):
         self.struct(table, "message", 2)
         self.line(1, "except (StructError, IndexError):")
         self.line(2, self.malformed("ends too early") + " from None")
-        self.line(1, "except UnicodeDecodeError as error:")
-        self.line(2, self.malformed("a string is not UTF-8") + " from error")
         self.line(1, "return message, position")
 
     def malformed(self, what: str) -> str:

@@ -12,7 +12,8 @@ Owns the table language and what every message can do; knows no API. Stands betw
 Rules. A field that a version lacks decodes to its default, and is not sent in that version whatever
 its value. A field without ``default`` must be given to the constructor. A tagged field is sent only
 when it is not its default; a tagged struct's default is None, meaning "not sent". Arrays are lists,
-uuids 16 raw bytes, ``records`` decode to a memoryview into the receive buffer.
+uuids 16 raw bytes, ``records`` decode to a memoryview into the receive buffer. Text that is not
+UTF-8 decodes with replacement characters, as Kafka does.
 Source: Kafka's message schema rules, KIP-482.
 """
 
