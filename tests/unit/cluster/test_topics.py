@@ -49,8 +49,8 @@ def topic(**fields):
             (
                 bad,
                 (
-                    f"Topic name is invalid: {bad} contains one or more characters other than ASCII "
-                    "alphanumerics, ., _ and -"
+                    f"Topic name is invalid: {bad} contains one or more characters other than "
+                    "ASCII alphanumerics, ., _ and -"
                 ),
             )
             for bad in ("../x", "a b", "a/b", "\u00fc", "a\n", "a\x00b", "\u0661")

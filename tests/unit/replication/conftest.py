@@ -1,0 +1,151 @@
+"""A replica manager on a disk in memory, with an executor and a clock that the test moves."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.env.clock import ManualClock
+from ottla.env.executor import ManualExecutor
+from ottla.env.faulty_disk import FaultyDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
+from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
+from ottla.log.config import LogConfig
+from ottla.log.manager import LogManager
+from ottla.metadata.image import MetadataDelta, PartitionChange
+from ottla.metadata.values import PartitionState
+from ottla.pending import Pending
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.record import Record
+from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
+from ottla.replication.partition import PartitionSettings
+from ottla.replication.replica_manager import ReplicaManager
+
+NODE = NodeId(1)
+TOPIC_ID = TopicId(b"0123456789abcdef")
+ASYNC_FLUSH = 2**63 - 1
+
+
+class Node:
+    """One node's partitions of the topic ``t``, and short words for what is done to them."""
+
+    def __init__(self, *, flush_messages=1, min_insync_replicas=1, partitions=2, **config):
+        self.clock = ManualClock()
+        self.disk = FaultyDisk(MemoryDisk(durability=True))
+        self.executor = ManualExecutor()
+        self.settings = PartitionSettings(
+            LogConfig(flush_messages=flush_messages, **config), min_insync_replicas
+        )
+        self.log_manager = LogManager(
+            disk=self.disk,
+            clock=self.clock,
+            rng=SeededRng(1),
+            log_dirs=["/data"],
+            cluster_id="cluster",
+            node_id=NODE,
+            config_for=lambda topic: self.settings.log,
+        )
+        self.log_manager.start()
+        self.replica_manager = ReplicaManager(
+            node_id=NODE,
+            log_manager=self.log_manager,
+            clock=self.clock,
+            executor=self.executor,
+            settings=lambda topic: self.settings,
+        )
+        self.change(*(self.led(index) for index in range(partitions)))
+
+    def led(self, index, *, leader=NODE, epoch=0, isr=(NODE,), old=None):
+        state = PartitionState(
+            (NODE, NodeId(2)), tuple(map(NodeId, isr)), leader, LeaderEpoch(epoch), epoch
+        )
+        return PartitionChange("t", TOPIC_ID, index, old, state)
+
+    def change(self, *changes):
+        self.replica_manager.apply(None, MetadataDelta(revision=1, partitions=changes))
+
+    def partition(self, index=0):
+        return self.replica_manager.get(TopicPartition("t", index))
+
+    def append(self, *batches, acks=-1, timeout_ms=30_000):
+        appends = [
+            (TopicPartition("t", index), memoryview(bytearray(batch))) for index, batch in batches
+        ]
+        return self.replica_manager.append(appends, acks=acks, timeout_ms=timeout_ms)
+
+    def fetch(self, *offsets, max_wait_ms=500, min_bytes=1, max_bytes=10**6, **fields):
+        specs = [
+            FetchSpec(TopicPartition("t", index), offset, fields.pop("partition_bytes", 10**6))
+            for index, offset in offsets
+        ]
+        limits = FetchLimits(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation=Isolation.READ_UNCOMMITTED,
+        )
+        return self.replica_manager.fetch(specs, limits)
+
+    def read(self, index=0):
+        """What a consumer sees of a partition, as one piece."""
+        (fetched,) = self.fetch((index, 0), max_wait_ms=0)
+        return b"" if fetched.region is None else fetched.region.read()
+
+    def check(self):
+        for partition in self.replica_manager.partitions:
+            partition.check()
+
+
+def batch(*values, codec=Codec.NONE, **fields):
+    records = [Record(value=value, timestamp=1_700_000_000_000) for value in values or (b"v",)]
+    return build_batch(records, codec=codec, **fields)
+
+
+def large_batch(seed=0):
+    """A compressed batch above the size that is opened in the executor."""
+    return batch(SeededRng(seed).random_bytes(100_000), codec=Codec.GZIP)
+
+
+def result_of(answer):
+    """The value of a done Pending, or the answer itself."""
+    if isinstance(answer, Pending):
+        assert answer.is_done, "still waiting"
+        assert answer.error is None
+        return answer.value
+    return answer
+
+
+def codes(answer):
+    return [status.code for status in result_of(answer)]
+
+
+@pytest.fixture
+def make_node():
+    nodes = []
+
+    def make(**config):
+        node = Node(**config)
+        nodes.append(node)
+        return node
+
+    yield make
+    for node in nodes:
+        node.check()
+
+
+@pytest.fixture
+def node(make_node):
+    return make_node()
+
+
+@pytest.fixture
+def words():
+    """Short words of these tests, for modules that cannot import a conftest."""
+    return SimpleNamespace(
+        ASYNC_FLUSH=ASYNC_FLUSH,
+        batch=batch,
+        codes=codes,
+        large_batch=large_batch,
+        result_of=result_of,
+    )

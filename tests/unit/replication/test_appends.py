@@ -1,0 +1,205 @@
+"""When a producer hears "done", and what a consumer sees by then."""
+
+import pytest
+
+from ottla.env.faulty_disk import DiskCall
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.pending import Pending
+
+
+def offsets(answer, words):
+    return [status.result.base_offset for status in words.result_of(answer)]
+
+
+def test_acks_all_waits_for_the_flush_and_only_then_shows_the_records(node, words):
+    answer = node.append((0, words.batch()))
+    assert isinstance(answer, Pending)
+    assert answer.overlaps
+    assert not answer.is_done
+    assert node.partition().high_watermark == 0
+    assert node.read() == b""
+    assert node.executor.waiting == 1
+    node.executor.run_all()
+    assert words.codes(answer) == [ErrorCode.NONE]
+    assert node.partition().high_watermark == 1
+    assert len(node.read()) > 0
+
+
+def test_acks_one_answers_before_the_flush_but_shows_nothing_yet(node, words):
+    answer = node.append((0, words.batch()), acks=1)
+    assert words.codes(answer) == [ErrorCode.NONE]
+    assert node.read() == b""
+    node.executor.run_all()
+    assert len(node.read()) > 0
+
+
+def test_acks_none_is_flushed_and_shown_too(node, words):
+    assert words.codes(node.append((0, words.batch()), acks=0)) == [ErrorCode.NONE]
+    node.executor.run_all()
+    assert node.partition().high_watermark == 1
+
+
+def test_without_flushes_asked_for_everything_is_done_at_once(make_node, words):
+    node = make_node(flush_messages=words.ASYNC_FLUSH)
+    answer = node.append((0, words.batch()))
+    assert words.codes(answer) == [ErrorCode.NONE]
+    assert node.executor.waiting == 0
+    assert len(node.read()) > 0
+
+
+def test_appends_during_a_flush_share_the_next_one(node, words):
+    first = node.append((0, words.batch()))
+    later = [node.append((0, words.batch())) for _ in range(50)]
+    assert node.executor.waiting == 1
+    before = node.disk.counts[DiskCall.SYNC]
+    assert node.executor.run_next()
+    assert first.is_done
+    assert not any(answer.is_done for answer in later), "their bytes came after that sync began"
+    assert node.executor.waiting == 1
+    assert node.executor.run_next()
+    assert all(answer.is_done for answer in later)
+    assert node.executor.waiting == 0
+    assert node.disk.counts[DiskCall.SYNC] - before <= 3
+    assert offsets(later[-1], words) == [50]
+
+
+def test_partitions_flush_side_by_side_and_an_append_waits_for_all_of_its_own(node, words):
+    answer = node.append((0, words.batch()), (1, words.batch()))
+    assert node.executor.waiting == 2
+    node.executor.run_next()
+    assert not answer.is_done
+    node.executor.run_next()
+    assert words.codes(answer) == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_a_failed_fsync_acknowledges_nothing_and_takes_the_log_offline(node, words):
+    good = node.append((0, words.batch()))
+    node.executor.run_all()
+    assert good.is_done
+    answers = [node.append((0, words.batch())) for _ in range(3)]
+    node.disk.fail(DiskCall.SYNC)
+    node.executor.run_all()
+    for answer in answers:
+        assert words.codes(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert node.partition().high_watermark == 1, "what failed to be synced is never shown"
+    assert words.codes(node.append((0, words.batch()))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert node.fetch((0, 0), max_wait_ms=0)[0].code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.executor.waiting == 0, "a failed sync is never tried again"
+    other = node.append((1, words.batch()))
+    node.executor.run_all()
+    assert words.codes(other) == [ErrorCode.NONE], "the other partitions serve on"
+
+
+def test_a_full_disk_is_told_and_survived(node, words):
+    node.disk.fail(DiskCall.WRITE, errno=28)
+    assert words.codes(node.append((0, words.batch()))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    answer = node.append((0, words.batch()))
+    node.executor.run_all()
+    assert words.codes(answer) == [ErrorCode.NONE]
+    assert offsets(answer, words) == [0]
+
+
+def test_one_refused_partition_does_not_disturb_the_others(node, words):
+    broken = words.batch()
+    broken[-1] ^= 1
+    answer = node.append((0, words.batch()), (1, broken), (7, words.batch()))
+    node.executor.run_all()
+    assert words.codes(answer) == [
+        ErrorCode.NONE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    starts = [status.log_start_offset for status in words.result_of(answer)]
+    assert starts[1:] == [-1, -1], "as Kafka: these never reached the log"
+
+
+def test_a_refusal_by_the_log_tells_the_log_start_offset(node, words):
+    wrong_count = words.batch(b"a", b"b", base_offset=5)
+    (status,) = words.result_of(node.append((0, wrong_count)))
+    assert (status.code, status.log_start_offset) == (ErrorCode.INVALID_RECORD, 0)
+
+
+def test_a_partition_named_twice_in_a_request_is_appended_to_twice(node, words):
+    answer = node.append((0, words.batch()), (0, words.batch()))
+    node.executor.run_all()
+    assert offsets(answer, words) == [0, 1]
+    assert node.replica_manager._produce_purgatory.watched_count == 0
+
+
+def test_an_append_that_is_not_flushed_in_time_times_out(node, words):
+    answer = node.append((0, words.batch()), timeout_ms=1000)
+    node.clock.advance(1.1)
+    assert words.codes(answer) == [ErrorCode.REQUEST_TIMED_OUT]
+    node.executor.run_all()
+    assert node.partition().high_watermark == 1
+
+
+def test_too_few_in_sync_replicas_refuse_acks_all_only(make_node, words):
+    node = make_node(min_insync_replicas=2)
+    assert words.codes(node.append((0, words.batch()))) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert words.codes(node.append((0, words.batch()), acks=1)) == [ErrorCode.NONE]
+
+
+def test_a_deleted_topic_answers_its_waiting_producers(node, words):
+    answer = node.append((0, words.batch()))
+    node.change(gone(node.led(0)))
+    assert words.codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    node.executor.run_all()
+    assert node.partition() is None
+    assert words.codes(node.append((0, words.batch()))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def gone(change):
+    return type(change)(change.topic, change.topic_id, change.partition, change.new, None)
+
+
+def test_a_lost_leadership_answers_waiting_producers(node, words):
+    answer = node.append((0, words.batch()))
+    node.change(node.led(0, leader=2, epoch=1))
+    assert words.codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert words.codes(node.append((0, words.batch()))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    node.executor.run_all()
+
+
+def test_a_large_compressed_batch_is_opened_in_the_executor(node, words):
+    data = words.large_batch()
+    answer = node.append((0, data))
+    assert isinstance(answer, Pending)
+    assert not answer.overlaps, "its successor must not be appended before it"
+    assert node.partition().log.log_end_offset == 0
+    node.executor.run_next()
+    assert node.partition().log.log_end_offset == 1
+    assert not answer.is_done
+    node.executor.run_all()
+    assert offsets(answer, words) == [0]
+    assert len(node.read()) == len(data)
+
+
+def test_the_bytes_of_a_large_batch_may_be_reused_after_the_call(node, words):
+    """The frame is only valid during the call; the executor must work on bytes of its own."""
+    view = memoryview(bytearray(words.large_batch()))
+    answer = node.replica_manager.append([(TopicPartition("t", 0), view)], acks=-1, timeout_ms=1000)
+    view[:] = bytes([0xDD]) * len(view)
+    node.executor.run_all()
+    assert words.codes(answer) == [ErrorCode.NONE]
+    assert b"\xdd" * 100 not in node.read()
+
+
+def test_a_broken_large_batch_is_refused_and_the_rest_appended(node, words):
+    broken = words.large_batch()
+    broken[-5] ^= 0xFF
+    answer = node.append((0, broken), (1, words.large_batch(1)))
+    node.executor.run_all()
+    assert words.codes(answer) == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_duplicates_of_an_idempotent_producer_are_acknowledged_once_stored(node, words, acks):
+    fields = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+    first = node.append((0, words.batch(**fields)), acks=acks)
+    node.executor.run_all()
+    again = node.append((0, words.batch(**fields)), acks=acks)
+    node.executor.run_all()
+    assert words.codes(first) == [ErrorCode.NONE]
+    assert words.codes(again) in ([ErrorCode.NONE], [ErrorCode.DUPLICATE_SEQUENCE_NUMBER])
