@@ -6,8 +6,9 @@ raised where the fault is found and becomes a code on the wire in exactly one pl
 Source: the error code table of Kafka's protocol guide, as Apache Kafka 4.3 serves it.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Self
+from typing import Self
 
 
 class ErrorCode(IntEnum):
@@ -184,7 +185,8 @@ class KafkaError(OttlaError):
         return f"{self.code.name} ({self.code.value}): {self.why or self.code.text}"
 
 
-class RecordError(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RecordError:
     """One record of a refused batch: its index in the batch, and what is wrong with it."""
 
     index: int
