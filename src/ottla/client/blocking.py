@@ -139,6 +139,7 @@ class BlockingClient:
         self._settings = settings
         self._clock = clock or BlockingClock()
         self._connections: dict[Address, BlockingConnection] = {}
+        self._has_answered = False
 
     def __enter__(self) -> Self:
         return self
@@ -247,6 +248,8 @@ class BlockingClient:
     def _retrying(self, attempt: Callable[[], Result]) -> Result:
         backoff = Backoff(self._settings, self._clock.monotonic())
         while True:
+            if self._has_answered:
+                backoff.connected()
             if self.view.brokers:  # the cluster has answered before
                 backoff.connected()
             try:
@@ -284,4 +287,5 @@ class BlockingClient:
     def _open(self, address: Address) -> BlockingConnection:
         connection = BlockingConnection(address, self._settings)
         self._connections[address] = connection
+        self._has_answered = True
         return connection

@@ -1,7 +1,9 @@
+from pathlib import Path
+
 import pytest
 
 from ottla.config import InvalidConfig, broker
-from ottla.config.docs import page
+from ottla.config.docs import main, page
 from ottla.config.files import (
     broker_config,
     read_definitions,
@@ -110,3 +112,8 @@ def test_the_page_lists_every_public_option():
     assert "`ottla.request.max.elements`" in text
     assert "`retention.ms` | `604800000` (7d)" in text
     assert "internal.segment.bytes" not in text
+
+
+def test_the_reference_page_is_up_to_date():
+    root = Path(__file__).parents[3]
+    assert main(["--check", str(root / "docs" / "options.md")]) == 0

@@ -12,6 +12,9 @@ DEFAULTS = Config(BROKER_TABLE)
 NOT_LONG = "Not a number of type LONG"
 SHAPE = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 REPLICAS = "leader.replication.throttled.replicas"
+REPLICAS_WHY = (
+    f"{REPLICAS} must be the literal '*' or a list of replicas in the following format: {SHAPE}"
+)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +34,7 @@ REPLICAS = "leader.replication.throttled.replicas"
             REPLICAS,
             "zz",
             "[zz]",
-            f"{REPLICAS} must be the literal '*' or a list of replicas in the "
-            f"following format: {SHAPE}",
+            REPLICAS_WHY,
         ),
     ],
 )
