@@ -130,6 +130,7 @@ class Broker:
             clock=self._env.clock,
             executor=self._env.executor,
             settings=self._settings_of,
+            waiting_fetches_max=self._config[options.FETCH_MAX_WAITING],
         )
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
@@ -149,6 +150,9 @@ class Broker:
             timer.cancel()
         self._timers.clear()
         if self._listener is not None:
+            await self._listener.drain()
+            if self._replica_manager is not None:
+                self._replica_manager.answer_waiting_fetches()
             grace_seconds = self._config[options.STOP_TIMEOUT_MS] / 1000
             await self._listener.stop(grace_seconds=grace_seconds)
         if self._membership is not None:
@@ -283,6 +287,7 @@ class Broker:
             ),
             check_config=lambda given: topic_config(given, config),
             partitions_max=config[options.MAX_PARTITIONS],
+            may_delete=config[options.DELETE_TOPIC_ENABLE],
         )
 
     # Settings.

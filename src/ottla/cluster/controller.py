@@ -79,6 +79,7 @@ class Controller:
         placement: Callable[[], Placement],
         check_config: Callable[[dict[str, str]], Config],
         partitions_max: int,
+        may_delete: bool,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -88,6 +89,7 @@ class Controller:
         self._placement = placement
         self._check_config = check_config
         self._partitions_max = partitions_max
+        self._may_delete = may_delete
         self._auto_creating: set[str] = set()
 
     # Create.
@@ -155,7 +157,7 @@ class Controller:
             )
 
     def _new_topic_id(self) -> TopicId:
-        """Return a random id (UUID version 4), as Kafka makes them; none that begins with a dash."""
+        """Return a random id (UUID version 4), as Kafka makes them; none starts with a dash."""
         while True:
             raw = bytearray(self._rng.random_bytes(16))
             raw[6] = raw[6] & 0x0F | 0x40
@@ -233,6 +235,8 @@ class Controller:
         return pending_of(self._each(wanted, lambda named: self._delete(*named)))
 
     async def _delete(self, name: str | None, topic_id: TopicId) -> tuple[str, TopicId]:
+        if not self._may_delete:
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         image = self._image
         topic = image.topic_by_id(topic_id) if name is None else image.topic(name)
         if topic is None:

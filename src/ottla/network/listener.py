@@ -66,18 +66,22 @@ class Listener:
         """Connections that are open now."""
         return len(self._connections)
 
-    async def stop(self, *, grace_seconds: float) -> None:
-        """Accept nothing more, answer what is in flight, then close; cut off what is left over.
-
-        Waits at most ``grace_seconds`` for the answers.
-        """
+    async def drain(self) -> None:
+        """Accept nothing more and take no further request; answer what is in flight."""
+        if self._all_closed is not None:
+            return
+        self._all_closed = asyncio.Event()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         if self._listening is not None:
             await self._listening.close()
-        self._all_closed = asyncio.Event()
         for connection in list(self._connections):
             connection.drain()
+
+    async def stop(self, *, grace_seconds: float) -> None:
+        """Drain, wait at most ``grace_seconds`` for the answers, cut off what is left over."""
+        await self.drain()
+        assert self._all_closed is not None, "draining has begun"
         if self._connections:
             timer = self._clock.call_later(grace_seconds, self._abort_all)
             await self._all_closed.wait()

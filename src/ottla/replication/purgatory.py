@@ -92,6 +92,13 @@ class Purgatory(Generic[Operation]):
             if watch.is_busy:
                 self._forget(watch)
 
+    def expire_all(self) -> None:
+        """Expire every operation now; for a stop."""
+        for tick in list(self._due):
+            for watch in list(self._due.get(tick, ())):
+                self._forget(watch)
+                watch.operation.expire()
+
     def _forget(self, watch: _Watch[Operation]) -> None:
         for key in watch.keys:
             watchers = self._watchers[key]

@@ -60,12 +60,14 @@ class ReplicaManager:
         clock: Clock,
         executor: Executor,
         settings: Callable[[str], PartitionSettings],
+        waiting_fetches_max: int,
     ) -> None:
         self._node_id = node_id
         self._log_manager = log_manager
         self._executor = executor
         self._settings = settings
         self._clock = clock
+        self._waiting_fetches_max = waiting_fetches_max
         self._partitions: dict[TopicPartition, Partition] = {}
         self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
         self._fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
@@ -188,13 +190,14 @@ class ReplicaManager:
     ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
         """Read what is committed, in the order of ``specs``; wait for ``min_bytes`` if need be.
 
-        Answers at once when nothing may be waited for, when enough is there, or when a partition is
-        in error.
+        Answers at once when nothing may be waited for, when enough is there, when a partition is in
+        error, or when too many fetches wait already.
         """
         found = self._read_all(specs, limits)
         enough = sum(map(size_of, found)) >= limits.min_bytes
         failed = any(fetched.code is not ErrorCode.NONE for fetched in found)
-        if enough or failed or limits.max_wait_ms <= 0 or not specs:
+        is_full = self._fetch_purgatory.watched_count >= self._waiting_fetches_max
+        if enough or failed or limits.max_wait_ms <= 0 or not specs or is_full:
             return found
         pending: Pending[list[FetchedPartition]] = Pending()
         operation = DelayedFetch(
@@ -241,6 +244,10 @@ class ReplicaManager:
             for index, state in enumerate(topic.partitions):
                 if self._node_id in state.replicas:
                     self._host(TopicPartition(name, index), topic.topic_id, state)
+
+    def answer_waiting_fetches(self) -> None:
+        """Answer every fetch that waits with what there is; for a stop."""
+        self._fetch_purgatory.expire_all()
 
     async def settle(self) -> None:
         """Wait until no flush is in flight, so that the logs can be closed."""
