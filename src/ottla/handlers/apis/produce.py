@@ -138,8 +138,10 @@ def _partition_response(index: int, outcome: Outcome) -> PartitionProduceRespons
             base_offset=-1,
             log_start_offset=outcome.log_start_offset,
             record_errors=[
-                BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=why)
-                for record, why in outcome.rejected
+                BatchIndexAndErrorMessage(
+                    batch_index=record.index, batch_index_error_message=record.why
+                )
+                for record in outcome.rejected
             ],
             error_message=outcome.why or None,
         )
