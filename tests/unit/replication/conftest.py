@@ -53,6 +53,7 @@ class Node:
             clock=self.clock,
             executor=self.executor,
             settings=lambda topic: self.settings,
+            waiting_fetches_max=1000,
         )
         self.change(*(self.led(index) for index in range(partitions)))
 
