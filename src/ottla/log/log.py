@@ -27,7 +27,7 @@ from ottla.log.flush import FlushJob
 from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
 from ottla.log.scan import Batch
-from ottla.log.segment import Segment
+from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.records.batch import (
     NO_TIMESTAMP,
     TimestampType,
@@ -78,7 +78,10 @@ class TimestampedOffset(NamedTuple):
 
 
 class Log:
-    """The log of one partition in one directory. Made by recovery.open_log or LogManager.create."""
+    """The log of one partition in one directory. Made by recovery.open_log or LogManager.create.
+
+    Whoever makes it has made everything below ``log_end_offset`` durable.
+    """
 
     __slots__ = (
         "_active",
@@ -112,7 +115,6 @@ class Log:
         leader_epochs: LeaderEpochs,
         log_start_offset: int,
         log_end_offset: int,
-        flushed_offset: int,
     ) -> None:
         self._disk = disk
         self._clock = clock
@@ -127,7 +129,7 @@ class Log:
         """Use: first offset readers may ask for. Invariant: never falls."""
         self.log_end_offset = log_end_offset
         """Use: offset of the next record. Invariant: one above the last record's."""
-        self.flushed_offset = flushed_offset
+        self.flushed_offset = log_end_offset
         """Use: the recovery point; exclusive. Invariant: all below it is durable; never above the
         log end offset; falls only by ``truncate_to``."""
         self.state = LogState.OPEN
@@ -183,28 +185,50 @@ class Log:
         if self.state is not LogState.OPEN:
             raise self._unusable()
         records, origin, batches = analysis
+        if len(batches) != 1 or origin is AppendOrigin.REPLICATION:
+            return self._append_batches(analysis, leader_epoch)
+        config = self.config
+        header = batches[0].header
         base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        append_time, max_timestamp = NO_TIMESTAMP, header.max_timestamp
+        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time = max_timestamp = self._clock.wall_ms()
+        active = self._active
+        if active.size_bytes or len(records) > config.segment_bytes:
+            self._make_room(len(records), base_offset, last_offset, max_timestamp)
+            active = self._active
+        patch_offsets(records, base_offset, leader_epoch)
+        if append_time != NO_TIMESTAMP:
+            set_log_append_time(records, append_time)
+        try:
+            active.append(records, last_offset, max_timestamp)
+        except OSError as error:
+            raise self._refused(error) from error
+        if leader_epoch != self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, base_offset)
+        self.log_end_offset = last_offset + 1
+        return AppendResult(base_offset, last_offset, append_time, self.log_start_offset)
+
+    def _append_batches(self, analysis: Analysis, leader_epoch: int) -> AppendResult:
+        """Append any number of batches, of a coordinator or another replica."""
+        records, origin, batches = analysis
         append_time = NO_TIMESTAMP
         if origin is AppendOrigin.REPLICATION:
             placed = self._check_replicated(batches)
         else:
             if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
                 append_time = self._clock.wall_ms()
-            placed = _place(records, batches, base_offset, leader_epoch, append_time)
+            placed = _place(records, batches, self.log_end_offset, leader_epoch, append_time)
         last_offset = placed[-1].last_offset
         max_timestamp = max(batch.max_timestamp for batch in placed)
         self._make_room(len(records), placed[0].base_offset, last_offset, max_timestamp)
-        active = self._active
         try:
-            if len(placed) == 1:
-                active.append(records, last_offset, max_timestamp)
-            else:
-                active.append_all(records, placed)
+            self._active.append_all(records, placed)
         except OSError as error:
             raise self._refused(error) from error
         for batch in placed:
-            if batch.leader_epoch != self.leader_epochs.latest:
-                self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
+            self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
         self.log_end_offset = last_offset + 1
         return AppendResult(placed[0].base_offset, last_offset, append_time, self.log_start_offset)
 
@@ -240,16 +264,22 @@ class Log:
             why = f"{size_bytes} bytes; segment.bytes is {config.segment_bytes}"
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
         active = self._active
-        if active.size_bytes == 0 and last_offset - active.base_offset <= 0x7FFFFFFF:
+        if active.size_bytes == 0:
+            if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+                self.roll(base_offset)
             return
+        first_timestamp = active.first_timestamp
+        if first_timestamp is None:
+            first_timestamp = active.time_of_first_batch()
+        if first_timestamp >= 0:
+            waited_ms = max_timestamp - first_timestamp
+        else:
+            waited_ms = self._clock.wall_ms() - active.created_ms
         if (
-            active.should_roll(
-                size_bytes,
-                last_offset,
-                segment_bytes=config.segment_bytes,
-                index_bytes=config.segment_index_bytes,
-            )
-            or active.waited_ms(self._clock.wall_ms(), max_timestamp) > config.segment_ms
+            active.size_bytes + size_bytes > config.segment_bytes
+            or waited_ms > config.segment_ms
+            or active.index_bytes > config.segment_index_bytes
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
         ):
             self.roll(base_offset)
 

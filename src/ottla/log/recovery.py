@@ -86,7 +86,6 @@ def open_log(
         leader_epochs=recovery.epochs,
         log_start_offset=start_offset,
         log_end_offset=recovery.next_offset,
-        flushed_offset=recovery.next_offset,
     )
 
 
@@ -280,7 +279,7 @@ class _Recovery:
                     if batch.leader_epoch > self.epochs.latest:
                         self.epochs.assign(batch.leader_epoch, batch.base_offset)
         self.epochs.truncate_from_end(self.next_offset)
-        if self.epochs.entries != self._stored_epochs:
+        if self.epochs.entries != (self._stored_epochs or []):
             # The log counts as flushed from here on: so must its epochs.
             path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
             write_epoch_checkpoint(self._disk, path, self.epochs.entries)

@@ -6,6 +6,7 @@ what that means is the caller's to judge (a torn tail, bit rot, or simply the en
 """
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from ottla.env.disk import File
@@ -35,6 +36,44 @@ class Batch(NamedTuple):
     last_offset: int
     leader_epoch: int
     max_timestamp: int
+
+
+_SEEK = Struct(">qiib6xi")
+"""Of a header, only what a look-up needs: offset, length, epoch, magic and last offset delta."""
+
+
+def seek(
+    file: File, position: int, end: int, offset: int, entry_offset: int | None
+) -> Batch | None:
+    """Return the first batch from ``position`` on whose last offset is >= ``offset``, quickly.
+
+    ``entry_offset``: what an index says the first batch ends with; None: it says nothing. None is
+    returned for anything unusual, a look-up beyond the end too: a ``Walk`` tells what it is. Only
+    position, size, first and last offset of the result are filled in.
+    """
+    chunk = file.read_at(position, LOOKUP_CHUNK_BYTES)
+    at, chunk_end = 0, len(chunk) - HEADER_SIZE_BYTES
+    unpack = _SEEK.unpack_from
+    while position + HEADER_SIZE_BYTES <= end:
+        if at > chunk_end:
+            chunk = file.read_at(position, LOOKUP_CHUNK_BYTES)
+            at, chunk_end = 0, len(chunk) - HEADER_SIZE_BYTES
+            if chunk_end < 0:
+                return None
+        base_offset, length, _, magic, delta = unpack(chunk, at)
+        last_offset = base_offset + delta
+        size_bytes = length + LOG_OVERHEAD_BYTES
+        if magic != MAGIC_V2 or length < BATCH_LENGTH_MIN or position + size_bytes > end:
+            return None
+        if entry_offset is not None:
+            if last_offset != entry_offset:
+                return None
+            entry_offset = None
+        if last_offset >= offset:
+            return Batch(position, size_bytes, base_offset, last_offset, -1, -1)
+        position += size_bytes
+        at += size_bytes
+    return None
 
 
 class Walk:

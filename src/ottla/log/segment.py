@@ -24,7 +24,7 @@ from ottla.log.layout import (
     segment_file,
 )
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
-from ottla.log.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
+from ottla.log.scan import LOOKUP_CHUNK_BYTES, Batch, Walk, seek
 from ottla.log.time_index import TimeIndex, TimestampOffset
 from ottla.records.batch import NO_TIMESTAMP
 
@@ -47,6 +47,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "first_timestamp",
+        "index_bytes",
         "index_interval_bytes",
         "latest",
         "size_bytes",
@@ -73,6 +74,9 @@ class Segment:
         """Use: age of a segment whose first batch has no timestamp."""
         self.first_timestamp: int | None = None
         """Use: rolling by time. None until known: an empty segment, or nobody asked."""
+        self.index_bytes = 0
+        """Use: rolling at a full index. What the larger one would have with one more entry; 0 until
+        an entry is made."""
         self.latest: TimestampOffset | None = None
         """Largest timestamp and the last offset of its batch. None until known. Invariant: known
         while the segment takes appends; (-1, base offset) when no batch has a timestamp."""
@@ -159,6 +163,10 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.append(*latest)
             self._bytes_since_index_entry = 0
+            # One time entry stays free for the one that a roll itself writes.
+            self.index_bytes = max(
+                len(self.offset_index.entries) + 8, len(self.time_index.entries) + 24
+            )
         self._bytes_since_index_entry += size_bytes
         tail = self._tail_last_offsets
         if len(tail) == 2 * _TAIL_BATCHES:
@@ -172,33 +180,12 @@ class Segment:
         """Cut away what a failed append may have left behind ``size_bytes``. Raises OSError."""
         self.file.truncate(self.size_bytes)
 
-    def should_roll(
-        self,
-        incoming_bytes: int,
-        incoming_last_offset: int,
-        *,
-        segment_bytes: int,
-        index_bytes: int,
-    ) -> bool:
-        """Tell whether a batch must go to a new segment: size, offset range or a full index."""
-        return (
-            self.size_bytes + incoming_bytes > segment_bytes
-            or incoming_last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-            or len(self.offset_index.entries) + 8 > index_bytes
-            # One entry stays free for the one that the roll itself writes.
-            or len(self.time_index.entries) + 24 > index_bytes
-        )
-
-    def waited_ms(self, now_ms: int, incoming_timestamp: int) -> int:
-        """Return how long the segment waits to be rolled, in record time where there is one."""
-        if self.size_bytes == 0:
-            return 0
+    def time_of_first_batch(self) -> int:
+        """Return the largest timestamp of the first batch; -1 when it (or the batch) has none."""
         if self.first_timestamp is None:
             batch = self.next_batch(0)
             self.first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
-        if self.first_timestamp >= 0:
-            return incoming_timestamp - self.first_timestamp
-        return now_ms - self.created_ms
+        return self.first_timestamp
 
     def seal(self) -> None:
         """Write the last time index entry and make log and indexes durable. Blocks.
@@ -244,6 +231,10 @@ class Segment:
 
     def _scan_for(self, offset: int) -> Batch | None:
         entry = self.offset_index.lookup(offset)
+        start, expected = (0, None) if entry is None else (entry.position, entry.offset)
+        found = seek(self.file, start, self.size_bytes, offset, expected)
+        if found is not None:
+            return found
         if entry is not None and not self._agree(entry, None):
             # The index led to something that is not the batch it promised.
             self.rebuild_indexes()
@@ -379,6 +370,7 @@ class Segment:
         del self._tail_positions[:]
         self._bytes_since_index_entry = 0
         self.first_timestamp = None
+        self.index_bytes = 0
         if joint is None:
             self._new_indexes()
             joint = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset)
