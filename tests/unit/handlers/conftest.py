@@ -1,0 +1,56 @@
+"""Handlers over the replica manager of the replication tests."""
+
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.handlers.apis.fetch import Fetch
+from ottla.handlers.apis.list_offsets import ListOffsets
+from ottla.handlers.apis.produce import Produce
+from ottla.handlers.call import Call, Client
+
+path = Path(__file__).parents[1] / "replication" / "conftest.py"
+spec = importlib.util.spec_from_file_location("replication_doubles", path)
+doubles = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(doubles)
+
+make_node = doubles.make_node
+words = doubles.words
+
+
+class OneTopicImage:
+    """As much of the metadata image as these handlers look at."""
+
+    def topic_by_id(self, topic_id):
+        return SimpleNamespace(name="t") if topic_id == doubles.TOPIC_ID else None
+
+
+@pytest.fixture
+def topic_id():
+    return doubles.TOPIC_ID
+
+
+@pytest.fixture
+def serve(make_node):
+    """``serve()``: a node and its handlers, each called as ``produce(request, version)``."""
+
+    def start(*, response_bytes_max=50_000_000, wait_ms_max=60_000, **config):
+        node = make_node(**config)
+        manager, image = node.replica_manager, OneTopicImage()
+        handlers = {
+            "produce": Produce(manager, image),
+            "fetch": Fetch(
+                manager, image, response_bytes_max=response_bytes_max, wait_ms_max=wait_ms_max
+            ),
+            "list_offsets": ListOffsets(manager),
+        }
+        client = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
+
+        def call(handler):
+            return lambda request, version: handler.handle(request, Call(version, None, client))
+
+        return SimpleNamespace(node=node, **{n: call(h) for n, h in handlers.items()})
+
+    return start
