@@ -92,7 +92,7 @@ def print_table(table: pd.DataFrame) -> None:
     pivot.insert(0, "flights", table.groupby("carrier")["flights"].sum())
     pivot.insert(0, "airline", [names[carrier] for carrier in pivot.index])
     print("Mean arrival delay in minutes by carrier and month, 2013 (negative: early)")
-    print(pivot.to_string(float_format=lambda minutes: f"{minutes:.1f}", na_rep="-"))
+    print(pivot.to_string(float_format=lambda minutes: f"{minutes:z.1f}", na_rep="-"))
 
 
 def clear(out: Path) -> None:
