@@ -6,6 +6,7 @@ waiting fetch costs the same per append however many partitions it watches.
 Source: the API refactoring seed, KIP-74 (response size), KIP-98 (isolation), KIP-320 (fencing).
 """
 
+import logging
 from collections.abc import Callable, Hashable
 from enum import IntEnum
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.records.region import Region
 from ottla.replication.partition import NO_LEADER_EPOCH, Partition
+
+log = logging.getLogger(__name__)
 
 INVALID_OFFSET = -1
 
@@ -86,6 +89,10 @@ def read_partition(
         )
     except KafkaError as error:
         return FetchedPartition(spec.topic_partition, error.code)
+    except OSError as error:
+        # Whoever reads here may be waking others: an unreadable file must not stop that.
+        log.error("%s cannot be read: %s", spec.topic_partition, error)  # noqa: TRY400 - no traceback
+        return FetchedPartition(spec.topic_partition, ErrorCode.KAFKA_STORAGE_ERROR)
     return FetchedPartition(
         spec.topic_partition,
         ErrorCode.NONE,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
@@ -122,8 +123,6 @@ def test_a_topic_deleted_meanwhile_ends_the_wait(node, words):
 
 
 def test_a_failed_log_ends_the_wait(node, words):
-    from ottla.env.faulty_disk import DiskCall
-
     answer = node.fetch((0, 0))
     node.append((0, words.batch()))
     node.disk.fail(DiskCall.SYNC)
@@ -139,3 +138,17 @@ def test_many_waiting_fetches_are_all_woken_by_one_append(node, words):
     node.executor.run_all()
     assert all(answer.is_done for answer in answers)
     assert node.replica_manager._fetch_purgatory._watchers == {}
+
+
+def test_an_unreadable_file_is_a_storage_error_and_wakes_the_others(node, words, caplog):
+    answers = [node.fetch((0, 0), max_wait_ms=10_000), node.fetch((0, 0), max_wait_ms=10_000)]
+    produced = node.append((0, words.batch()))
+    node.disk.fail(DiskCall.READ)
+    node.executor.run_all()
+    assert produced.is_done
+    first, second = (words.result_of(answer)[0] for answer in answers)
+    assert first.code is second.code is ErrorCode.NONE, "the look failed, the read went well"
+    node.disk.fail(DiskCall.READ)
+    (fetched,) = words.result_of(node.fetch((0, 0)))
+    assert fetched.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "cannot be read" in caplog.text
