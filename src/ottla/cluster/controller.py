@@ -220,7 +220,7 @@ class Controller:
         try:
             await self._commit(
                 [Guard(key, mod_rev=entry.mod_rev)],
-                [Put(key, encode_topic(TopicValue(topic.topic_id, wanted.count)))],
+                [Put(key, encode_topic(TopicValue(topic.topic_id, wanted.total_count)))],
             )
         except GuardFailed as error:
             why = f"the topic {wanted.name} was changed by somebody else just now"

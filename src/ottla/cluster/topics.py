@@ -36,7 +36,7 @@ class NewPartitions(NamedTuple):
     """More partitions for a topic."""
 
     name: str
-    count: int
+    total_count: int
     """How many the topic is to have in all."""
     assignments: Sequence[Sequence[int]] | None = None
     """One per partition added; None lets the controller choose."""
@@ -130,19 +130,19 @@ def plan_more_partitions(
     wanted: NewPartitions, present: int, factor: int, placement: Placement
 ) -> list[Assignment]:
     """Return the replicas of the partitions to be added, from index ``present`` on."""
-    added = wanted.count - present
+    added = wanted.total_count - present
     if added == 0:
         why = f"Topic already has {present} partition(s)."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, why)
     if added < 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would "
+            f"The topic {wanted.name} currently has {present} partition(s); {wanted.total_count} would "
             "not be an increase.",
         )
     check_partition_count(added)
     if wanted.assignments is None:
-        return spread(range(present, wanted.count), factor, placement.live_nodes)
+        return spread(range(present, wanted.total_count), factor, placement.live_nodes)
     if len(wanted.assignments) != added:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -3,7 +3,7 @@
 Source: design D2: a handler is a plain function ``(request, call) -> response | Pending``.
 """
 
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.pending import Pending
 from ottla.protocol.schema import Message
@@ -28,8 +28,8 @@ class Call(NamedTuple):
     client: Client
 
 
-Response = Message | Pending[Message] | Pending[Message | None] | None
-"""None: this request has no answer (a produce with acks=0)."""
+Response = Message | Pending[Any] | None
+"""A Pending resolves to a Message or None. None: this request has no answer (a produce with acks=0)."""
 
 
 class Handler(Protocol[Request_contra]):

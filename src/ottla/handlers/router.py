@@ -6,17 +6,17 @@ their key only. Source: KIP-35, KIP-511; the live answers in docs/compatibility.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from ottla.errors import MalformedMessage
-from ottla.handlers.call import Call, Client, Handler
+from ottla.handlers.call import Call, Client, Handler, Response
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
 from ottla.protocol.header import decode_request_header, response_header_is_flexible
 from ottla.protocol.primitives import RecordBytes, Splices, spliced_bytes
-from ottla.protocol.schema import Message, encode_into
+from ottla.protocol.schema import Message
 from ottla.records.region import Region
 
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
@@ -33,9 +33,9 @@ Answer = list[Chunk]
 class Route(NamedTuple):
     """One served (API, version): everything a request needs, found by one dictionary lookup."""
 
-    handler: Handler[Any]
-    decode: Any
-    api_key: ApiKey
+    handle: Callable[[Any, Call], Response]
+    decode: Callable[[memoryview, int, int], tuple[Any, int]]
+    encode: Callable[[Any, bytearray, Splices], None]
     is_flexible_response: bool
 
 
@@ -60,39 +60,40 @@ class Router:
         Raises MalformedMessage when it cannot be decoded or is of an API or version not served;
         CloseConnection when the handler says so.
         """
-        header = decode_request_header(frame, 0, len(frame))
-        key, version = header.api_key, header.api_version
+        size = len(frame)
+        header = decode_request_header(frame, 0, size)
+        key, version, correlation_id, client_id, position = header
         route = self._routes.get((key, version))
         if route is None:
-            if key == ApiKey.API_VERSIONS and not self._serves(key, version):
-                return [_framed(header.correlation_id, _UNSUPPORTED_API_VERSIONS)]
-            route = self._compile(key, version)
-        request, _ = route.decode(frame, header.position, len(frame))
-        response = route.handler.handle(request, Call(version, header.client_id, client))
+            versions = self._served_versions(key)
+            if version not in versions:
+                if key == ApiKey.API_VERSIONS:
+                    return [_framed(correlation_id, _UNSUPPORTED_API_VERSIONS)]
+                raise MalformedMessage(f"API {key} version {version} is not served")
+            route = self._compile(ApiKey(key), version)
+        request, _ = route.decode(frame, position, size)
+        response = route.handle(request, Call(version, client_id, client))
         if response is None:
             return None
         if isinstance(response, Pending):
             return response.then(
-                lambda message: (
-                    None
-                    if message is None
-                    else _encode(message, version, header.correlation_id, route)
-                )
+                lambda message: None if message is None else _encode(message, correlation_id, route)
             )
-        return _encode(response, version, header.correlation_id, route)
+        return _encode(response, correlation_id, route)
 
-    def _serves(self, key: int, version: int) -> bool:
-        return key in self._handlers and version in API_TABLE[ApiKey(key)].versions
+    def _served_versions(self, key: int) -> Versions:
+        """Return the versions that are decoded, an empty range for an API that is not served."""
+        if key not in set(self._handlers):
+            return Versions.parse("")
+        return API_TABLE[ApiKey(key)].versions
 
-    def _compile(self, key: int, version: int) -> Route:
-        """Find and keep the route of a (key, version) on its first use."""
-        if not self._serves(key, version):
-            raise MalformedMessage(f"API {key} version {version} is not served")
-        api = API_TABLE[ApiKey(key)]
+    def _compile(self, key: ApiKey, version: int) -> Route:
+        """Make and keep the route of a served (key, version), on its first use."""
+        api = API_TABLE[key]
         route = Route(
-            handler=self._handlers[ApiKey(key)],
+            handle=self._handlers[key].handle,
             decode=api.request.decoder(version),
-            api_key=ApiKey(key),
+            encode=api.response.encoder(version),
             is_flexible_response=response_header_is_flexible(key, version),
         )
         self._routes[key, version] = route
@@ -103,13 +104,11 @@ def _framed(correlation_id: int, body: bytes) -> bytes:
     return _LENGTH_AND_CORRELATION.pack(LENGTH_BYTES + len(body), correlation_id) + body
 
 
-def _encode(message: Message, version: int, correlation_id: int, route: Route) -> Answer:
+def _encode(message: Message, correlation_id: int, route: Route) -> Answer:
     """Frame a response; large records stay where they are and become chunks of their own."""
-    out = bytearray(_LENGTH_AND_CORRELATION.size)
-    if route.is_flexible_response:
-        out.append(0)
+    out = bytearray(9 if route.is_flexible_response else 8)
     splices: Splices = []
-    encode_into(message, version, out, splices)
+    route.encode(message, out, splices)
     size_bytes = len(out) - LENGTH_BYTES
     if not splices:
         _LENGTH_AND_CORRELATION.pack_into(out, 0, size_bytes, correlation_id)

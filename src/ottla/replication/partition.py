@@ -45,7 +45,7 @@ class Partition:
         "_node_id",
         "_remote_end_offsets",
         "high_watermark",
-        "is_deleted",
+        "is_leader",
         "log",
         "min_insync_replicas",
         "state",
@@ -72,7 +72,8 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         self.high_watermark: int = log.flushed_offset
         """Use: exclusive end of what consumers see. Invariant: log start <= it <= log end."""
-        self.is_deleted = False
+        self.is_leader = state.leader == node_id
+        """Whether this node leads the partition now."""
         self._node_id = node_id
         self._executor = executor
         self._moved = moved
@@ -83,10 +84,9 @@ class Partition:
 
     # Roles.
 
-    @property
-    def is_leader(self) -> bool:
-        """Tell whether this node leads the partition now."""
-        return self.state.leader == self._node_id and not self.is_deleted
+    def delete(self) -> None:
+        """Lead no more, for good: the topic is gone."""
+        self.is_leader = False
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -108,6 +108,7 @@ class Partition:
         if state.leader_epoch < self.state.leader_epoch:
             return
         self.state = state
+        self.is_leader = state.leader == self._node_id
         self._advance()
         self._moved(self.topic_partition)
 

@@ -301,7 +301,7 @@ class ReplicaManager:
         partition = self._partitions.get(where)
         if partition is None or partition.topic_id != topic_id:
             return
-        partition.is_deleted = True
+        partition.delete()
         del self._partitions[where]
         self._moved(where)
         try:

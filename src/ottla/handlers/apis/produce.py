@@ -48,69 +48,69 @@ class Produce:
     ) -> ProduceResponse | Pending[ProduceResponse | None] | None:
         """Append. No answer for acks=0, but the connection ends when such an append fails."""
         layout: Layout = []
-        outcomes: list[Outcome | None] = []  # In request order; None: see the appends' statuses.
+        refused: dict[int, ErrorCode] = {}  # By position in the request.
         appends: list[tuple[TopicPartition, memoryview]] = []
+        version, acks = call.api_version, request.acks
         for topic in request.topic_data:
-            name, topic_id = topic.name, topic.topic_id
-            if call.api_version >= TOPIC_IDS_SINCE:
-                known = self._image.topic_by_id(topic_id)
+            name = topic.name
+            if version >= TOPIC_IDS_SINCE:
+                known = self._image.topic_by_id(topic.topic_id)
                 name = "" if known is None else known.name
-            layout.append((topic.name, topic_id, [part.index for part in topic.partition_data]))
+            indexes: list[int] = []
+            layout.append((topic.name, topic.topic_id, indexes))
             for part in topic.partition_data:
-                records = part.records
-                code = _refusal(request, call.api_version, name, records)
+                indexes.append(part.index)
+                records = memoryview(part.records or b"")
+                code = _refusal(request, version, name, records)
                 if code is None:
                     appends.append((TopicPartition(name, part.index), records))
-                outcomes.append(code)
+                else:
+                    refused[len(appends) + len(refused)] = code
         if not appends:
-            return self._answer(request.acks, layout, outcomes, [])
-        appended = self._replica_manager.append(
-            appends, acks=request.acks, timeout_ms=request.timeout_ms
-        )
+            return _answer(acks, layout, refused, [])
+        appended = self._replica_manager.append(appends, acks=acks, timeout_ms=request.timeout_ms)
         if isinstance(appended, Pending):
-            return appended.then(
-                lambda statuses: self._answer(request.acks, layout, outcomes, statuses)
-            )
-        return self._answer(request.acks, layout, outcomes, appended)
+            return appended.then(lambda statuses: _answer(acks, layout, refused, statuses))
+        return _answer(acks, layout, refused, appended)
 
-    def _answer(
-        self,
-        acks: int,
-        layout: Layout,
-        outcomes: list[Outcome | None],
-        statuses: list[AppendStatus],
-    ) -> ProduceResponse | None:
-        from_log = iter(statuses)
-        merged = [next(from_log) if outcome is None else outcome for outcome in outcomes]
-        if acks == ACKS_NONE:
-            failed = [outcome for outcome in merged if _code(outcome) is not ErrorCode.NONE]
-            if failed:
-                raise CloseConnection(f"a produce with acks=0 failed: {_code(failed[0]).name}")
-            return None
-        answers = iter(merged)
-        return ProduceResponse(
-            responses=[
-                TopicProduceResponse(
-                    name=name,
-                    topic_id=topic_id,
-                    partition_responses=[
-                        _partition_response(index, next(answers)) for index in indexes
-                    ],
-                )
-                for name, topic_id, indexes in layout
-            ]
-        )
+
+def _answer(
+    acks: int, layout: Layout, refused: dict[int, ErrorCode], statuses: list[AppendStatus]
+) -> ProduceResponse | None:
+    """Put refusals and statuses back into the order of the request."""
+    outcomes: list[Outcome] = [*statuses]
+    for position, code in refused.items():
+        outcomes.insert(position, code)
+    if acks == ACKS_NONE:
+        for outcome in outcomes:
+            code = outcome if isinstance(outcome, ErrorCode) else outcome.code
+            if code is not ErrorCode.NONE:
+                raise CloseConnection(f"a produce with acks=0 failed: {code.name}")
+        return None
+    answers = iter(outcomes)
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=name,
+                topic_id=topic_id,
+                partition_responses=[
+                    _partition_response(index, next(answers)) for index in indexes
+                ],
+            )
+            for name, topic_id, indexes in layout
+        ]
+    )
 
 
 def _refusal(
-    request: ProduceRequest, version: int, name: str, records: memoryview | None
+    request: ProduceRequest, version: int, name: str, records: memoryview
 ) -> ErrorCode | None:
     """Return why a partition's records do not even reach the log, or None."""
     if version >= TOPIC_IDS_SINCE and not name:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if request.acks not in _ACKS:
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if records is None or len(records) <= _ATTRIBUTES_LOW_AT:
+    if len(records) <= _ATTRIBUTES_LOW_AT:
         return ErrorCode.INVALID_RECORD
     attributes = records[_ATTRIBUTES_LOW_AT]
     if attributes & _TRANSACTIONAL_BIT:
@@ -121,10 +121,6 @@ def _refusal(
     if version < ZSTD_SINCE and attributes & _CODEC_MASK == _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return None
-
-
-def _code(outcome: Outcome) -> ErrorCode:
-    return outcome if isinstance(outcome, ErrorCode) else outcome.code
 
 
 def _partition_response(index: int, outcome: Outcome) -> PartitionProduceResponse:
