@@ -136,6 +136,21 @@ def wires():
     )
 
 
+@pytest.fixture(name="frame")
+def frame_fixture():
+    return frame
+
+
+@pytest.fixture(name="until")
+def until_fixture():
+    return until
+
+
+@pytest.fixture(name="settle")
+def settle_fixture():
+    return settle
+
+
 @pytest.fixture
 async def serve():
     """Start a listener: ``await serve(limits fields, net=, fragments=)`` -> everything about it."""

@@ -7,21 +7,6 @@ import pytest
 from ottla.env.memory_net import MemoryNetwork
 
 
-@pytest.fixture
-def frame(wires):
-    return wires.frame
-
-
-@pytest.fixture
-def until(wires):
-    return wires.until
-
-
-@pytest.fixture
-def settle(wires):
-    return wires.settle
-
-
 async def test_the_connection_beyond_the_limit_is_closed_at_once(serve, frame, until, settle):
     served = await serve(connections_max=2)
     first, second = await served.connect(), await served.connect()
