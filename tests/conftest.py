@@ -101,7 +101,7 @@ def ottla_server_factory(tmp_path):
     """Start brokers of a test's own: ``ottla_server_factory({"option": value}, data=None)``."""
     from tools.ottla_peer import OttlaPeer
 
-    with _peers(tmp_path, OttlaPeer) as start:
+    with _peers(tmp_path / "ottla", OttlaPeer) as start:
         yield start
 
 
@@ -119,7 +119,7 @@ def kafka_server_factory(tmp_path, kafka_libs):
     """Start Apache Kafka nodes of a test's own."""
     from tools.kafka_peer import KafkaPeer
 
-    with _peers(tmp_path, KafkaPeer) as start:
+    with _peers(tmp_path / "kafka", KafkaPeer) as start:
         yield start
 
 

@@ -67,6 +67,7 @@ class Peer:
     def start(self, *, timeout_seconds: float = 60.0) -> "Peer":
         """Start the process and return when ApiVersions is answered. Raises PeerFailed."""
         self._ready.clear()
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
         begin = time.monotonic()
         self.process = subprocess.Popen(
             list(self.command()),

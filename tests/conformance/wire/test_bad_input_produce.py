@@ -6,6 +6,7 @@ Where Ottla answers better than Kafka on purpose, the row carries both codes.
 
 import gzip
 import struct
+import time
 import uuid
 
 import pytest
@@ -79,11 +80,14 @@ BETTER_THAN_KAFKA = {
     "garbage snappy": (batch([b"a"], payload=b"garbage garbage", attributes=2), 87),
     "garbage lz4": (batch([b"a"], payload=b"garbage garbage", attributes=3), 87),
     "garbage zstd": (batch([b"a"], payload=b"garbage garbage", attributes=4), 87),
-    "length 2^31-1": (batch(length=2**31 - 1), 2),
+    "length 2^31-1": (batch(length=2**31 - 1), 87),
+}
+STRICTER_THAN_KAFKA = {
+    "offset deltas 0, 0": batch([b"a", b"b"], payload=record(0, b"a") + record(0, b"b")),
+    "offset deltas 1, 0": batch([b"a", b"b"], payload=record(1, b"a") + record(0, b"b")),
 }
 ACCEPTED = {
     "five bytes behind the batch": GOOD + bytes(5),
-    "offset deltas 0, 0": batch([b"a", b"b"], payload=record(0, b"a") + record(0, b"b")),
     "record attributes 1": batch([b"a"], payload=odd_record(varint(0), attributes=1)),
     "null key and value": batch([None]),
     "largest batch": batch([b"x" * (1_048_588 - 74)]),
@@ -122,6 +126,12 @@ def test_row_18_bad_batch_is_named_where_kafka_says_unknown_error(
 ):
     got = wire.produce(topic[0], records)
     assert got["error_code"] == (code if target_kind == "ottla" else -1), got
+
+
+@pytest.mark.parametrize("records", STRICTER_THAN_KAFKA.values(), ids=STRICTER_THAN_KAFKA)
+def test_batch_that_would_put_two_records_at_one_offset(wire, topic, target_kind, records):
+    got = wire.produce(topic[0], records)
+    assert got["error_code"] == (87 if target_kind == "ottla" else 0), got
 
 
 @pytest.mark.parametrize("records", ACCEPTED.values(), ids=ACCEPTED)
@@ -168,6 +178,9 @@ def test_acks_0_answers_nothing_and_stores(wire, topic):
     before = wire.list_offsets(name, [1])[0][1]
     data = [{"name": name, "partition_data": [{"index": 1, "records": GOOD}]}]
     wire.send_frame(wire.encode("produce", 9, acks=0, timeout=1000, topic_data=data))
+    deadline = time.monotonic() + 10
+    while wire.list_offsets(name, [1]) == [(0, before)]:  # consumers see only what is fsynced
+        assert time.monotonic() < deadline
     assert wire.list_offsets(name, [1]) == [(0, before + 2)]
 
 
