@@ -1,8 +1,8 @@
 """What is checked and computed of records before they may enter a log. Pure and thread-safe.
 
 The first half of an append: ``analyse`` looks at the bytes (frame, checksum, records) and may run
-in an executor; ``Log.append_analysed`` gives offsets and writes, on the loop. Knows limits, not
-logs: offsets, epochs and files come later. Source: Kafka's UnifiedLog.append and LogValidator, as
+in an executor; ``Log.append_analysed`` gives offsets (``place`` patches them in) and writes, on
+the loop. Knows limits, not logs and files. Source: Kafka's UnifiedLog.append and LogValidator, as
 the seed on Kafka's log walks through them; error codes as Apache Kafka 4.3 answers.
 """
 
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.log.config import LogConfig
+from ottla.log.scan import Batch
 from ottla.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_LENGTH_MIN,
@@ -21,7 +22,9 @@ from ottla.records.batch import (
     BatchHeader,
     TimestampType,
     batch_crc,
+    patch_offsets,
     read_header,
+    set_log_append_time,
     set_max_timestamp,
 )
 from ottla.records.decode import decode_batch
@@ -160,3 +163,53 @@ def _check_own_batches(records: memoryview) -> tuple[AnalysedBatch, ...]:
         why = f"bytes {position} to {end} are no whole batch of format 2"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
     return tuple(batches)
+
+
+def place(
+    records: memoryview,
+    batches: tuple[AnalysedBatch, ...],
+    base_offset: int,
+    leader_epoch: int,
+    append_time: int,
+) -> list[Batch]:
+    """Patch offsets, epoch and (unless -1) the append time into the bytes; tell what is where."""
+    placed: list[Batch] = []
+    for position, header in batches:
+        size_bytes = header.batch_length + 12
+        view = records if len(batches) == 1 else records[position : position + size_bytes]
+        patch_offsets(view, base_offset, leader_epoch)
+        max_timestamp = header.max_timestamp
+        if append_time != NO_TIMESTAMP:
+            set_log_append_time(view, append_time)
+            max_timestamp = append_time
+        last_offset = base_offset + header.last_offset_delta
+        placed.append(
+            Batch(position, size_bytes, base_offset, last_offset, leader_epoch, max_timestamp)
+        )
+        base_offset = last_offset + 1
+    return placed
+
+
+def place_replicated(batches: tuple[AnalysedBatch, ...], log_end_offset: int) -> list[Batch]:
+    """Say what stands where in batches that carry their offsets and epochs already.
+
+    Raises KafkaError INVALID_RECORD for an offset below the one before it or the log's end.
+    """
+    placed: list[Batch] = []
+    expected = log_end_offset
+    for position, header in batches:
+        if header.base_offset < expected:
+            why = f"batch at offset {header.base_offset}, the log goes on at {expected}"
+            raise KafkaError(ErrorCode.INVALID_RECORD, why)
+        expected = header.next_offset
+        placed.append(
+            Batch(
+                position,
+                header.size_bytes,
+                header.base_offset,
+                header.last_offset,
+                header.partition_leader_epoch,
+                header.max_timestamp,
+            )
+        )
+    return placed

@@ -13,28 +13,27 @@ Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability ru
 
 from bisect import bisect_right
 from enum import Enum
-from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.append import AnalysedBatch, Analysis, AppendOrigin, analyse
+from ottla.log.append import Analysis, AppendOrigin, analyse, place, place_replicated
 from ottla.log.checkpoints import write_epoch_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
+from ottla.log.invariants import check_log
 from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
-from ottla.log.scan import Batch
 from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.log.time_lookup import first_record_reaching
 from ottla.records.batch import (
     NO_TIMESTAMP,
     TimestampType,
     patch_offsets,
     set_log_append_time,
 )
-from ottla.records.decode import decode_batch
 from ottla.records.region import Region
 from ottla.records.validate import decompressed_bytes_limit
 
@@ -215,11 +214,11 @@ class Log:
         records, origin, batches = analysis
         append_time = NO_TIMESTAMP
         if origin is AppendOrigin.REPLICATION:
-            placed = self._check_replicated(batches)
+            placed = place_replicated(batches, self.log_end_offset)
         else:
             if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
                 append_time = self._clock.wall_ms()
-            placed = _place(records, batches, self.log_end_offset, leader_epoch, append_time)
+            placed = place(records, batches, self.log_end_offset, leader_epoch, append_time)
         last_offset = placed[-1].last_offset
         max_timestamp = max(batch.max_timestamp for batch in placed)
         self._make_room(len(records), placed[0].base_offset, last_offset, max_timestamp)
@@ -231,29 +230,6 @@ class Log:
             self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
         self.log_end_offset = last_offset + 1
         return AppendResult(placed[0].base_offset, last_offset, append_time, self.log_start_offset)
-
-    def _check_replicated(self, batches: tuple[AnalysedBatch, ...]) -> list[Batch]:
-        expected = self.log_end_offset
-        placed: list[Batch] = []
-        for position, header in batches:
-            if header.base_offset < expected:
-                why = (
-                    f"{self.topic_partition}: batch at offset {header.base_offset}, "
-                    f"log end offset {expected}"
-                )
-                raise KafkaError(ErrorCode.INVALID_RECORD, why)
-            expected = header.next_offset
-            placed.append(
-                Batch(
-                    position,
-                    header.size_bytes,
-                    header.base_offset,
-                    header.last_offset,
-                    header.partition_leader_epoch,
-                    header.max_timestamp,
-                )
-            )
-        return placed
 
     def _make_room(
         self, size_bytes: int, base_offset: int, last_offset: int, max_timestamp: int
@@ -460,16 +436,13 @@ class Log:
         None when there is none (or it is not below ``upper_offset``). Blocks on cold segments.
         """
         self._ensure_open()
-        for segment in self._segments[self._ordinal_of(self.log_start_offset) :]:
-            if segment.largest_timestamp().timestamp < timestamp:
-                continue
-            batch = segment.first_batch_reaching(timestamp, self.log_start_offset)
-            while batch is not None:
-                found = self._first_record_reaching(segment, batch, timestamp)
-                if found is not None:
-                    return found if upper_offset is None or found.offset < upper_offset else None
-                batch = segment.next_batch(batch.position + batch.size_bytes)
-        return None
+        limit = decompressed_bytes_limit(self.config.max_message_bytes)
+        segments = self._segments[self._ordinal_of(self.log_start_offset) :]
+        found = first_record_reaching(segments, timestamp, self.log_start_offset, limit)
+        if found is None or (upper_offset is not None and found.offset >= upper_offset):
+            return None
+        epoch = self.leader_epochs.epoch_for_offset(found.offset)
+        return TimestampedOffset(found.timestamp, found.offset, epoch)
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """Return the first record with the largest timestamp of all; None for no timestamps."""
@@ -477,17 +450,6 @@ class Log:
         segments = self._segments[self._ordinal_of(self.log_start_offset) :]
         largest = max(segment.largest_timestamp().timestamp for segment in segments)
         return None if largest == NO_TIMESTAMP else self.offset_for_timestamp(largest)
-
-    def _first_record_reaching(
-        self, segment: Segment, batch: Batch, timestamp: int
-    ) -> TimestampedOffset | None:
-        view = memoryview(segment.file.read_at(batch.position, batch.size_bytes))
-        limit = decompressed_bytes_limit(self.config.max_message_bytes)
-        for record in decode_batch(view, limit).records:
-            if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                epoch = self.leader_epochs.epoch_for_offset(record.offset)
-                return TimestampedOffset(record.timestamp, record.offset, epoch)
-        return None
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Answer OffsetForLeaderEpoch: the largest epoch <= ``epoch`` and where it ends."""
@@ -587,45 +549,4 @@ class Log:
 
     def check(self) -> None:
         """Assert the invariants of the log and its segments. Reads everything: for tests."""
-        assert self._segments, self.directory
-        assert self._active is self._segments[-1], self.directory
-        assert self._base_offsets == [s.base_offset for s in self._segments], self.directory
-        assert self._base_offsets == sorted(set(self._base_offsets)), self._base_offsets
-        assert self.log_start_offset <= self.log_end_offset, self
-        assert self.flushed_offset <= self.log_end_offset, self
-        assert self._base_offsets[0] <= self.log_start_offset, self
-        entries = self.leader_epochs.entries
-        assert all(a.epoch < b.epoch for a, b in pairwise(entries)), entries
-        assert not entries or entries[-1].start_offset <= self.log_end_offset, entries
-        ends = [*self._base_offsets[1:], self.log_end_offset]
-        for segment, end in zip(self._segments, ends, strict=True):
-            segment.check()
-            last = segment.last_offset()
-            assert last is None or last < end, (segment.path, last, end)
-        last = self._active.last_offset()
-        assert self.log_end_offset == (self._active.base_offset if last is None else last + 1)
-
-
-def _place(
-    records: memoryview,
-    batches: tuple[AnalysedBatch, ...],
-    base_offset: int,
-    leader_epoch: int,
-    append_time: int,
-) -> list[Batch]:
-    """Patch offsets, epoch and (unless -1) the append time into the bytes; tell what is where."""
-    placed: list[Batch] = []
-    for position, header in batches:
-        size_bytes = header.batch_length + 12
-        view = records if len(batches) == 1 else records[position : position + size_bytes]
-        patch_offsets(view, base_offset, leader_epoch)
-        max_timestamp = header.max_timestamp
-        if append_time != NO_TIMESTAMP:
-            set_log_append_time(view, append_time)
-            max_timestamp = append_time
-        last_offset = base_offset + header.last_offset_delta
-        placed.append(
-            Batch(position, size_bytes, base_offset, last_offset, leader_epoch, max_timestamp)
-        )
-        base_offset = last_offset + 1
-    return placed
+        check_log(self, self._segments)

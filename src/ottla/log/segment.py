@@ -13,7 +13,6 @@ Source: Kafka's LogSegment; the seed on Kafka's log ("floor entry, then scan").
 from array import array
 from bisect import bisect_left
 from contextlib import suppress
-from itertools import pairwise
 
 from ottla.env.disk import Buffer, Disk, File
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
@@ -215,7 +214,7 @@ class Segment:
         cannot be read.
         """
         tail = self._tail_last_offsets
-        if tail and offset > tail[0]:
+        if tail and (offset > tail[0] or self._tail_positions[0] == 0):
             at = bisect_left(tail, offset)
             if at == len(tail):
                 return None
@@ -443,21 +442,3 @@ class Segment:
         self._file = None
         self._offset_index = None
         self._time_index = None
-
-    def check(self) -> None:
-        """Assert the invariants (tests call it after each step). Reads the whole segment."""
-        assert self.file.size() >= self.size_bytes, (self.path, self.file.size(), self.size_bytes)
-        batches = list(self._walk(0))
-        assert sum(batch.size_bytes for batch in batches) == self.size_bytes, self.path
-        by_position = {batch.position: batch for batch in batches}
-        for before, after in pairwise(batches):
-            assert before.last_offset < after.base_offset, (self.path, before, after)
-        for ordinal in range(self.offset_index.count):
-            entry = self.offset_index.entry(ordinal)
-            assert by_position[entry.position].last_offset == entry.offset, (self.path, entry)
-        by_last_offset = {batch.last_offset: batch for batch in batches}
-        for ordinal in range(self.time_index.count):
-            when = self.time_index.entry(ordinal)
-            assert by_last_offset[when.offset].max_timestamp == when.timestamp, (self.path, when)
-        largest = max((batch.max_timestamp for batch in batches), default=NO_TIMESTAMP)
-        assert self.largest_timestamp().timestamp == max(largest, NO_TIMESTAMP), self.path

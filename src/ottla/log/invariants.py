@@ -1,0 +1,64 @@
+"""What must always hold of a log and its segments: asserted by tests after every step.
+
+Reads everything, trusts nothing the objects remember. A failed assertion is a fault of ours, never
+of the disk or a client. Stands beside log.segment and log.log, which it only reads.
+"""
+
+from itertools import pairwise
+from typing import Protocol
+
+from ottla.log.leader_epochs import LeaderEpochs
+from ottla.log.scan import Batch, Walk
+from ottla.log.segment import Segment
+from ottla.records.batch import NO_TIMESTAMP
+
+
+class Bounded(Protocol):
+    """What a log says of itself."""
+
+    directory: str
+    log_start_offset: int
+    log_end_offset: int
+    flushed_offset: int
+    leader_epochs: LeaderEpochs
+
+
+def check_log(log: Bounded, segments: list[Segment]) -> None:
+    """Assert that offsets, epochs and segments of ``log`` fit together."""
+    bases = [segment.base_offset for segment in segments]
+    assert bases == sorted(set(bases)), (log.directory, bases)
+    assert bases[0] <= log.log_start_offset <= log.log_end_offset, log.directory
+    assert log.flushed_offset <= log.log_end_offset, log.directory
+    entries = log.leader_epochs.entries
+    assert all(a.epoch < b.epoch for a, b in pairwise(entries)), entries
+    assert all(a.start_offset <= b.start_offset for a, b in pairwise(entries)), entries
+    assert not entries or entries[-1].start_offset <= log.log_end_offset, entries
+    last = None
+    for segment, end in zip(segments, [*bases[1:], log.log_end_offset], strict=True):
+        batches = check_segment(segment)
+        last = batches[-1].last_offset if batches else None
+        assert last is None or last < end, (segment.path, last, end)
+        assert last == segment.last_offset(), (segment.path, last)
+    assert log.log_end_offset == (bases[-1] if last is None else last + 1), log.directory
+
+
+def check_segment(segment: Segment) -> list[Batch]:
+    """Assert that indexes and file of ``segment`` agree; return its batches."""
+    size_bytes = segment.size_bytes
+    assert segment.file.size() >= size_bytes, (segment.path, segment.file.size(), size_bytes)
+    batches = list(Walk(segment.file, 0, size_bytes, verify_crc=True))
+    assert sum(batch.size_bytes for batch in batches) == size_bytes, segment.path
+    assert not batches or batches[0].base_offset >= segment.base_offset, segment.path
+    for before, after in pairwise(batches):
+        assert before.last_offset < after.base_offset, (segment.path, before, after)
+    by_position = {batch.position: batch for batch in batches}
+    for ordinal in range(segment.offset_index.count):
+        entry = segment.offset_index.entry(ordinal)
+        assert by_position[entry.position].last_offset == entry.offset, (segment.path, entry)
+    by_last_offset = {batch.last_offset: batch for batch in batches}
+    for ordinal in range(segment.time_index.count):
+        when = segment.time_index.entry(ordinal)
+        assert by_last_offset[when.offset].max_timestamp == when.timestamp, (segment.path, when)
+    largest = max((batch.max_timestamp for batch in batches), default=NO_TIMESTAMP)
+    assert segment.largest_timestamp().timestamp == max(largest, NO_TIMESTAMP), segment.path
+    return batches
