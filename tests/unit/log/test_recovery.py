@@ -3,8 +3,9 @@ import pytest
 from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
-from ottla.errors import CorruptFile
+from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin
+from ottla.log.log import LogState
 
 NOW = 1_700_000_000_000
 
@@ -288,3 +289,62 @@ def test_power_cuts_lose_nothing_acknowledged_and_invent_nothing(
             assert read_all(once_more) == records, "a second recovery changes nothing"
             assert once_more.leader_epochs.entries == epochs
     assert at > 100
+
+
+# -- a disk that refuses one call -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [5, 28])  # EIO, ENOSPC
+@pytest.mark.parametrize(
+    "call",
+    [
+        DiskCall.OPEN,
+        DiskCall.WRITE,
+        DiskCall.SYNC,
+        DiskCall.TRUNCATE,
+        DiskCall.SYNC_DIRECTORY,
+        DiskCall.RENAME,
+        DiskCall.REMOVE,
+    ],
+)
+def test_one_refused_call_costs_no_acknowledged_record(
+    open_partition, batch, read_all, call, number
+):
+    config = {"segment_bytes": 500, "index_interval_bytes": 100}
+    nth = 0
+    while True:
+        nth += 1
+        inner = MemoryDisk(durability=True)
+        inner.make_directory("/data")
+        inner.sync_directory("/")
+        disk = FaultyDisk(inner)
+        log = open_partition(disk, "/data", **config)
+        made_before = disk.counts[call]
+        disk.fail(call, nth=nth, errno=number)
+        sent, acknowledged = [], []
+        for step in range(30):
+            try:
+                result = append(log, batch(2, timestamp=NOW + step), epoch=step // 10)
+            except KafkaError as error:
+                assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            sent += [(result.base_offset + n, NOW + step + n) for n in range(2)]
+            if step % 3 == 0:
+                try:
+                    log.flush()
+                except KafkaError:
+                    assert log.state is LogState.FAILED
+                    continue
+                acknowledged = list(sent)
+        assert log.state in {LogState.OPEN, LogState.FAILED}
+        if log.state is LogState.OPEN:
+            log.check()
+        survivor = inner.crash(SeededRng(nth))
+        recovered = open_partition(survivor, "/data", **config)
+        recovered.check()
+        found = [(offset, timestamp) for offset, _, timestamp in read_all(recovered)]
+        assert found[: len(acknowledged)] == acknowledged, nth
+        assert found == sent[: len(found)], nth
+        if disk.counts[call] - made_before < nth:
+            break
+    assert nth > 1 or call in {DiskCall.TRUNCATE, DiskCall.REMOVE}
