@@ -46,14 +46,14 @@ def test_row_12_slowloris_is_closed_and_others_are_not(ottla_server_factory, con
         for client in list(open_clients):
             try:
                 client.send(b"\0")
-                client.socket.settimeout(0.02)
+                client.socket.settimeout(0.002)
                 with contextlib.suppress(TimeoutError):
                     client.receive(1)
             except Closed:
                 open_clients.remove(client)
     assert not open_clients, f"{len(open_clients)} of 20 still open"
     assert time.monotonic() - begin > 0.9, "closed before its time was over"
-    assert number > 3
+    assert number > 1, "the honest client was hardly served"
 
 
 def test_row_12_a_large_frame_gets_the_time_its_size_needs(ottla_server_factory, connections):
