@@ -270,6 +270,7 @@ def check(_arguments: Sequence[str]) -> int:
         ("mypy",),
         ("lint-imports", "--no-cache"),
         ("python", "-m", "ottla.config.docs", "--check", "docs/options.md"),
+        ("python", "-m", "tools.reference", "--check"),
         ("codespell",),
     ]
     failed = []
