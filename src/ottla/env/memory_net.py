@@ -177,6 +177,9 @@ class MemoryNet:
         """Listen as ``host`` (another name than this host's own is an alias of it)."""
         return self.network.bind(factory, self._name(host), port, backlog)
 
+    def file_sender(self, transport: asyncio.BaseTransport) -> None:
+        """Return None: there is no kernel here that could send files."""
+
     async def connect(
         self, factory: ProtocolFactory, *, host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:

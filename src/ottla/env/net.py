@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from ottla.env.disk import File
+
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -28,6 +30,17 @@ class Listening(Protocol):
         """Stop listening. Connections accepted before live on."""
 
 
+class FileSender(Protocol):
+    """Moves bytes of a file into a connection's socket inside the kernel."""
+
+    def send_file(self, file: File, position: int, length_bytes: int) -> int:
+        """Send what the socket takes at once and return how much that was; 0 when it is full.
+
+        Only when the transport has nothing buffered, else the order is lost, and only for a file
+        with a descriptor. Raises OSError of the file; a broken connection counts as full.
+        """
+
+
 class Net(Protocol):
     """Opens and accepts stream connections."""
 
@@ -35,6 +48,9 @@ class Net(Protocol):
         self, factory: ProtocolFactory, *, host: str, port: int, backlog: int
     ) -> Listening:
         """Bind and listen; port 0 takes a free one. Raises OSError (EADDRINUSE, EACCES, ...)."""
+
+    def file_sender(self, transport: asyncio.BaseTransport) -> FileSender | None:
+        """Return what sends files over this connection, or None: read and write them instead."""
 
     async def connect(
         self, factory: ProtocolFactory, *, host: str, port: int

@@ -10,6 +10,7 @@ import os
 import socket
 from dataclasses import dataclass
 
+from ottla.env.disk import File
 from ottla.env.net import ProtocolFactory
 
 KEEPALIVE_IDLE_SECONDS = 60
@@ -118,6 +119,23 @@ class TcpListening:
             server.close()
 
 
+class SocketFileSender:
+    """sendfile into a non-blocking socket; good as long as its transport is."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def send_file(self, file: File, position: int, length_bytes: int) -> int:
+        """See ``FileSender.send_file``."""
+        source = file.fileno()
+        if source is None:
+            return 0
+        try:
+            return os.sendfile(self._descriptor, source, position, length_bytes)
+        except (BlockingIOError, ConnectionError):
+            return 0  # The transport will notice a broken connection by itself.
+
+
 class AsyncioNet:
     """TCP through the running loop."""
 
@@ -141,6 +159,13 @@ class AsyncioNet:
             await listening.close()
             raise
         return listening
+
+    def file_sender(self, transport: asyncio.BaseTransport) -> "SocketFileSender | None":
+        """Return sendfile on the connection's socket, or None when it is encrypted."""
+        stream = transport.get_extra_info("socket")
+        if stream is None or transport.get_extra_info("sslcontext") is not None:
+            return None
+        return SocketFileSender(stream.fileno())
 
     async def connect(
         self, factory: ProtocolFactory, *, host: str, port: int

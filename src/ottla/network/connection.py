@@ -1,8 +1,7 @@
 """One client's connection: frames in, answers out, strictly in the order of the requests.
 
 Owns the order, the backpressure and the time limits of a connection. What a frame means is asked of
-``Dispatch``; how an answer leaves (bytes, or a Region read from its file) is decided here and
-nowhere else. Requests are taken one after another; consecutive Produce requests whose appends are
+``Dispatch``, how an answer leaves is ``Outgoing``'s. Requests are taken one after another; consecutive Produce requests whose appends are
 done may wait for their flush together (design D2). Bounded in count and bytes; a peer that does not
 read stops being read (reliability rows 12-14).
 
@@ -18,23 +17,18 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from ottla.env.clock import Clock
+from ottla.env.net import Net
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.network.frame import FrameReader, ReceiveBudget
 from ottla.network.limits import Limits
+from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
 from ottla.pending import Pending
-from ottla.records.region import Region
 
 log = logging.getLogger(__name__)
 
 PRODUCE_KEY = 0
-REGION_CHUNK_BYTES = 512 * 1024
-"""How much of a Region is in memory at a time, on its way from the file to the socket."""
 REST_SECONDS = 5.0
 """A connection without a byte for this long gives its receive buffer up."""
-
-Chunk = bytes | bytearray | memoryview | Region
-Answer = list[Chunk]
-"""A whole framed response, in pieces."""
 
 
 class Peer(NamedTuple):
@@ -76,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         limits: Limits,
         budget: ReceiveBudget,
         clock: Clock,
+        net: Net,
         open_dispatch: OpenDispatch,
         on_made: Callable[["Connection"], None],
         on_lost: Callable[["Connection"], None],
@@ -83,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits
         self._reader = FrameReader(budget, limits.request_bytes_max)
         self._clock = clock
+        self._net = net
         self._open_dispatch = open_dispatch
         self._on_made = on_made
         self._on_lost = on_lost
@@ -91,9 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch: Dispatch | None = None
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0  # Invariant: sum of size_bytes over _waiting.
-        self._outgoing: deque[Chunk] = deque()  # Chunks the transport has not taken yet.
-        self._outgoing_bytes = 0  # Invariant: sum of the lengths of _outgoing, Regions' too.
-        self._is_write_paused = False
+        self._outgoing: Outgoing | None = None  # None until there is a transport.
         self._is_read_paused = False
         self._is_in_round = False
         self._is_round_due = False  # A round was asked for in this turn of the loop.
@@ -110,7 +104,11 @@ class Connection(asyncio.BufferedProtocol):
         """Take the transport and its addresses."""
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
+        self._outgoing = Outgoing(
+            self._transport,
+            self._net.file_sender(transport),
+            buffer_bytes=self._limits.write_buffer_bytes,
+        )
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self.peer = Peer(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]))
@@ -133,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Keep the transport open as long as answers are owed to a half-closed peer."""
-        if self._waiting or self._outgoing:
+        if self._waiting or self._unsent_bytes():
             self._is_draining = True
             return True
         return False
@@ -142,18 +140,19 @@ class Connection(asyncio.BufferedProtocol):
         """Forget everything; answers that come later go nowhere."""
         self._is_lost = True
         self._waiting.clear()
-        self._outgoing.clear()
-        self._outgoing_bytes = 0
+        self._forget_outgoing()
         self._reader.release()
         self._on_lost(self)
 
     def pause_writing(self) -> None:
         """Note that the peer does not take what we have written."""
-        self._is_write_paused = True
+        if self._outgoing is not None:
+            self._outgoing.is_paused = True
 
     def resume_writing(self) -> None:
         """Go on writing, then serving."""
-        self._is_write_paused = False
+        if self._outgoing is not None:
+            self._outgoing.is_paused = False
         self._write_stalled = None
         self._last_activity = self._clock.monotonic()
         self._serve()
@@ -182,9 +181,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._is_lost or self._transport is None:
             return
-        if self._is_read_paused and not self._waiting and not self._is_write_paused:
+        if self._is_read_paused and not self._waiting and not self._is_full():
             self._serve()  # The receive budget was used up; perhaps there is room now.
-        unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing_bytes
+        unsent_bytes = self._transport.get_write_buffer_size() + self._unsent_bytes()
         if unsent_bytes:
             self._enforce_stall(now, unsent_bytes)
         elif self._frame_began is not None and not self._is_read_paused:
@@ -240,9 +239,9 @@ class Connection(asyncio.BufferedProtocol):
         assert self._dispatch is not None, "frames arrive after connection_made"
         while True:
             self._release_answers()
-            if self._outgoing_bytes >= self._limits.write_buffer_bytes:
+            if self._unsent_bytes() >= self._limits.write_buffer_bytes:
                 self._send_outgoing()
-            if self._outgoing_bytes >= self._limits.write_buffer_bytes or self._is_write_paused:
+            if self._is_full():
                 return
             if self._is_draining or (self._waiting and not self._may_overlap()):
                 return
@@ -328,46 +327,31 @@ class Connection(asyncio.BufferedProtocol):
                 self._put_out(first.answer)
 
     def _put_out(self, answer: Answer) -> None:
-        self._outgoing.extend(answer)
-        for chunk in answer:
-            self._outgoing_bytes += chunk.length_bytes if isinstance(chunk, Region) else len(chunk)
+        if self._outgoing is not None:
+            self._outgoing.put(answer)
+
+    def _unsent_bytes(self) -> int:
+        return 0 if self._outgoing is None else self._outgoing.size_bytes
+
+    def _is_full(self) -> bool:
+        """Tell whether so much waits on its way out that no further request is taken."""
+        outgoing = self._outgoing
+        return outgoing is not None and (
+            outgoing.is_paused or outgoing.size_bytes >= self._limits.write_buffer_bytes
+        )
+
+    def _forget_outgoing(self) -> None:
+        if self._outgoing is not None:
+            self._outgoing.clear()
 
     def _send_outgoing(self) -> None:
-        outgoing, transport = self._outgoing, self._transport
-        if transport is None:
-            return
-        while outgoing and not self._is_write_paused:
-            chunk = outgoing.popleft()
-            if isinstance(chunk, Region):
-                self._send_region(transport, chunk)
-                continue
-            if outgoing and not isinstance(outgoing[0], Region):
-                batch = [chunk]
-                while outgoing and not isinstance(outgoing[0], Region):
-                    batch.append(cast(bytes, outgoing.popleft()))
-                chunk = b"".join(batch)
-            self._outgoing_bytes -= len(chunk)
-            transport.write(chunk)
-
-    def _send_region(self, transport: asyncio.Transport, region: Region) -> None:
-        """Send the region's first piece and put the rest back in front."""
-        count = min(region.length_bytes, REGION_CHUNK_BYTES)
-        if count == 0:
+        if self._outgoing is None:
             return
         try:
-            data = region.file.read_at(region.position, count)
-        except OSError as error:
-            log.error("%s cannot be read: %s", region.file.path, error)  # noqa: TRY400 - no traceback
-            data = b""
-        if len(data) != count:
-            log.error("%s does not hold what an answer promised", region.file.path)
+            self._outgoing.send()
+        except RegionUnreadable as error:
+            log.error("closing %s: %s", self.peer.host, error)  # noqa: TRY400 - no traceback
             self._hang_up()
-            return
-        rest = region.length_bytes - count
-        if rest:
-            self._outgoing.appendleft(Region(region.file, region.position + count, rest))
-        self._outgoing_bytes -= count
-        transport.write(data)
 
     # Pace and end.
 
@@ -378,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         must_pause = (
             self._is_draining
-            or self._is_write_paused
+            or self._is_full()
             or self._reader.has_frame  # The round left it: it has to wait.
             or self._reader.writable() is None
         )
@@ -393,14 +377,13 @@ class Connection(asyncio.BufferedProtocol):
         self._is_read_paused = must_pause
 
     def _close_if_drained(self) -> None:
-        if self._is_draining and not self._waiting and not self._outgoing:
+        if self._is_draining and not self._waiting and not self._unsent_bytes():
             self._hang_up()
 
     def _hang_up(self) -> None:
         """Send what was written, then close. No further frame is served."""
         self._is_draining = True
         self._waiting.clear()
-        self._outgoing.clear()
-        self._outgoing_bytes = 0
+        self._forget_outgoing()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()

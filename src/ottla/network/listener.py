@@ -96,6 +96,7 @@ class Listener:
             limits=self._limits,
             budget=self._budget,
             clock=self._clock,
+            net=self._net,
             open_dispatch=self._open_dispatch,
             on_made=self._made,
             on_lost=self._lost,

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
-from ottla.network.connection import REGION_CHUNK_BYTES
+from ottla.network.outgoing import READ_BYTES_MAX
 from ottla.records.region import Region
 
 
@@ -151,7 +151,7 @@ async def test_many_large_answers_are_not_gathered_in_memory(serve, frame, wires
 # Regions.
 
 
-@pytest.mark.parametrize("size", [1, 1000, REGION_CHUNK_BYTES * 2 + 17])
+@pytest.mark.parametrize("size", [1, 1000, READ_BYTES_MAX * 2 + 17])
 async def test_regions_and_bytes_leave_in_order(serve, frame, until, size):
     served = await serve(fragments=SeededRng(size))
     data = bytes(range(256)) * (size // 256 + 1)

@@ -9,6 +9,7 @@ import uvloop
 
 from ottla.env.clock import SystemClock
 from ottla.env.memory_disk import MemoryDisk
+from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
@@ -102,12 +103,16 @@ def test_pipelined_requests_are_answered_in_order(on_loop, served, wires):
     on_loop(story)
 
 
-def test_large_regions_reach_a_slow_reader_whole(on_loop, served, wires):
+@pytest.mark.parametrize("disk", [MemoryDisk, RealDisk])
+@pytest.mark.parametrize("size", [1, 31_000, 70_001, 5_000_000])
+def test_regions_reach_a_slow_reader_whole(on_loop, served, wires, tmp_path, disk, size):
+    """Read and written from memory; sent by the kernel from a real file, the larger ones."""
+
     async def story():
         broker = await served()
-        size = 5_000_000
         data = bytes(range(256)) * (size // 256 + 1)
-        file = MemoryDisk().open("/records.log", create=True)
+        path = str(tmp_path / "records.log") if disk is RealDisk else "/records.log"
+        file = disk().open(path, create=True)
         file.write_at(0, data)
         for number in range(4):
             head = wires.answer(number, 0)

@@ -1,0 +1,144 @@
+"""What is on its way out of a connection: answers in order, as bytes and as stretches of files.
+
+Owns how they leave. Bytes go through the transport. A Region of some size goes from the page cache
+to the socket inside the kernel (sendfile), as much as the socket takes at once; then one piece is
+written the ordinary way, whose end tells that there is room again, and sendfile goes on. That needs
+nothing of the loop but its transports, so uvloop (which has no sendfile of its own), stock asyncio
+and doubles are served alike. Measured per GB sent: 0.13-0.23 s of CPU for 1-8 MB answers, against
+0.5-0.9 s for read and write. Never waits and never decides what is sent.
+"""
+
+import asyncio
+from collections import deque
+from typing import cast
+
+from ottla.env.net import FileSender
+from ottla.errors import OttlaError
+from ottla.records.region import Region
+
+SENDFILE_BYTES_MIN = 32 * 1024
+"""A smaller Region is read and joined with the bytes before it: one packet wakes its reader once."""
+PIECE_BYTES = 64 * 1024
+"""What is written the ordinary way when the socket is full."""
+READ_BYTES_MAX = 512 * 1024
+"""How much of a Region is in memory at a time where the kernel cannot send it."""
+
+Chunk = bytes | bytearray | memoryview | Region
+Answer = list[Chunk]
+"""A whole framed response, in pieces."""
+
+
+class RegionUnreadable(OttlaError):
+    """A file does not hold what an answer promised; the answer cannot be finished."""
+
+
+class Outgoing:
+    """The chunks of one connection that its transport has not taken yet."""
+
+    def __init__(
+        self, transport: asyncio.Transport, sender: FileSender | None, *, buffer_bytes: int
+    ) -> None:
+        self._transport = transport
+        self._sender = sender
+        self._buffer_bytes = buffer_bytes
+        self._chunks: deque[Chunk] = deque()
+        self._wants_drained = False
+        self.size_bytes = 0
+        """Use: what is still to be handed over. Invariant: the sum of the chunks' lengths."""
+        self.is_paused = False
+        """Use: set by the transport's pause_writing and resume_writing; nothing is handed over."""
+        transport.set_write_buffer_limits(high=buffer_bytes)
+
+    def put(self, answer: Answer) -> None:
+        """Append an answer. Sends nothing yet."""
+        self._chunks.extend(answer)
+        for chunk in answer:
+            self.size_bytes += chunk.length_bytes if isinstance(chunk, Region) else len(chunk)
+
+    def clear(self) -> None:
+        """Forget what was not handed over."""
+        self._chunks.clear()
+        self.size_bytes = 0
+
+    def send(self) -> None:
+        """Hand over what the transport takes now. Raises RegionUnreadable."""
+        chunks = self._chunks
+        while chunks and not self.is_paused:
+            chunk = chunks.popleft()
+            if isinstance(chunk, Region) and self._goes_by_kernel(chunk):
+                self._send_region(chunk)
+                continue
+            self._write(self._join(chunk))
+        if not chunks and self._wants_drained:
+            self._notice(drained=False)
+
+    def _goes_by_kernel(self, region: Region) -> bool:
+        return (
+            self._sender is not None
+            and region.length_bytes >= SENDFILE_BYTES_MIN
+            and region.file.fileno() is not None
+        )
+
+    def _join(self, first: Chunk) -> bytes | bytearray | memoryview:
+        """Return ``first`` and what can leave with it in one write: bytes and small Regions."""
+        batch = [self._read(first) if isinstance(first, Region) else first]
+        joined_bytes = len(batch[0])
+        chunks = self._chunks
+        while chunks and joined_bytes < self._buffer_bytes:
+            chunk = chunks[0]
+            if isinstance(chunk, Region):
+                if self._goes_by_kernel(chunk):
+                    self._notice(drained=True)  # So that the bytes before it leave at once.
+                    break
+                chunks.popleft()
+                batch.append(self._read(chunk))
+            else:
+                batch.append(cast("bytes", chunks.popleft()))
+            joined_bytes += len(batch[-1])
+        return batch[0] if len(batch) == 1 else b"".join(batch)
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        self.size_bytes -= len(data)
+        self._transport.write(data)
+
+    def _read(self, region: Region, count: int = READ_BYTES_MAX) -> bytes:
+        """Return the region's first ``count`` bytes at most, and put the rest back in front."""
+        count = min(region.length_bytes, count)
+        try:
+            data = region.file.read_at(region.position, count)
+        except OSError as error:
+            raise RegionUnreadable(f"{region.file.path} cannot be read: {error}") from error
+        if len(data) != count:
+            why = f"{region.file.path}: {count} bytes promised at {region.position}"
+            raise RegionUnreadable(f"{why}, {len(data)} found")
+        self._put_back(region, count)
+        return data
+
+    def _put_back(self, region: Region, sent_bytes: int) -> None:
+        rest = region.length_bytes - sent_bytes
+        if rest:
+            self._chunks.appendleft(Region(region.file, region.position + sent_bytes, rest))
+
+    def _send_region(self, region: Region) -> None:
+        """Let the kernel send what the socket takes, then write one piece the ordinary way."""
+        assert self._sender is not None, "asked by _goes_by_kernel"
+        if self._transport.is_closing():
+            self.clear()  # Its socket's descriptor may be another's by now.
+            return
+        self._notice(drained=True)
+        if self._transport.get_write_buffer_size() == 0:
+            try:
+                sent = self._sender.send_file(region.file, region.position, region.length_bytes)
+            except OSError as error:
+                raise RegionUnreadable(f"{region.file.path} cannot be read: {error}") from error
+            self.size_bytes -= sent
+            if sent:
+                self._put_back(region, sent)
+                return
+        self._write(self._read(region, PIECE_BYTES))
+
+    def _notice(self, *, drained: bool) -> None:
+        """Ask the transport to tell when it is empty (or only when it is far from full again)."""
+        if drained != self._wants_drained:
+            self._wants_drained = drained
+            self._transport.set_write_buffer_limits(high=0 if drained else self._buffer_bytes)
