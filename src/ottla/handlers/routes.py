@@ -16,6 +16,7 @@ from ottla.handlers.apis.describe_cluster import DescribeCluster
 from ottla.handlers.apis.describe_configs import DescribeConfigs
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 from ottla.handlers.apis.fetch import Fetch
+from ottla.handlers.apis.find_coordinator import FindCoordinator
 from ottla.handlers.apis.init_producer_id import InitProducerId
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.metadata import Metadata
@@ -67,6 +68,7 @@ def router_of(services: Services) -> Router:
                 image, partition_limit=config[options.MAX_REQUEST_PARTITION_SIZE_LIMIT]
             ),
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(node_id, image, config, topic_config),
+            ApiKey.FIND_COORDINATOR: FindCoordinator(),
             ApiKey.INIT_PRODUCER_ID: InitProducerId(producer_ids),
         }
     )
