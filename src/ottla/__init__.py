@@ -1,3 +1,3 @@
-"""Ottla: a Kafka-compatible streaming log. Importing this package costs nothing: rooms are imported by name."""
+"""Ottla: a Kafka-compatible streaming log. Importing it costs nothing: rooms come by name."""
 
 __version__ = "0.1.0"

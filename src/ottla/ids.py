@@ -1,7 +1,7 @@
 """The identities everything else is keyed by.
 
-Owns the words for a topic-partition, a topic id and the integers that must not be mixed up.
-Knows nothing of the wire, of files or of the cluster. Source: Kafka's protocol guide, KIP-516 (topic ids).
+Owns the words for a topic-partition, a topic id and the integers that must not be mixed up. Knows
+nothing of the wire, of files or of the cluster. Source: Kafka's protocol guide, KIP-516.
 """
 
 import binascii
@@ -13,7 +13,7 @@ LeaderEpoch = NewType("LeaderEpoch", int)
 ProducerId = NewType("ProducerId", int)
 NodeId = NewType("NodeId", int)
 TopicId = NewType("TopicId", bytes)
-"""16 raw bytes, as on the wire. Its text form is URL-safe base64 without padding, as Kafka prints it."""
+"""16 raw bytes, as on the wire. As text: URL-safe base64 without padding, as Kafka prints it."""
 
 NULL_TOPIC_ID = TopicId(bytes(16))
 """On the wire: "no topic id". Never the id of a topic."""

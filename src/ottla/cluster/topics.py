@@ -137,8 +137,8 @@ def plan_more_partitions(
     if added < 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {wanted.name} currently has {present} partition(s); {wanted.total_count} would "
-            "not be an increase.",
+            f"The topic {wanted.name} currently has {present} partition(s); "
+            f"{wanted.total_count} would not be an increase.",
         )
     check_partition_count(added)
     if wanted.assignments is None:

@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 
 Response = Message | Pending[Any] | None
-"""A Pending resolves to a Message or None. None: this request has no answer (a produce with acks=0)."""
+"""A Pending resolves to a Message or None. None: there is no answer (a produce with acks=0)."""
 
 
 class Handler(Protocol[Request_contra]):

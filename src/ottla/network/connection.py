@@ -1,9 +1,10 @@
 """One client's connection: frames in, answers out, strictly in the order of the requests.
 
 Owns the order, the backpressure and the time limits of a connection. What a frame means is asked of
-``Dispatch``, how an answer leaves is ``Outgoing``'s. Requests are taken one after another; consecutive Produce requests whose appends are
-done may wait for their flush together (design D2). Bounded in count and bytes; a peer that does not
-read stops being read (reliability rows 12-14).
+``Dispatch``; how an answer leaves is the business of ``Outgoing``. Requests are taken one after
+another; consecutive Produce requests whose appends are done may wait for their flush together
+(design D2). Bounded in count and bytes; a peer that does not read stops being read (reliability
+rows 12-14).
 
 Work is done in rounds: move answers that are there to the way out, take the frames that may be
 taken, write, settle the buffer. Bytes, room to write and resolved answers each start one; answers

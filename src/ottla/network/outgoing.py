@@ -17,7 +17,7 @@ from ottla.errors import OttlaError
 from ottla.records.region import Region
 
 SENDFILE_BYTES_MIN = 32 * 1024
-"""A smaller Region is read and joined with the bytes before it: one packet wakes its reader once."""
+"""A smaller Region is read and joined with the bytes before it: its reader wakes up once."""
 PIECE_BYTES = 64 * 1024
 """What is written the ordinary way when the socket is full."""
 READ_BYTES_MAX = 512 * 1024

@@ -1,8 +1,9 @@
 """FindCoordinator, key 10: who coordinates a group or a transactional id. Nobody does yet.
 
-v3 is flexible, v4 asks for several keys at once (KIP-699), v6 share groups (KIP-932). The API must be
-there all the same: librdkafka takes its absence for a broker too old for lz4 and sends uncompressed.
-Answered as a Kafka whose coordinators are not up: COORDINATOR_NOT_AVAILABLE, and a line in the log.
+v3 is flexible, v4 asks for several keys at once (KIP-699), v6 share groups (KIP-932). The API must
+be there all the same: librdkafka takes its absence for a broker too old for lz4 and sends
+uncompressed. Answered as a Kafka whose coordinators are not up (COORDINATOR_NOT_AVAILABLE), with a
+line in the log.
 """
 
 import logging
