@@ -151,20 +151,6 @@ SOCKET_LISTEN_BACKLOG_SIZE = Option(
     "Connections that may wait to be accepted.",
     validator=POSITIVE,
 )
-SOCKET_SEND_BUFFER_BYTES = Option(
-    "socket.send.buffer.bytes",
-    INT,
-    102_400,
-    "SO_SNDBUF of a connection; -1: the system's.",
-    unit="bytes",
-)
-SOCKET_RECEIVE_BUFFER_BYTES = Option(
-    "socket.receive.buffer.bytes",
-    INT,
-    102_400,
-    "SO_RCVBUF of a connection; -1: the system's.",
-    unit="bytes",
-)
 CONNECTIONS_MAX_IDLE_MS = Option(
     "connections.max.idle.ms",
     LONG,
@@ -217,13 +203,6 @@ REQUEST_READ_MIN_BYTES_PER_SECOND = Option(
     validator=POSITIVE,
     unit="bytes",
 )
-REQUEST_MAX_ELEMENTS = Option(
-    "ottla.request.max.elements",
-    INT,
-    200_000,
-    "The array elements of one request, all arrays together; more close the connection.",
-    validator=POSITIVE,
-)
 CONNECTION_MAX_IN_FLIGHT_REQUESTS = Option(
     "ottla.connection.max.in.flight.requests",
     INT,
@@ -266,15 +245,12 @@ STOP_TIMEOUT_MS = Option(
 _NETWORK = (
     SOCKET_REQUEST_MAX_BYTES,
     SOCKET_LISTEN_BACKLOG_SIZE,
-    SOCKET_SEND_BUFFER_BYTES,
-    SOCKET_RECEIVE_BUFFER_BYTES,
     CONNECTIONS_MAX_IDLE_MS,
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_IP,
     QUEUED_MAX_REQUEST_BYTES,
     REQUEST_READ_TIMEOUT_MS,
     REQUEST_READ_MIN_BYTES_PER_SECOND,
-    REQUEST_MAX_ELEMENTS,
     CONNECTION_MAX_IN_FLIGHT_REQUESTS,
     CONNECTION_MAX_IN_FLIGHT_BYTES,
     WRITE_BUFFER_HIGH_BYTES,
@@ -361,14 +337,6 @@ FETCH_MAX_WAITING = Option(
     "Fetches that may wait for records at the same time; more are answered at once.",
     validator=NOT_NEGATIVE,
 )
-DECOMPRESSED_MAX_BYTES = Option(
-    "ottla.decompressed.max.bytes",
-    INT,
-    67_108_864,
-    "What a compressed batch may unfold to; the larger of this and 64 times max.message.bytes.",
-    validator=POSITIVE,
-    unit="bytes",
-)
 MAX_PARTITIONS = Option(
     "ottla.max.partitions",
     INT,
@@ -387,7 +355,6 @@ _REQUESTS = (
     COMPRESSION_ZSTD_LEVEL,
     FETCH_MAX_WAIT_MS,
     FETCH_MAX_WAITING,
-    DECOMPRESSED_MAX_BYTES,
     MAX_PARTITIONS,
 )
 

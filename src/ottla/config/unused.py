@@ -7,6 +7,7 @@ Source: Kafka's broker configuration reference.
 
 _NO_THREADS = "a node is one event loop"
 _NO_KRAFT = "there is no KRaft controller; the metadata is in the node's own store"
+_KERNEL = "the kernel sizes socket buffers by itself"
 _NO_JVM = "there is no JVM"
 _NOT_YET = "what it tunes is not served by this version"
 
@@ -17,6 +18,8 @@ PASSED_OVER = {
     "num.recovery.threads.per.data.dir": _NO_THREADS,
     "num.replica.fetchers": _NO_THREADS,
     "num.replica.alter.log.dirs.threads": _NO_THREADS,
+    "socket.send.buffer.bytes": _KERNEL,
+    "socket.receive.buffer.bytes": _KERNEL,
     "queued.max.requests": "queued.max.request.bytes bounds the queue",
     "process.roles": _NO_KRAFT,
     "controller.": _NO_KRAFT,

@@ -109,7 +109,7 @@ def test_durations_and_sizes():
 
 def test_the_page_lists_every_public_option():
     text = page()
-    assert "`ottla.request.max.elements`" in text
+    assert "`ottla.max.partitions`" in text
     assert "`retention.ms` | `604800000` (7d)" in text
     assert "internal.segment.bytes" not in text
 
