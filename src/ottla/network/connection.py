@@ -25,7 +25,7 @@ from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
 from ottla.pending import Pending
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PRODUCE_KEY = 0
 REST_SECONDS = 5.0
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch: Dispatch | None = None
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0  # Invariant: sum of size_bytes over _waiting.
-        self._outgoing: Outgoing | None = None  # None until there is a transport.
+        self._outgoing: Outgoing  # Made with the transport; asyncio calls connection_made first.
         self._is_read_paused = False
         self._is_in_round = False
         self._is_round_due = False  # A round was asked for in this turn of the loop.
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Keep the transport open as long as answers are owed to a half-closed peer."""
-        if self._waiting or self._unsent_bytes():
+        if self._waiting or self._outgoing.size_bytes:
             self._is_draining = True
             return True
         return False
@@ -141,19 +141,17 @@ class Connection(asyncio.BufferedProtocol):
         """Forget everything; answers that come later go nowhere."""
         self._is_lost = True
         self._waiting.clear()
-        self._forget_outgoing()
+        self._outgoing.clear()
         self._reader.release()
         self._on_lost(self)
 
     def pause_writing(self) -> None:
         """Note that the peer does not take what we have written."""
-        if self._outgoing is not None:
-            self._outgoing.is_paused = True
+        self._outgoing.is_paused = True
 
     def resume_writing(self) -> None:
         """Go on writing, then serving."""
-        if self._outgoing is not None:
-            self._outgoing.is_paused = False
+        self._outgoing.is_paused = False
         self._write_stalled = None
         self._last_activity = self._clock.monotonic()
         self._serve()
@@ -163,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """Take no further request; close when what is in flight has been answered."""
         self._is_draining = True
-        if not self._is_lost:
+        if self._transport is not None and not self._is_lost:
             self._close_if_drained()
 
     def close(self) -> None:
@@ -182,15 +180,15 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._is_lost or self._transport is None:
             return
-        if self._is_read_paused and not self._waiting and not self._is_full():
+        if self._is_read_paused and not self._waiting and not self._outgoing.is_paused:
             self._serve()  # The receive budget was used up; perhaps there is room now.
-        unsent_bytes = self._transport.get_write_buffer_size() + self._unsent_bytes()
+        unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing.size_bytes
         if unsent_bytes:
             self._enforce_stall(now, unsent_bytes)
         elif self._frame_began is not None and not self._is_read_paused:
             self._enforce_frame_time(now, self._frame_began)
         elif not self._waiting and now - self._last_activity > self._limits.idle_seconds:
-            log.debug("closing idle connection of %s", self.peer.host)
+            logger.debug("closing idle connection of %s", self.peer.host)
             self._transport.close()
         if not self._reader.held_bytes and now - self._last_activity > REST_SECONDS:
             self._reader.release()
@@ -200,14 +198,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._write_stalled is None or self._write_stalled[1] != unsent_bytes:
             self._write_stalled = (now, unsent_bytes)
         elif now - self._write_stalled[0] > self._limits.write_stall_seconds:
-            log.info("cutting off %s: it takes no answer", self.peer.host)
+            logger.info("cutting off %s: it takes no answer", self.peer.host)
             self.abort()
 
     def _enforce_frame_time(self, now: float, began: float) -> None:
         allowed = self._limits.frame_seconds
         allowed += self._reader.held_bytes / self._limits.frame_bytes_per_second
         if now - began > allowed:
-            log.info("closing %s: its request takes too long to arrive", self.peer.host)
+            logger.info("closing %s: its request takes too long to arrive", self.peer.host)
             self.abort()
 
     # Requests in.
@@ -223,34 +221,40 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._serve_frames()
         except (MalformedMessage, CloseConnection) as error:
-            log.debug("closing %s: %s", self.peer.host, error)
+            logger.debug("closing %s: %s", self.peer.host, error)
             self._is_draining = True
         except Exception:
-            log.exception("closing %s: its request failed unexpectedly", self.peer.host)
+            logger.exception("closing %s: its request failed unexpectedly", self.peer.host)
             self._is_draining = True
         finally:
             self._is_in_round = False
-        self._release_answers()
-        self._send_outgoing()
+        if self._waiting:
+            self._release_answers()
+        if self._outgoing.size_bytes:
+            self._send_outgoing()
         self._reader.settle()
         self._pace_reading()
-        self._close_if_drained()
+        if self._is_draining:
+            self._close_if_drained()
 
     def _serve_frames(self) -> None:
-        assert self._dispatch is not None, "frames arrive after connection_made"
-        while True:
-            self._release_answers()
-            if self._unsent_bytes() >= self._limits.write_buffer_bytes:
+        dispatch, waiting, outgoing = self._dispatch, self._waiting, self._outgoing
+        assert dispatch is not None, "frames arrive after connection_made"
+        next_frame, full_bytes = self._reader.next_frame, self._limits.write_buffer_bytes
+        while not self._is_draining:
+            if waiting:
+                self._release_answers()
+            if outgoing.size_bytes >= full_bytes:
                 self._send_outgoing()
-            if self._is_full():
+            if outgoing.is_paused or outgoing.size_bytes >= full_bytes:
                 return
-            if self._is_draining or (self._waiting and not self._may_overlap()):
+            if waiting and not self._may_overlap():
                 return
-            frame = self._reader.next_frame()
+            frame = next_frame()
             if frame is None:
                 return
             self._frame_began = None
-            answer = self._dispatch(frame)
+            answer = dispatch(frame)
             if isinstance(answer, Pending):
                 self._wait_for(answer, len(frame))
             elif answer is not None:
@@ -267,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer_now(self, answer: Answer) -> None:
         if not self._waiting:
-            self._put_out(answer)
+            self._outgoing.put(answer)
             return
         after = _Waiting(0, overlaps=True)
         after.answer, after.is_done = answer, True
@@ -290,9 +294,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _report_failure(self, error: Exception) -> None:
         if isinstance(error, CloseConnection | MalformedMessage):
-            log.debug("closing %s: %s", self.peer.host, error)
+            logger.debug("closing %s: %s", self.peer.host, error)
         else:
-            log.error("closing %s: its request failed", self.peer.host, exc_info=error)
+            logger.error("closing %s: its request failed", self.peer.host, exc_info=error)
 
     def _serve_soon(self) -> None:
         """Have a round in this turn of the loop if an answer may leave; one round for all of them.
@@ -325,45 +329,32 @@ class Connection(asyncio.BufferedProtocol):
                 waiting.clear()
                 self._waiting_bytes = 0
             elif first.answer is not None:
-                self._put_out(first.answer)
-
-    def _put_out(self, answer: Answer) -> None:
-        if self._outgoing is not None:
-            self._outgoing.put(answer)
-
-    def _unsent_bytes(self) -> int:
-        return 0 if self._outgoing is None else self._outgoing.size_bytes
-
-    def _is_full(self) -> bool:
-        """Tell whether so much waits on its way out that no further request is taken."""
-        outgoing = self._outgoing
-        return outgoing is not None and (
-            outgoing.is_paused or outgoing.size_bytes >= self._limits.write_buffer_bytes
-        )
-
-    def _forget_outgoing(self) -> None:
-        if self._outgoing is not None:
-            self._outgoing.clear()
+                self._outgoing.put(first.answer)
 
     def _send_outgoing(self) -> None:
-        if self._outgoing is None:
-            return
         try:
             self._outgoing.send()
         except RegionUnreadable as error:
-            log.error("closing %s: %s", self.peer.host, error)  # noqa: TRY400 - no traceback
+            logger.error("closing %s: %s", self.peer.host, error)  # noqa: TRY400 - no traceback
             self._hang_up()
 
     # Pace and end.
 
     def _pace_reading(self) -> None:
         """Stop reading while requests cannot be taken anyway, and resume when they can."""
+        reader, outgoing = self._reader, self._outgoing
+        if not (
+            reader.held_bytes or self._is_draining or self._is_read_paused or outgoing.size_bytes
+        ):
+            self._frame_began = None  # Nothing left over, nothing in the way: the usual case.
+            return
         assert self._transport is not None, "pacing happens between connection_made and _lost"
         if self._transport.is_closing():
             return
         must_pause = (
             self._is_draining
-            or self._is_full()
+            or outgoing.is_paused
+            or outgoing.size_bytes >= self._limits.write_buffer_bytes
             or self._reader.has_frame  # The round left it: it has to wait.
             or self._reader.writable() is None
         )
@@ -378,13 +369,14 @@ class Connection(asyncio.BufferedProtocol):
         self._is_read_paused = must_pause
 
     def _close_if_drained(self) -> None:
-        if self._is_draining and not self._waiting and not self._unsent_bytes():
+        if self._is_draining and not self._waiting and not self._outgoing.size_bytes:
             self._hang_up()
 
     def _hang_up(self) -> None:
         """Send what was written, then close. No further frame is served."""
         self._is_draining = True
         self._waiting.clear()
-        self._forget_outgoing()
+        if self._transport is not None:
+            self._outgoing.clear()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()

@@ -159,7 +159,7 @@ class FrameReader:
 
     def _move_to_front(self) -> None:
         held = self._end - self._start
-        self._buffer[:held] = bytes(self._buffer[self._start : self._end])
+        self._buffer[:held] = self._buffer[self._start : self._end]
         self._start, self._end = 0, held
 
     def _own(self, size_bytes: int) -> None:
