@@ -43,6 +43,13 @@ class Pending(Generic[Value]):
         if self._listener is not None:
             self._listener(self)
 
+    def take_over(self, other: "Pending[Value]") -> None:
+        """Be done as ``other``, which is done, was."""
+        if other.error is not None:
+            self.fail(other.error)
+        else:
+            self.resolve(other.value)  # type: ignore[arg-type]
+
     def on_done(self, listener: Callable[["Pending[Value]"], None]) -> None:
         """Run ``listener(self)`` once done; at once when done already. One listener only."""
         if self._listener is not None:

@@ -94,14 +94,18 @@ def analyse(
     if records.readonly:
         records = memoryview(bytearray(records))
     if origin is AppendOrigin.CLIENT:
-        view, header = _check_client_batch(records, config, now_ms)
+        view, header = check_client_batch(records, config, now_ms)
         return Analysis(view, origin, (AnalysedBatch(0, header),))
     return Analysis(records, origin, _check_own_batches(records))
 
 
-def _check_client_batch(
+def check_client_batch(
     records: memoryview, config: LogConfig, now_ms: int
 ) -> tuple[memoryview, BatchHeader]:
+    """Check what a producer sent; return the one batch in it, and its header. See ``analyse``.
+
+    ``records`` must be writable: a wrong largest timestamp is put right in place.
+    """
     view, header = frame_produced_batch(records, config.max_message_bytes)
     limit = decompressed_bytes_limit(config.max_message_bytes)
     _, min_timestamp, max_timestamp, first_null_key = check_batch_records(view, header, limit)

@@ -5,7 +5,7 @@ handed down: the log room never sees the option table. Changing a setting means 
 to ``Log.config``. Defaults are Kafka's.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.records.batch import TimestampType
 
@@ -13,8 +13,7 @@ INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """What the log needs of a topic's configuration. Field = Kafka's key in other letters."""
 
     segment_bytes: int = 1024 * 1024 * 1024

@@ -19,7 +19,14 @@ from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.append import Analysis, AppendOrigin, analyse, place, place_replicated
+from ottla.log.append import (
+    Analysis,
+    AppendOrigin,
+    analyse,
+    check_client_batch,
+    place,
+    place_replicated,
+)
 from ottla.log.checkpoints import write_epoch_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
@@ -30,6 +37,7 @@ from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.log.time_lookup import first_record_reaching
 from ottla.records.batch import (
     NO_TIMESTAMP,
+    BatchHeader,
     TimestampType,
     patch_offsets,
     set_log_append_time,
@@ -171,7 +179,13 @@ class Log:
         patched in place when they are writable. Raises KafkaError: see ``analyse`` and
         ``append_analysed``.
         """
-        analysis = analyse(records, self.config, self._clock.wall_ms(), origin)
+        now_ms = self._clock.wall_ms()
+        if origin is AppendOrigin.CLIENT and not records.readonly:
+            if self.state is not LogState.OPEN:
+                raise self._unusable()
+            view, header = check_client_batch(records, self.config, now_ms)
+            return self._append_one(view, header, leader_epoch)
+        analysis = analyse(records, self.config, now_ms, origin)
         return self.append_analysed(analysis, leader_epoch=leader_epoch)
 
     def append_analysed(self, analysis: Analysis, *, leader_epoch: int) -> AppendResult:
@@ -186,8 +200,13 @@ class Log:
         records, origin, batches = analysis
         if len(batches) != 1 or origin is AppendOrigin.REPLICATION:
             return self._append_batches(analysis, leader_epoch)
+        return self._append_one(records, batches[0].header, leader_epoch)
+
+    def _append_one(
+        self, records: memoryview, header: BatchHeader, leader_epoch: int
+    ) -> AppendResult:
+        """Append one batch that was checked. The hot way: every produce goes through here."""
         config = self.config
-        header = batches[0].header
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         append_time, max_timestamp = NO_TIMESTAMP, header.max_timestamp

@@ -1,87 +1,108 @@
-"""An append on its way to being answered: its status per partition, and the wait for replication.
+"""An append on its way to being answered: what became of each partition, and the wait for commit.
 
 DelayedProduce completes when every partition it appended to is committed past its batch; the
 purgatory wakes it when a high watermark moves. Source: the API refactoring seed.
 """
 
 from collections.abc import Hashable, Mapping
+from typing import NamedTuple
 
-from ottla.errors import ErrorCode, RecordError
+from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.ids import TopicPartition
 from ottla.log.log import AppendResult
 from ottla.pending import Pending
 from ottla.replication.partition import Partition
 
+_BEFORE_THE_LOG = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
+"""Refusals that Kafka answers without telling the log start offset."""
 
-class AppendStatus:
-    """What became of one partition's part of an append."""
 
-    __slots__ = (
-        "code",
-        "log_start_offset",
-        "rejected",
-        "required_offset",
-        "result",
-        "topic_partition",
-        "why",
+class AppendRefusal(NamedTuple):
+    """Why a partition's records are not acknowledged."""
+
+    code: ErrorCode
+    why: str = ""
+    rejected: tuple[RecordError, ...] = ()
+    """The records that are the reason, if some of them are."""
+    log_start_offset: int = -1
+    """Told only when the log itself looked at the records; else -1."""
+
+
+AppendOutcome = AppendResult | AppendRefusal
+"""What became of one partition's part of an append."""
+
+
+def refusal_of(error: KafkaError, log_start_offset: int) -> AppendRefusal:
+    """Return how an append that raised ``error`` is answered."""
+    return AppendRefusal(
+        error.code,
+        error.why,
+        error.records if isinstance(error, RecordsRejected) else (),
+        -1 if error.code in _BEFORE_THE_LOG else log_start_offset,
     )
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self.code = ErrorCode.NONE
-        self.why = ""
-        self.result: AppendResult | None = None
-        """None when nothing was appended."""
-        self.rejected: tuple[RecordError, ...] = ()
-        """The records that are the reason for a refusal, if some of them are."""
-        self.log_start_offset = -1
-        """Told beside an error only when the log itself looked at the records; else -1."""
-        self.required_offset = -1
-        """The high watermark that commits this append; -1 when nothing is waited for."""
 
-    def refuse(self, code: ErrorCode, why: str) -> None:
-        """Answer with an error; nothing is waited for any more."""
-        self.code = code
-        self.why = why
-        self.required_offset = -1
+class Uncommitted(NamedTuple):
+    """An appended batch whose commit is waited for."""
+
+    ordinal: int
+    """Where its outcome stands."""
+    topic_partition: TopicPartition
+    required_offset: int
+    """The high watermark that commits it."""
 
 
 class DelayedProduce:
     """An acks=-1 append whose records are in the log but not committed everywhere yet."""
 
-    __slots__ = ("_partitions", "_pending", "_statuses", "_waiting")
+    __slots__ = ("_outcomes", "_partitions", "_pending", "_waiting")
 
     def __init__(
         self,
-        statuses: list[AppendStatus],
+        outcomes: list[AppendOutcome],
+        waiting: list[Uncommitted],
         partitions: Mapping[TopicPartition, Partition],
-        pending: Pending[list[AppendStatus]],
+        pending: Pending[list[AppendOutcome]],
     ) -> None:
-        self._statuses = statuses
+        self._outcomes = outcomes
+        self._waiting = waiting
         self._partitions = partitions
         self._pending = pending
-        self._waiting = [status for status in statuses if status.required_offset >= 0]
 
     def try_complete(self, key: Hashable) -> bool:
         """Resolve if nothing is left to wait for."""
-        partitions = self._partitions
         waiting = []
-        for status in self._waiting:
-            partition = partitions.get(status.topic_partition)
+        for uncommitted in self._waiting:
+            ordinal, where, required_offset = uncommitted
+            partition = self._partitions.get(where)
             if partition is None or not partition.is_leader:
-                status.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "leadership moved while waiting")
+                self._refuse(
+                    ordinal, ErrorCode.NOT_LEADER_OR_FOLLOWER, "leadership moved meanwhile"
+                )
             elif partition.is_failed:
-                status.refuse(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be flushed")
-            elif partition.high_watermark < status.required_offset:
-                waiting.append(status)
+                self._refuse(ordinal, ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be flushed")
+            elif partition.high_watermark < required_offset:
+                waiting.append(uncommitted)
         self._waiting = waiting
         if waiting:
             return False
-        self._pending.resolve(self._statuses)
+        self._pending.resolve(self._outcomes)
         return True
 
     def expire(self) -> None:
         """Resolve; what is not committed by now timed out."""
-        for status in self._waiting:
-            status.refuse(ErrorCode.REQUEST_TIMED_OUT, "not committed within the request's timeout")
-        self._pending.resolve(self._statuses)
+        for uncommitted in self._waiting:
+            why = "not committed within the request's timeout"
+            self._refuse(uncommitted.ordinal, ErrorCode.REQUEST_TIMED_OUT, why)
+        self._pending.resolve(self._outcomes)
+
+    def _refuse(self, ordinal: int, code: ErrorCode, why: str) -> None:
+        self._outcomes[ordinal] = AppendRefusal(code, why)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
-from ottla.log.append import Analysis, AppendOrigin
+from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
 from ottla.log.log import AppendResult, Log, LogState, ReadResult
@@ -130,29 +130,31 @@ class Partition:
 
     # Appends.
 
-    def append(
-        self, records: memoryview | Analysis, *, acks: int, origin: AppendOrigin
-    ) -> AppendResult:
+    def append(self, records: memoryview | Analysis | KafkaError, *, acks: int) -> AppendResult:
         """Append as the leader and start a flush if one is due. Does not wait for it.
 
-        ``records`` is one produced batch, or its analysis when that was made elsewhere. The batch
-        is patched in place. Raises KafkaError.
+        ``records`` is one produced batch, or what an analysis made elsewhere came to. The batch is
+        patched in place. Raises KafkaError.
         """
-        self.check_leader()
-        if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
+        log, state = self.log, self.state
+        if not self.is_leader or log.state is not LogState.OPEN:
+            self.check_leader()
+        if acks == -1 and len(state.isr) < self.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, "
+                f"{self.topic_partition} has {len(state.isr)} in-sync replicas, "
                 f"min.insync.replicas is {self.min_insync_replicas}",
             )
-        log = self.log
-        if isinstance(records, Analysis):
-            result = log.append_analysed(records, leader_epoch=self.state.leader_epoch)
+        if isinstance(records, memoryview):
+            result = log.append(records, leader_epoch=state.leader_epoch)
+        elif isinstance(records, Analysis):
+            result = log.append_analysed(records, leader_epoch=state.leader_epoch)
         else:
-            result = log.append(records, leader_epoch=self.state.leader_epoch, origin=origin)
-        if log.log_end_offset - log.flushed_offset >= log.config.flush_messages:
+            raise records
+        flush_messages = log.config.flush_messages
+        if log.log_end_offset - log.flushed_offset >= flush_messages:
             self._flush()
-        if log.config.flush_messages != 1:
+        if flush_messages != 1:
             self._advance()
         return result
 

@@ -10,16 +10,22 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
-from ottla.errors import ErrorCode, KafkaError, RecordsRejected
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
-from ottla.log.append import Analysis, AppendOrigin, analyse, needs_executor
+from ottla.log.append import EXECUTOR_SIZE_BYTES, Analysis, analyse, needs_executor
 from ottla.log.config import LogConfig
 from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
 from ottla.pending import Pending
-from ottla.replication.append import AppendStatus, DelayedProduce
+from ottla.replication.append import (
+    AppendOutcome,
+    AppendRefusal,
+    DelayedProduce,
+    Uncommitted,
+    refusal_of,
+)
 from ottla.replication.fetch import (
     DelayedFetch,
     FetchedPartition,
@@ -34,17 +40,6 @@ from ottla.replication.purgatory import Purgatory
 log = logging.getLogger(__name__)
 
 ACKS_ALL = -1
-
-_BEFORE_THE_LOG = frozenset(
-    (
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    )
-)
-"""Refusals that Kafka answers without telling the log start offset."""
 
 Appends = Sequence[tuple[TopicPartition, memoryview]]
 
@@ -95,14 +90,15 @@ class ReplicaManager:
 
     def append(
         self, appends: Appends, *, acks: int, timeout_ms: int
-    ) -> list[AppendStatus] | Pending[list[AppendStatus]]:
+    ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
         """Append one produced batch per partition; wait for their commit if ``acks`` is -1.
 
-        The views are patched in place and not kept. One status per entry, in order. Large
+        The views are patched in place and not kept. One outcome per entry, in order. Large
         compressed batches are opened off the loop; the Pending then does not yet ``overlap``.
         """
-        if any(needs_executor(records) for _, records in appends):
-            return self._append_large(appends, acks=acks, timeout_ms=timeout_ms)
+        for _, records in appends:
+            if len(records) > EXECUTOR_SIZE_BYTES and needs_executor(records):
+                return self._append_large(appends, acks=acks, timeout_ms=timeout_ms)
         return self._append_here(appends, acks=acks, timeout_ms=timeout_ms)
 
     def _append_here(
@@ -111,51 +107,53 @@ class ReplicaManager:
         *,
         acks: int,
         timeout_ms: int,
-    ) -> list[AppendStatus] | Pending[list[AppendStatus]]:
-        statuses = []
-        must_wait = False
+    ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
+        outcomes: list[AppendOutcome] = []
+        waiting: list[Uncommitted] = []
+        partitions = self._partitions
         for topic_partition, records in appends:
-            status = AppendStatus(topic_partition)
-            statuses.append(status)
-            partition = self._partitions.get(topic_partition)
+            partition = partitions.get(topic_partition)
             if partition is None:
-                status.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+                outcomes.append(self._absent(topic_partition))
                 continue
             try:
-                if isinstance(records, KafkaError):
-                    raise records
-                result = partition.append(records, acks=acks, origin=AppendOrigin.CLIENT)
+                result = partition.append(records, acks=acks)
             except KafkaError as error:
-                status.refuse(error.code, error.why)
-                if isinstance(error, RecordsRejected):
-                    status.rejected = error.records
-                if error.code not in _BEFORE_THE_LOG:
-                    status.log_start_offset = partition.log_start_offset
+                outcomes.append(refusal_of(error, partition.log_start_offset))
                 continue
-            status.result = result
-            if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
-                status.required_offset = result.last_offset + 1
-                must_wait = True
-        if not must_wait:
-            return statuses
-        pending: Pending[list[AppendStatus]] = Pending(overlaps=True)
+            last_offset = result.last_offset
+            if acks == ACKS_ALL and partition.high_watermark <= last_offset:
+                waiting.append(Uncommitted(len(outcomes), topic_partition, last_offset + 1))
+            outcomes.append(result)
+        if not waiting:
+            return outcomes
+        pending: Pending[list[AppendOutcome]] = Pending(overlaps=True)
         self._produce_purgatory.watch(
-            DelayedProduce(statuses, self._partitions, pending),
-            [status.topic_partition for status in statuses if status.required_offset >= 0],
+            DelayedProduce(outcomes, waiting, partitions, pending),
+            [uncommitted.topic_partition for uncommitted in waiting],
             timeout_seconds=timeout_ms / 1000,
         )
         return pending
 
+    def _absent(self, topic_partition: TopicPartition) -> AppendRefusal:
+        return AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
     def _append_large(
         self, appends: Appends, *, acks: int, timeout_ms: int
-    ) -> Pending[list[AppendStatus]]:
-        """Analyse a copy of the batches in the executor, then append on the loop."""
-        pending: Pending[list[AppendStatus]] = Pending()
+    ) -> Pending[list[AppendOutcome]]:
+        """Analyse a copy of the batches in the executor, then append on the loop.
+
+        What is larger than its topic allows is refused before it is copied.
+        """
+        pending: Pending[list[AppendOutcome]] = Pending()
         now_ms = self._clock.wall_ms()
-        copies = [
-            (topic_partition, memoryview(bytearray(records)), self._config_of(topic_partition))
-            for topic_partition, records in appends
-        ]
+        copies = []
+        for where, records in appends:
+            config = self._config_of(where)
+            copied = None
+            if len(records) <= config.max_message_bytes:
+                copied = memoryview(bytearray(records))
+            copies.append((where, copied, config))
 
         def work() -> list[tuple[TopicPartition, Analysis | KafkaError]]:
             return [(where, analysed(records, config, now_ms)) for where, records, config in copies]
@@ -170,7 +168,7 @@ class ReplicaManager:
                 return
             outcome = self._append_here(analyses, acks=acks, timeout_ms=timeout_ms)
             if isinstance(outcome, Pending):
-                outcome.on_done(lambda waited: pending.resolve(waited.value or []))
+                outcome.on_done(pending.take_over)
             else:
                 pending.resolve(outcome)
 
@@ -316,8 +314,14 @@ class ReplicaManager:
                 partition.configure(settings)
 
 
-def analysed(records: memoryview, config: LogConfig, now_ms: int) -> Analysis | KafkaError:
-    """Analyse in an executor thread; a refusal is a value there, so that the others go on."""
+def analysed(records: memoryview | None, config: LogConfig, now_ms: int) -> Analysis | KafkaError:
+    """Analyse in an executor thread; a refusal is a value there, so that the others go on.
+
+    None stands for records that are too many to be looked at.
+    """
+    if records is None:
+        why = f"more than max.message.bytes ({config.max_message_bytes})"
+        return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
     try:
         return analyse(records, config, now_ms)
     except KafkaError as error:

@@ -9,6 +9,7 @@ from ottla.env.executor import ManualExecutor
 from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.manager import LogManager
@@ -118,7 +119,7 @@ def result_of(answer):
 
 
 def codes(answer):
-    return [status.code for status in result_of(answer)]
+    return [getattr(outcome, "code", ErrorCode.NONE) for outcome in result_of(answer)]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from ottla.pending import Pending
 
 
 def offsets(answer, words):
-    return [status.result.base_offset for status in words.result_of(answer)]
+    return [outcome.base_offset for outcome in words.result_of(answer)]
 
 
 def test_acks_all_waits_for_the_flush_and_only_then_shows_the_records(node, words):

@@ -5,6 +5,7 @@ import pytest
 from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
+from ottla.log.log import Log
 from ottla.pending import Pending
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
 
@@ -140,15 +141,21 @@ def test_many_waiting_fetches_are_all_woken_by_one_append(node, words):
     assert node.replica_manager._fetch_purgatory._watchers == {}
 
 
-def test_an_unreadable_file_is_a_storage_error_and_wakes_the_others(node, words, caplog):
+def test_an_unreadable_file_is_a_storage_error_and_wakes_the_others(
+    node, words, caplog, monkeypatch
+):
     answers = [node.fetch((0, 0), max_wait_ms=10_000), node.fetch((0, 0), max_wait_ms=10_000)]
     produced = node.append((0, words.batch()))
-    node.disk.fail(DiskCall.READ)
-    node.executor.run_all()
-    assert produced.is_done
-    first, second = (words.result_of(answer)[0] for answer in answers)
-    assert first.code is second.code is ErrorCode.NONE, "the look failed, the read went well"
-    node.disk.fail(DiskCall.READ)
+
+    def unreadable(*_, **__):
+        raise OSError(errno.EIO, "input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Log, "read", unreadable)
+        node.executor.run_all()
+        assert produced.is_done
+        first, second = (words.result_of(answer)[0] for answer in answers)
+        assert first.code is second.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert "cannot be read" in caplog.text
     (fetched,) = words.result_of(node.fetch((0, 0)))
-    assert fetched.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert "cannot be read" in caplog.text
+    assert fetched.code is ErrorCode.NONE

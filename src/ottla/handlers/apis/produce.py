@@ -8,6 +8,7 @@ Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as 
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.call import Call
 from ottla.ids import TopicId, TopicPartition
+from ottla.log.log import AppendResult
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import (
@@ -17,7 +18,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.replication.append import AppendStatus
+from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
 
 TOPIC_IDS_SINCE = 13
@@ -33,7 +34,6 @@ _TRANSACTIONAL_BIT = 0x10
 
 Layout = list[tuple[str, TopicId, list[int]]]
 """The request's topics (name, id) and their partitions, in its order; the answer's order too."""
-Outcome = AppendStatus | ErrorCode
 
 
 class Produce:
@@ -48,7 +48,7 @@ class Produce:
     ) -> ProduceResponse | Pending[ProduceResponse | None] | None:
         """Append. No answer for acks=0, but the connection ends when such an append fails."""
         layout: Layout = []
-        refused: dict[int, ErrorCode] = {}  # By position in the request.
+        refused: dict[int, AppendOutcome] = {}  # By position in the request.
         appends: list[tuple[TopicPartition, memoryview]] = []
         version, acks = call.api_version, request.acks
         for topic in request.topic_data:
@@ -59,33 +59,35 @@ class Produce:
             indexes: list[int] = []
             layout.append((topic.name, topic.topic_id, indexes))
             for part in topic.partition_data:
-                indexes.append(part.index)
+                index = part.index
+                indexes.append(index)
                 records = memoryview(part.records or b"")
                 code = _refusal(request, version, name, records)
                 if code is None:
-                    appends.append((TopicPartition(name, part.index), records))
+                    appends.append((TopicPartition(name, index), records))
                 else:
-                    refused[len(appends) + len(refused)] = code
+                    refused[len(appends) + len(refused)] = AppendRefusal(code)
         if not appends:
             return _answer(acks, layout, refused, [])
         appended = self._replica_manager.append(appends, acks=acks, timeout_ms=request.timeout_ms)
         if isinstance(appended, Pending):
-            return appended.then(lambda statuses: _answer(acks, layout, refused, statuses))
+            return appended.then(lambda outcomes: _answer(acks, layout, refused, outcomes))
         return _answer(acks, layout, refused, appended)
 
 
 def _answer(
-    acks: int, layout: Layout, refused: dict[int, ErrorCode], statuses: list[AppendStatus]
+    acks: int,
+    layout: Layout,
+    refused: dict[int, AppendOutcome],
+    outcomes: list[AppendOutcome],
 ) -> ProduceResponse | None:
-    """Put refusals and statuses back into the order of the request."""
-    outcomes: list[Outcome] = [*statuses]
-    for position, code in refused.items():
-        outcomes.insert(position, code)
+    """Put refusals and outcomes back into the order of the request."""
+    for position, refusal in refused.items():
+        outcomes.insert(position, refusal)
     if acks == ACKS_NONE:
         for outcome in outcomes:
-            code = outcome if isinstance(outcome, ErrorCode) else outcome.code
-            if code is not ErrorCode.NONE:
-                raise CloseConnection(f"a produce with acks=0 failed: {code.name}")
+            if isinstance(outcome, AppendRefusal):
+                raise CloseConnection(f"a produce with acks=0 failed: {outcome.code.name}")
         return None
     answers = iter(outcomes)
     return ProduceResponse(
@@ -123,28 +125,25 @@ def _refusal(
     return None
 
 
-def _partition_response(index: int, outcome: Outcome) -> PartitionProduceResponse:
-    if isinstance(outcome, ErrorCode):
-        return PartitionProduceResponse(index=index, error_code=outcome, base_offset=-1)
-    result = outcome.result
-    if outcome.code is not ErrorCode.NONE or result is None:
+def _partition_response(index: int, outcome: AppendOutcome) -> PartitionProduceResponse:
+    if isinstance(outcome, AppendResult):
+        base_offset, _, log_append_time_ms, log_start_offset = outcome
         return PartitionProduceResponse(
             index=index,
-            error_code=outcome.code,
-            base_offset=-1,
-            log_start_offset=outcome.log_start_offset,
-            record_errors=[
-                BatchIndexAndErrorMessage(
-                    batch_index=record.index, batch_index_error_message=record.why
-                )
-                for record in outcome.rejected
-            ],
-            error_message=outcome.why or None,
+            base_offset=base_offset,
+            log_append_time_ms=log_append_time_ms,
+            log_start_offset=log_start_offset,
         )
     return PartitionProduceResponse(
         index=index,
-        error_code=0,
-        base_offset=result.base_offset,
-        log_append_time_ms=result.log_append_time_ms,
-        log_start_offset=result.log_start_offset,
+        error_code=outcome.code,
+        base_offset=-1,
+        log_start_offset=outcome.log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(
+                batch_index=record.index, batch_index_error_message=record.why
+            )
+            for record in outcome.rejected
+        ],
+        error_message=outcome.why or None,
     )
