@@ -6,8 +6,8 @@ design's composition root; reliability rules 3 and 16 (first start, clean stop).
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.controller import Controller
@@ -20,7 +20,6 @@ from ottla.config.topic import topic_config
 from ottla.env.clock import Clock, SystemClock, Timer
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, ThreadExecutor, run
-from ottla.env.memory_disk import MemoryDisk
 from ottla.env.net import Net
 from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
@@ -34,7 +33,6 @@ from ottla.log.layout import META_PROPERTIES
 from ottla.log.manager import LogManager
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import ConfigType, Keys
-from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
 from ottla.metadata.values import BrokerValue, MetaValue, decode_meta, encode_meta
 from ottla.network.connection import Dispatch, Peer
@@ -54,8 +52,7 @@ STORE_CLUSTER = "local"
 MEMORY_LOG_DIR = "/data"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(NamedTuple):
     """The outside, as one node sees it. A test hands in doubles."""
 
     disk: Disk
@@ -70,7 +67,7 @@ class Environment:
     def real(cls, *, memory: bool) -> "Environment":
         """Return the operating system's; with ``memory`` files are kept in memory only."""
         return cls(
-            disk=MemoryDisk() if memory else RealDisk(),
+            disk=_memory_disk() if memory else RealDisk(),
             net=AsyncioNet(),
             clock=SystemClock(),
             rng=SystemRng(),
@@ -199,6 +196,8 @@ class Broker:
     async def _open_store(self) -> None:
         """Open the metadata store; on its first start it takes over the directory's cluster id."""
         if self._is_memory:
+            from ottla.metadata.memory_store import MemoryStore  # noqa: PLC0415 - a disk needs none
+
             self._store = MemoryStore(self._env.clock)
         else:
             from ottla.metadata.sqlite_store import SqliteStore  # noqa: PLC0415 - memory needs none
@@ -262,7 +261,7 @@ class Broker:
             budget=ReceiveBudget(limits.queued_bytes_max),
             open_dispatch=open_dispatch,
         )
-        self.address = await listener.start(host=endpoint.host, port=endpoint.port)
+        self.address = await listener.start(host=endpoint.host, port=endpoint.port, paused=True)
         self._listener = listener
         host, port = told or self.address
         self._membership = Membership(self._store, self._keys, self._node_id)
@@ -270,6 +269,7 @@ class Broker:
             BrokerValue(host=host, port=port, rack=config[options.BROKER_RACK])
         )
         await self._follower.reached(revision)
+        listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
     def _controller(self) -> Controller:
         assert self._store is not None, "the store is open"
@@ -323,3 +323,9 @@ class Broker:
 def _new_cluster_id(rng: Rng) -> str:
     """Return a random id in the form that Kafka's tools make."""
     return topic_id_text(TopicId(rng.random_bytes(16)))
+
+
+def _memory_disk() -> Disk:
+    from ottla.env.memory_disk import MemoryDisk  # noqa: PLC0415 - only --memory needs it
+
+    return MemoryDisk()

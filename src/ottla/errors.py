@@ -6,7 +6,6 @@ raised where the fault is found and becomes a code on the wire in exactly one pl
 Source: the error code table of Kafka's protocol guide, as Apache Kafka 4.3 serves it.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Self
 
@@ -185,12 +184,14 @@ class KafkaError(OttlaError):
         return f"{self.code.name} ({self.code.value}): {self.why or self.code.text}"
 
 
-@dataclass(frozen=True, slots=True)
 class RecordError:
     """One record of a refused batch: its index in the batch, and what is wrong with it."""
 
-    index: int
-    why: str
+    __slots__ = ("index", "why")
+
+    def __init__(self, index: int, why: str) -> None:
+        self.index = index
+        self.why = why
 
 
 class RecordsRejected(KafkaError):

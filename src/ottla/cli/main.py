@@ -4,6 +4,7 @@ Owns the list of commands and the first words a newcomer reads. Errors become wo
 in ``failure``.
 """
 
+import gc
 import sys
 from importlib import import_module
 
@@ -35,6 +36,8 @@ def main() -> None:
     if not arguments:
         sys.stdout.write(FIRST_WORDS)
         return
+    # Imports allocate much and drop little: collecting on the way costs a fifth of a start.
+    gc.disable()
     from ottla.cli.arguments import Parser
 
     parser = Parser(prog="ottla", description="A Kafka-compatible streaming log.")
@@ -46,6 +49,7 @@ def main() -> None:
     for name in (typed,) if typed in COMMANDS else COMMANDS:
         import_module(COMMANDS[name]).register(commands)
     chosen = parser.parse_args(_join_places(arguments))
+    gc.enable()
     chosen.command(chosen)
 
 

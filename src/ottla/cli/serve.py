@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import signal
 import sys
@@ -150,10 +151,13 @@ def _run(config: Config, *, memory: bool, quiet: bool) -> None:
 
 
 async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
+    gc.disable()  # as the entry point does, for the imports and the start
     from ottla.broker import Broker
 
     broker = Broker(config, memory=memory)
     await broker.start()
+    gc.freeze()  # what a start leaves lives to the end: no later collection need look at it
+    gc.enable()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

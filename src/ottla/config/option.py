@@ -8,7 +8,6 @@ for them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -49,14 +48,16 @@ class Source(IntEnum):
     DEFAULT = 5
 
 
-@dataclass(frozen=True, slots=True)
 class ValueType(Generic[T_co]):
     """A type of value: Kafka's name, DescribeConfigs' number, the reader of its text."""
 
-    name: str
-    code: int
-    read: Callable[[str], T_co]
-    """Takes the stripped text; raises ValueError with Kafka's why."""
+    __slots__ = ("code", "name", "read")
+
+    def __init__(self, name: str, code: int, read: Callable[[str], T_co]) -> None:
+        self.name = name
+        self.code = code
+        self.read = read
+        """Takes the stripped text; raises ValueError with Kafka's why."""
 
 
 class Refusal(NamedTuple):
@@ -66,34 +67,55 @@ class Refusal(NamedTuple):
     part: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Validator(Generic[T_contra]):
     """A bound on a value: ``check`` gives None when it holds; ``text`` names it in the docs."""
 
-    text: str
-    check: Callable[[T_contra], Refusal | None]
+    __slots__ = ("check", "text")
+
+    def __init__(self, text: str, check: Callable[[T_contra], Refusal | None]) -> None:
+        self.text = text
+        self.check = check
 
 
-@dataclass(frozen=True, slots=True)
 class Option(Generic[T_co]):
-    """One option. ``config[OPTION]`` has the type of its default."""
+    """One option, which nothing changes. ``config[OPTION]`` has the type of its default."""
 
-    key: str
-    type: ValueType[T_co]
-    default: T_co
-    doc: str
-    scope: Scope = Scope.READ_ONLY
-    validator: Validator[T_co] | None = None
-    unit: str = ""
-    """``ms``, ``s``, ``minutes``, ``hours``, ``bytes`` or nothing; what a human value means."""
-    sensitive: bool = False
-    """The value is never shown."""
-    internal: bool = False
-    """Accepted, but in no list and no page (Kafka's own word for such options)."""
-    follows: tuple["Follows", ...] = ()
-    """For a topic option: the broker options that give its default, the strongest first."""
-    deviates: str = ""
-    """Why the default is not Kafka's; empty when it is."""
+    __slots__ = (
+        "default", "deviates", "doc", "follows", "internal", "key", "scope", "sensitive", "type",
+        "unit", "validator",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913, PLR0917 - a row of the tables has so many columns
+        self,
+        key: str,
+        type: ValueType[T_co],
+        default: T_co,
+        doc: str,
+        scope: Scope = Scope.READ_ONLY,
+        validator: Validator[T_co] | None = None,
+        unit: str = "",
+        *,
+        sensitive: bool = False,
+        internal: bool = False,
+        follows: tuple["Follows", ...] = (),
+        deviates: str = "",
+    ) -> None:
+        self.key = key
+        self.type = type
+        self.default = default
+        self.doc = doc
+        self.scope = scope
+        self.validator = validator
+        self.unit = unit
+        """``ms``, ``s``, ``minutes``, ``hours``, ``bytes`` or nothing; what a human value means."""
+        self.sensitive = sensitive
+        """The value is never shown."""
+        self.internal = internal
+        """Accepted, but in no list and no page (Kafka's own word for such options)."""
+        self.follows = follows
+        """For a topic option: the broker options that give its default, the strongest first."""
+        self.deviates = deviates
+        """Why the default is not Kafka's; empty when it is."""
 
     @property
     def dynamic(self) -> bool:

@@ -23,14 +23,20 @@ class MemoryListening:
     """A listening address of a MemoryNet."""
 
     def __init__(
-        self, network: "MemoryNetwork", factory: ProtocolFactory, at: tuple[str, int], backlog: int
+        self,
+        network: "MemoryNetwork",
+        factory: ProtocolFactory,
+        at: tuple[str, int],
+        backlog: int,
+        *,
+        accepting: bool,
     ) -> None:
         self._network = network
         self._factory = factory
         self._at = at
         self._backlog = backlog
         self._waiting: deque[MemoryTransport] = deque()
-        self._accepting = True
+        self._accepting = accepting
 
     @property
     def address(self) -> tuple[str, int]:
@@ -111,7 +117,15 @@ class MemoryNetwork:
         """Break all connections between two hosts: both ends see ConnectionResetError."""
         self._link(one, other).reset()
 
-    def bind(self, factory: ProtocolFactory, host: str, port: int, backlog: int) -> MemoryListening:
+    def bind(
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        backlog: int,
+        *,
+        accepting: bool = True,
+    ) -> MemoryListening:
         """Listen at ``host``. Raises OSError EADDRINUSE."""
         if port == 0:
             while (host, self._next_port) in self._listeners:
@@ -121,7 +135,8 @@ class MemoryNetwork:
         at = (host, port)
         if at in self._listeners:
             raise OSError(errno.EADDRINUSE, f"cannot listen on {host}:{port}: address in use")
-        listening = self._listeners[at] = MemoryListening(self, factory, at, backlog)
+        listening = MemoryListening(self, factory, at, backlog, accepting=accepting)
+        self._listeners[at] = listening
         return listening
 
     def forget(self, at: tuple[str, int]) -> None:
@@ -172,10 +187,10 @@ class MemoryNet:
         self._host = host
 
     async def listen(
-        self, factory: ProtocolFactory, *, host: str, port: int, backlog: int
+        self, factory: ProtocolFactory, *, host: str, port: int, backlog: int, paused: bool = False
     ) -> MemoryListening:
         """Listen as ``host`` (another name than this host's own is an alias of it)."""
-        return self.network.bind(factory, self._name(host), port, backlog)
+        return self.network.bind(factory, self._name(host), port, backlog, accepting=not paused)
 
     def file_sender(self, transport: asyncio.BaseTransport) -> None:
         """Return None: there is no kernel here that could send files."""

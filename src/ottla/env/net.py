@@ -45,9 +45,12 @@ class Net(Protocol):
     """Opens and accepts stream connections."""
 
     async def listen(
-        self, factory: ProtocolFactory, *, host: str, port: int, backlog: int
+        self, factory: ProtocolFactory, *, host: str, port: int, backlog: int, paused: bool = False
     ) -> Listening:
-        """Bind and listen; port 0 takes a free one. Raises OSError (EADDRINUSE, EACCES, ...)."""
+        """Bind and listen; port 0 takes a free one. Raises OSError (EADDRINUSE, EACCES, ...).
+
+        With ``paused`` connections wait in the backlog until ``resume_accepting``.
+        """
 
     def file_sender(self, transport: asyncio.BaseTransport) -> FileSender | None:
         """Return what sends files over this connection, or None: read and write them instead."""

@@ -8,7 +8,7 @@ import asyncio
 import errno
 import os
 import socket
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.env.disk import File
 from ottla.env.net import ProtocolFactory
@@ -31,8 +31,7 @@ _SOCKET_OPTIONS: tuple[tuple[int, str, int], ...] = (
 """By name, because not every system has every one; what is missing is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
+class _Address(NamedTuple):
     family: int
     sockaddr: tuple[str | int | bytes, ...]
 
@@ -140,7 +139,7 @@ class AsyncioNet:
     """TCP through the running loop."""
 
     async def listen(
-        self, factory: ProtocolFactory, *, host: str, port: int, backlog: int
+        self, factory: ProtocolFactory, *, host: str, port: int, backlog: int, paused: bool = False
     ) -> TcpListening:
         """Bind every address of ``host`` ("" = all interfaces) on one port and listen.
 
@@ -153,6 +152,8 @@ class AsyncioNet:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
         listening = TcpListening(factory, sockets, host, backlog)
+        if paused:
+            return listening
         try:
             await listening.start()
         except BaseException:

@@ -14,8 +14,8 @@ deletion spread over several commits appears as one step.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.ids import NodeId, TopicId, TopicPartition
@@ -43,8 +43,7 @@ FORMAT_VERSION = 1
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class TopicImage:
+class TopicImage(NamedTuple):
     """A topic at one moment. ``partitions[n]`` is partition ``n`` (NO_STATE: it has no key)."""
 
     name: str
@@ -52,8 +51,7 @@ class TopicImage:
     partitions: tuple[PartitionState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
+class BrokerImage(NamedTuple):
     """A live broker. ``epoch`` is its registration's create revision."""
 
     node: NodeId
@@ -61,8 +59,7 @@ class BrokerImage:
     registration: BrokerValue
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionChange:
+class PartitionChange(NamedTuple):
     """A partition before and after. ``old`` None: it is new; ``new`` None: it is gone."""
 
     topic: str
@@ -72,8 +69,7 @@ class PartitionChange:
     new: PartitionState | None
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataDelta:
+class MetadataDelta(NamedTuple):
     """What a commit (or a rescan) changed, for readers of the image.
 
     ``partitions`` covers those of created and deleted topics too. A topic replaced by one of the
@@ -104,15 +100,17 @@ class UnsupportedMetadata(UnreadableValue):
     """The whole store is of a format this version does not know."""
 
 
-@dataclass(slots=True)
 class _Touched:
     """What one batch touches, before the topics are put together again."""
 
-    topics: dict[str, None] = field(default_factory=dict)  # A set that keeps its order.
-    partitions: dict[TopicId, set[int]] = field(default_factory=dict)
-    configs: dict[tuple[ConfigType, str], None] = field(default_factory=dict)
-    brokers: dict[NodeId, None] = field(default_factory=dict)
-    controller: bool = False
+    __slots__ = ("brokers", "configs", "controller", "partitions", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, None] = {}  # A set that keeps its order.
+        self.partitions: dict[TopicId, set[int]] = {}
+        self.configs: dict[tuple[ConfigType, str], None] = {}
+        self.brokers: dict[NodeId, None] = {}
+        self.controller = False
 
 
 class MetadataImage:

@@ -7,8 +7,8 @@ wrong type raises UnreadableValue. Source: cluster design 4.2.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ottla.errors import OttlaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, parse_topic_id, topic_id_text
@@ -21,16 +21,14 @@ class UnreadableValue(OttlaError):
     """A value that this version cannot read."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetaValue:
+class MetaValue(NamedTuple):
     """``meta``: written once, when the cluster is made."""
 
     cluster_id: str
     format_version: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerAddress:
+class ListenerAddress(NamedTuple):
     """Where a broker's listener is reached, as told to clients."""
 
     name: str
@@ -46,8 +44,7 @@ class BrokerState(Enum):
     """It asks to be rid of its leaderships before it stops."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerValue:
+class BrokerValue(NamedTuple):
     """``brokers/live/<id>``. ``incarnation`` differs with every start of the process."""
 
     host: str
@@ -58,24 +55,21 @@ class BrokerValue:
     state: BrokerState = BrokerState.RUNNING
 
 
-@dataclass(frozen=True, slots=True)
-class KnownBrokerValue:
+class KnownBrokerValue(NamedTuple):
     """``brokers/known/<id>``: what tells a wiped disk from a restart."""
 
     directory_ids: tuple[str, ...] = ()
     last_clean_shutdown: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicValue:
+class TopicValue(NamedTuple):
     """``topics/<name>``. The topic has the partitions ``[0, partition_count)``."""
 
     topic_id: TopicId
     partition_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """``p/<topic id>/<n>``: who holds the partition, and who leads it since when.
 
     ``leader_epoch`` rises with every leader, ``partition_epoch`` with every change.

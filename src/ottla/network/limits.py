@@ -3,11 +3,10 @@
 Source: rows 1, 2 and 12-15 of the hostile-client rules (docs/hostile-clients.md).
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """What a connection may cost. Sizes in bytes, times in seconds."""
 
     request_bytes_max: int = 100 * 1024 * 1024

@@ -53,13 +53,21 @@ class Listener:
         shortest = min(limits.idle_seconds, limits.frame_seconds, limits.write_stall_seconds)
         self._sweep_seconds = min(SWEEP_SECONDS_MAX, max(shortest / SWEEPS_PER_LIMIT, 0.01))
 
-    async def start(self, *, host: str, port: int) -> tuple[str, int]:
-        """Bind, listen and return the address really bound. Raises OSError."""
+    async def start(self, *, host: str, port: int, paused: bool = False) -> tuple[str, int]:
+        """Bind, listen and return the address really bound. Raises OSError.
+
+        With ``paused`` clients can connect, but are not served before ``open_doors``.
+        """
         self._listening = await self._net.listen(
-            self._accept, host=host, port=port, backlog=self._limits.backlog
+            self._accept, host=host, port=port, backlog=self._limits.backlog, paused=paused
         )
         self._sweep_timer = self._clock.call_later(self._sweep_seconds, self._sweep)
         return self._listening.address
+
+    def open_doors(self) -> None:
+        """Serve those who wait in the backlog, and whoever comes. Harmless when open."""
+        if self._listening is not None:
+            self._listening.resume_accepting()
 
     @property
     def connection_count(self) -> int:

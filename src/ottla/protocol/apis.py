@@ -6,7 +6,6 @@ used. Controller-only APIs (4-7, 52-54, 56, 58, 59, 62, 63, 67, 70, 73, 82) are 
 Source: a live Apache Kafka 4.3.0's ApiVersions answer.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from importlib import import_module
@@ -97,7 +96,6 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
-@dataclass(frozen=True)
 class Api:
     """One API. ``versions`` are those it can decode and encode, written as in the tables.
 
@@ -106,10 +104,13 @@ class Api:
     v0-2 are refused, since librdkafka takes a missing v0 for "no compression" (librdkafka#4956).
     """
 
-    key: ApiKey
-    versions_text: str
-    flexible_from: int | None
-    advertised: str = ""
+    def __init__(
+        self, key: ApiKey, versions_text: str, flexible_from: int | None, advertised: str = ""
+    ) -> None:
+        self.key = key
+        self.versions_text = versions_text
+        self.flexible_from = flexible_from
+        self.advertised = advertised
 
     @property
     def name(self) -> str:

@@ -5,20 +5,21 @@ Source: the message schema rules of Kafka (KIP-482 for flexible versions and tag
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
-from typing import Self
+from typing import NamedTuple, Self
 
 FOREVER = 32767
 """The end of an open version range: versions are int16 on the wire."""
 
 
-@dataclass(frozen=True, slots=True)
 class Versions:
-    """An inclusive range of message versions, written ``"3"``, ``"0-4"`` or ``"3+"``."""
+    """An inclusive range of message versions, written ``"3"``, ``"0-4"`` or ``"3+"``. A value."""
 
-    first: int
-    last: int
+    __slots__ = ("first", "last")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -35,6 +36,17 @@ class Versions:
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.first, self.last + 1))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Versions):
+            return NotImplemented
+        return (self.first, self.last) == (other.first, other.last)
+
+    def __hash__(self) -> int:
+        return hash((self.first, self.last))
+
+    def __repr__(self) -> str:
+        return f"Versions({self.first}, {self.last})"
 
     def __str__(self) -> str:
         if self.last == FOREVER:
@@ -80,8 +92,7 @@ class Required(Enum):
     REQUIRED = "required"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One column. ``of`` is the element's Wire or Struct class for arrays, the class for structs.
 
     ``tag`` is None for a positional field; a tagged one is tagged in all of its ``versions``.

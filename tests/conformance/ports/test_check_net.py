@@ -347,6 +347,23 @@ def test_paused_accepting_leaves_connections_waiting(net, on_loop):
     on_loop(story())
 
 
+def test_nobody_is_accepted_before_a_paused_listener_resumes(net, on_loop):
+    async def story():
+        acceptor = Acceptor()
+        listening = await net.listen(acceptor, host="127.0.0.1", port=0, backlog=50, paused=True)
+        host, port = listening.address
+        await net.connect(Recorder, host=host, port=port)
+        await asyncio.sleep(0.02)
+        assert acceptor.count == 0
+        listening.resume_accepting()
+        await acceptor.protocols.get()
+        await listening.close()
+        never = await net.listen(acceptor, host="127.0.0.1", port=0, backlog=50, paused=True)
+        await never.close()
+
+    on_loop(story())
+
+
 def test_the_last_word_wins_when_accepting_is_toggled_at_once(net, on_loop):
     async def story():
         acceptor = Acceptor()

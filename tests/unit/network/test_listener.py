@@ -4,7 +4,11 @@ import asyncio
 
 import pytest
 
+from ottla.env.clock import ManualClock
 from ottla.env.memory_net import MemoryNetwork
+from ottla.network.frame import ReceiveBudget
+from ottla.network.limits import Limits
+from ottla.network.listener import Listener
 
 
 async def test_the_connection_beyond_the_limit_is_closed_at_once(serve, frame, until, settle):
@@ -198,3 +202,27 @@ async def test_a_connection_made_while_the_listener_stops_is_closed(serve, wires
     await served.net.connect(lambda: connection, host="127.0.0.1", port=other_end.address[1])
     await until(stopping.done)
     await other_end.close()
+
+
+async def test_a_client_that_comes_early_is_served_once_the_doors_are_open(wires, frame, settle):
+    script, net = wires.Script(), MemoryNetwork().host("server")
+    limits = Limits()
+    listener = Listener(
+        net=net,
+        clock=ManualClock(),
+        limits=limits,
+        budget=ReceiveBudget(limits.queued_bytes_max),
+        open_dispatch=script.open,
+    )
+    host, port = await listener.start(host="127.0.0.1", port=0, paused=True)
+    assert port > 0, "who registers must know the port before the doors are open"
+    _, client = await net.connect(wires.Client, host=host, port=port)
+    client.send(frame(1))
+    await settle()
+    assert (listener.connection_count, client.numbers) == (0, [])
+    listener.open_doors()
+    await settle()
+    assert client.numbers == [1]
+    client.transport.close()
+    await settle()
+    await listener.stop(grace_seconds=0)

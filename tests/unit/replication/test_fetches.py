@@ -1,5 +1,7 @@
 """What a fetch sees, and how long it waits."""
 
+import errno
+
 import pytest
 
 from ottla.env.faulty_disk import DiskCall
