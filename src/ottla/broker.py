@@ -270,6 +270,7 @@ class Broker:
         )
         await self._follower.reached(revision)
         listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
+        listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
     def _controller(self) -> Controller:
         assert self._store is not None, "the store is open"
