@@ -2,7 +2,8 @@
 
 Owns the one table of codes (number, whether a client may retry, a text for people) and the few
 exception classes that cross rooms. Knows nothing of messages, logs or sockets. An exception is
-raised where the fault is found and becomes a code on the wire in exactly one place, the router.
+raised where the fault is found and becomes a code in the handler of the request's API: only that
+knows which part of its answer the fault concerns.
 Source: the error code table of Kafka's protocol guide, as Apache Kafka 4.3 serves it.
 """
 
