@@ -240,7 +240,9 @@ def plain(value: Any) -> Any:
         return round(value.timestamp() * 1000)
     if isinstance(value, bool) or value is None or isinstance(value, uuid.UUID):
         return value
-    for kind in (int, str, bytes, float):
+    if isinstance(value, bytes | float):
+        return value
+    for kind in (int, str):  # Plain ones, of what kio derives from them.
         if isinstance(value, kind):
             return kind(value)
     return value
