@@ -44,8 +44,8 @@ ONE_DIRECTORY: Validator[tuple[str, ...]] = Validator(
     "one directory",
     lambda value: None if len(value) == 1 else Refusal("a node keeps its data in one directory"),
 )
-SOME_ENDPOINT: Validator[tuple[Endpoint, ...]] = Validator(
-    "at least one",
+ONE_ENDPOINT: Validator[tuple[Endpoint, ...]] = Validator(
+    "one listener",
     lambda value: None if value else Refusal("a node needs a listener to be reached"),
 )
 
@@ -68,17 +68,17 @@ LISTENERS = Option(
     "listeners",
     ENDPOINTS,
     (Endpoint("PLAINTEXT", "127.0.0.1", 9092),),
-    "The addresses to listen on, NAME://host:port. An empty host is every address of the machine,"
+    "The address to listen on, NAME://host:port. An empty host is every address of the machine,"
     " port 0 a free one.",
     PER_BROKER,
-    SOME_ENDPOINT,
+    ONE_ENDPOINT,
     deviates="Kafka listens on every address: without authentication that is an open door.",
 )
 ADVERTISED_LISTENERS: Option[tuple[Endpoint, ...]] = Option(
     "advertised.listeners",
     ENDPOINTS,
     (),
-    "The addresses told to clients. Without it a client hears the address it reached, which is"
+    "The address told to clients. Without it a client hears the address it reached, which is"
     " right unless ports are mapped.",
     deviates="Kafka tells the value of listeners, which is wrong on every address or port 0.",
 )
