@@ -10,9 +10,10 @@ Runs once, at start, before anything is served. Source: design D5; ADR 5.
 import logging
 from collections import defaultdict
 
+from ottla.cluster.topics import new_topic_id
 from ottla.env.rng import Rng
 from ottla.errors import KafkaError
-from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
+from ottla.ids import LeaderEpoch, NodeId, TopicPartition
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataImage
@@ -79,7 +80,7 @@ async def _take_in(
 ) -> int:
     """Make a topic of the directories found; partitions missing in between will be empty."""
     carried = [found.topic_id for found in partitions.values() if found.topic_id is not None]
-    topic_id = carried[0] if carried else TopicId(rng.random_bytes(16))
+    topic_id = carried[0] if carried else new_topic_id(rng)
     count = max(partitions) + 1
     ops: list[Op] = []
     for index in range(count):

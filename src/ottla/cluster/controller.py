@@ -17,6 +17,7 @@ from ottla.cluster.topics import (
     Placement,
     TopicPlan,
     collision_key,
+    new_topic_id,
     plan_assignments,
     plan_more_partitions,
     topic_name_error,
@@ -25,7 +26,7 @@ from ottla.config.config import Config
 from ottla.config.option import InvalidConfig
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NULL_TOPIC_ID, LeaderEpoch, TopicId, topic_id_text
+from ottla.ids import LeaderEpoch, TopicId
 from ottla.metadata.image import ImageFollower, TopicImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
@@ -145,7 +146,7 @@ class Controller:
             config = self._check_config(given)
         except InvalidConfig as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        return TopicPlan(topic.name, self._new_topic_id(), assignments, given), config
+        return TopicPlan(topic.name, new_topic_id(self._rng), assignments, given), config
 
     def _check_room(self, added: int) -> None:
         present = sum(len(topic.partitions) for topic in self._image.topics.values())
@@ -155,16 +156,6 @@ class Controller:
                 f"{present} partitions exist and {added} more are asked for; ottla.max.partitions "
                 f"is {self._partitions_max}",
             )
-
-    def _new_topic_id(self) -> TopicId:
-        """Return a random id (UUID version 4), as Kafka makes them; none starts with a dash."""
-        while True:
-            raw = bytearray(self._rng.random_bytes(16))
-            raw[6] = raw[6] & 0x0F | 0x40
-            raw[8] = raw[8] & 0x3F | 0x80
-            topic_id = TopicId(bytes(raw))
-            if topic_id != NULL_TOPIC_ID and not topic_id_text(topic_id).startswith("-"):
-                return topic_id
 
     async def _write_topic(self, plan: TopicPlan) -> None:
         await self._write_partitions(plan.topic_id, 0, plan.assignments)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NodeId, TopicId
+from ottla.ids import NodeId, TopicId, topic_id_text
 
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITIONS_PER_REQUEST_MAX = 10_000
@@ -57,6 +58,17 @@ class Placement(NamedTuple):
     live_nodes: Sequence[NodeId]
     default_partition_count: int
     default_replication_factor: int
+
+
+def new_topic_id(rng: Rng) -> TopicId:
+    """Return a random id (UUID version 4), as Kafka makes them; none starts with a dash."""
+    while True:
+        raw = bytearray(rng.random_bytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        topic_id = TopicId(bytes(raw))
+        if not topic_id_text(topic_id).startswith("-"):
+            return topic_id
 
 
 def topic_name_error(name: str) -> str | None:

@@ -8,11 +8,14 @@ from ottla.cluster.topics import (
     NewTopic,
     Placement,
     collision_key,
+    new_topic_id,
     plan_assignments,
     plan_more_partitions,
     topic_name_error,
 )
+from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import topic_id_text
 
 ONE_NODE = Placement(
     live_nodes=[1],
@@ -261,3 +264,27 @@ def test_added_partitions_go_on_where_the_present_ones_end():
 
 def test_added_partitions_with_named_replicas():
     assert plan_more_partitions(more(5, [[1], [2]]), 3, 1, THREE_NODES) == [[1], [2]]
+
+
+class ScriptedRng(SeededRng):
+    """Gives the bytes it was told to."""
+
+    def __init__(self, *pieces):
+        self.pieces = list(pieces)
+
+    def random_bytes(self, count):
+        piece = self.pieces.pop(0)
+        assert len(piece) == count
+        return piece
+
+
+def test_a_topic_id_is_a_uuid_of_version_4():
+    raw = new_topic_id(ScriptedRng(b"\xaa" * 16))
+    assert raw == b"\xaa" * 6 + b"\x4a\xaa" + b"\xaa" * 8
+    assert new_topic_id(ScriptedRng(bytes(16)))[6:9] == b"\x40\0\x80"
+
+
+def test_no_topic_id_looks_like_an_option_of_a_command():
+    dash = b"\xf8" + bytes(15)
+    assert topic_id_text(dash).startswith("-")
+    assert not topic_id_text(new_topic_id(ScriptedRng(dash, bytes(16)))).startswith("-")
