@@ -6,6 +6,8 @@ that a late sync can never raise the flushed offset of a log that was truncated 
 (reliability rules 1 and 19).
 """
 
+from collections.abc import Sequence
+
 from ottla.env.disk import Disk, File
 from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
 
@@ -17,7 +19,7 @@ class FlushJob:
         "_disk",
         "_epochs",
         "_epochs_path",
-        "_file",
+        "_files",
         "generation",
         "is_void",
         "target_offset",
@@ -28,7 +30,7 @@ class FlushJob:
         *,
         target_offset: int,
         generation: int,
-        file: File,
+        files: Sequence[File],
         disk: Disk,
         epochs_path: str,
         epochs: list[EpochStart] | None,
@@ -38,7 +40,7 @@ class FlushJob:
         self.generation = generation
         self.is_void = False
         """Set when the log was abandoned: its directory may belong to another topic by now."""
-        self._file = file
+        self._files = files
         self._disk = disk
         self._epochs_path = epochs_path
         self._epochs = epochs
@@ -54,4 +56,5 @@ class FlushJob:
             return
         if self._epochs is not None:
             write_epoch_checkpoint(self._disk, self._epochs_path, self._epochs)
-        self._file.sync()
+        for file in self._files:
+            file.sync()

@@ -98,6 +98,7 @@ class Log:
         "_flush_job",
         "_generation",
         "_segments",
+        "_unsynced",
         "config",
         "directory",
         "flushed_offset",
@@ -146,6 +147,8 @@ class Log:
         """Invariant: the last of ``_segments``; the only one that takes appends."""
         self._flush_job: FlushJob | None = None
         """The flush in flight: at most one (group commit)."""
+        self._unsynced: list[Segment] = []
+        """Use: rolled segments that the next flush has to sync. Invariant: oldest first."""
         self._generation = 0
         """Use: a flush of another generation proves nothing. Rises at each truncation."""
 
@@ -293,21 +296,27 @@ class Log:
     def roll(self, base_offset: int | None = None) -> None:
         """Close the active segment for good and start one at ``base_offset`` (None: the log end).
 
-        Blocks: syncs the old segment first, so that a segment never outlives its predecessor
-        (reliability rule 6). Raises KafkaError KAFKA_STORAGE_ERROR; the old segment stays active.
+        Blocks, for little: with ``flush.messages=1`` the old segment is synced here, since almost
+        all of it is on the disk already, so that a segment never outlives its predecessor
+        (reliability rule 6). Otherwise the caller's next flush syncs it, off the loop: it may be a
+        gibibyte, and nothing above the flushed offset is promised to anybody. Raises KafkaError
+        KAFKA_STORAGE_ERROR; the old segment stays active.
         """
         base_offset = self.log_end_offset if base_offset is None else base_offset
+        is_synced = self.config.flush_messages == 1
         try:
-            self._active.seal()
+            self._active.seal(sync=is_synced)
         except OSError as error:
             # The sync of the data may be what failed; that is never tried twice.
             self.state = LogState.FAILED
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if self._flush_job is None and not self.leader_epochs.is_dirty:
-            # Else the next flush raises it: it also makes the leader epochs durable.
-            self.flushed_offset = self.log_end_offset
         if base_offset == self._active.base_offset:
             return
+        if not is_synced:
+            self._unsynced.append(self._active)
+        elif self._flush_job is None and not self.leader_epochs.is_dirty and not self._unsynced:
+            # Else the next flush raises it: it also makes the leader epochs durable.
+            self.flushed_offset = self.log_end_offset
         segment = Segment(
             self._disk,
             self.directory,
@@ -352,12 +361,13 @@ class Log:
         self._flush_job = job = FlushJob(
             target_offset=self.log_end_offset,
             generation=self._generation,
-            file=self._active.file,
+            files=[*(segment.file for segment in self._unsynced), self._active.file],
             disk=self._disk,
             epochs_path=f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}",
             epochs=list(epochs.entries) if epochs.is_dirty else None,
         )
         epochs.is_dirty = False
+        self._unsynced = []
         return job
 
     def finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
@@ -375,6 +385,11 @@ class Log:
         elif job.saves_epochs:
             # Truncated meanwhile: the file may hold epochs that are gone.
             self.leader_epochs.is_dirty = True
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Tell whether a roll has left a segment behind that only a flush makes durable."""
+        return bool(self._unsynced)
 
     def flush(self) -> None:
         """Make everything durable now. Blocks; no flush may be in flight. Raises KafkaError."""
@@ -505,6 +520,8 @@ class Log:
         except OSError as error:
             self.state = LogState.FAILED
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if self._active in self._unsynced:
+            self._unsynced.remove(self._active)  # It was synced just now.
         last = self._active.last_offset()
         self.log_end_offset = self._active.base_offset if last is None else last + 1
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
@@ -523,6 +540,8 @@ class Log:
             dropped = self._segments.pop()
             self._base_offsets.pop()
             self._active = self._segments[-1]
+            if dropped in self._unsynced:
+                self._unsynced.remove(dropped)
             self._disk.rename(dropped.path, dropped.path + DELETED_SUFFIX)
             self._disk.sync_directory(self.directory)
             self._disk.remove(dropped.path_of(LOG_SUFFIX) + DELETED_SUFFIX)

@@ -186,14 +186,16 @@ class Segment:
             self.first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
         return self.first_timestamp
 
-    def seal(self) -> None:
+    def seal(self, *, sync: bool = True) -> None:
         """Write the last time index entry and make log and indexes durable. Blocks.
 
-        For a segment that takes no more appends. Its tail positions are let go.
+        For a segment that takes no more appends. Its tail positions are let go. Without ``sync``
+        nothing is durable yet; indexes need not be, recovery makes them anew.
         """
         self.time_index.append(*self.largest_timestamp())
-        self.file.sync()
-        self.save_indexes(sync=True)
+        if sync:
+            self.file.sync()
+        self.save_indexes(sync=sync)
         del self._tail_last_offsets[:]
         del self._tail_positions[:]
 

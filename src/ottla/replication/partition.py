@@ -152,7 +152,7 @@ class Partition:
         else:
             raise records
         flush_messages = log.config.flush_messages
-        if log.log_end_offset - log.flushed_offset >= flush_messages:
+        if log.log_end_offset - log.flushed_offset >= flush_messages or log.has_unsynced_segments:
             self._flush()
         if flush_messages != 1:
             self._advance()

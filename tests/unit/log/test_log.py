@@ -392,6 +392,35 @@ def test_a_failed_sync_is_never_tried_again(faulty, open_partition, batch):
     assert log.begin_flush() is None
 
 
+def test_a_roll_does_not_wait_for_a_gibibyte_to_be_synced(faulty, open_partition, batch):
+    """Kafka's flush mode: the old segment is the next flush's business, which runs off the loop."""
+    size = len(batch(1)) * 2
+    log = open_partition(faulty, "/data", segment_bytes=size, flush_messages=2**63 - 1)
+    syncs = faulty.counts[DiskCall.SYNC]
+    for _ in range(5):
+        append(log, batch(1))
+    assert log.segment_count == 3
+    assert faulty.counts[DiskCall.SYNC] == syncs
+    assert log.flushed_offset == 0
+    assert log.has_unsynced_segments
+    log.flush()
+    assert faulty.counts[DiskCall.SYNC] >= syncs + 3
+    assert log.flushed_offset == 5
+    assert not log.has_unsynced_segments
+    log.check()
+
+
+def test_a_segment_cut_off_before_it_was_synced_is_forgotten(place, open_partition, batch):
+    log = open_partition(*place, segment_bytes=len(batch(1)) * 2, flush_messages=2**63 - 1)
+    for _ in range(7):
+        append(log, batch(1))
+    log.truncate_to(3)
+    append(log, batch(1))
+    log.flush()
+    assert log.flushed_offset == log.log_end_offset == 4
+    log.check()
+
+
 @pytest.mark.parametrize("call", [DiskCall.OPEN, DiskCall.SYNC_DIRECTORY])
 def test_a_roll_without_space_can_be_tried_again(faulty, open_partition, batch, read_all, call):
     log = open_partition(faulty, "/data", segment_bytes=300)
