@@ -41,6 +41,7 @@ class OttlaPeer(Peer):
         environment = dict(os.environ)
         paths = [str(ROOT / "src"), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Starts are judged with bytecode.
         environment["PYTHONUNBUFFERED"] = "1"
         environment["NO_COLOR"] = "1"
         return environment

@@ -1,7 +1,6 @@
 """The randomness port: ids, jitter, tie-breaks. A seeded double makes a run repeatable."""
 
 import os
-from random import Random
 from typing import Protocol
 
 
@@ -39,6 +38,8 @@ class SeededRng:
     """A repeatable sequence: the same seed and the same calls give the same values."""
 
     def __init__(self, seed: int) -> None:
+        from random import Random  # noqa: PLC0415 - only this double needs it, not a broker's start
+
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose, never for secrets.
 
     def random_bytes(self, count: int) -> bytes:

@@ -57,8 +57,8 @@ def open_log(
     those of the checkpoints. ``is_clean``: the last process stopped cleanly. Raises CorruptFile
     (then nothing was changed) or OSError.
     """
-    finish_interrupted_work(disk, directory)
-    segments = _find_segments(disk, clock, directory, config)
+    names = finish_interrupted_work(disk, directory)
+    segments = _find_segments(disk, clock, directory, names, config)
     if not segments:
         if recovery_point > log_start_offset:
             why = f"no segments; the recovery point is {recovery_point}"
@@ -89,10 +89,12 @@ def open_log(
     )
 
 
-def _find_segments(disk: Disk, clock: Clock, directory: str, config: LogConfig) -> list[Segment]:
-    """Return the segments in ``directory`` by base offset; costs one look at each log file."""
+def _find_segments(
+    disk: Disk, clock: Clock, directory: str, names: list[str], config: LogConfig
+) -> list[Segment]:
+    """Return the segments among ``names`` by base offset; costs one look at each log file."""
     bases = []
-    for name in disk.list_directory(directory):
+    for name in names:
         parsed = parse_segment_file(name)
         if parsed is not None and parsed[1] == LOG_SUFFIX:
             bases.append((parsed[0], disk.size_of(f"{directory}/{name}")))
@@ -289,8 +291,11 @@ class _Recovery:
 # -- interrupted work -------------------------------------------------------------------------
 
 
-def finish_interrupted_work(disk: Disk, directory: str) -> None:
-    """Remove what a crash left behind and finish swaps that were decided (rules 14 and 15)."""
+def finish_interrupted_work(disk: Disk, directory: str) -> list[str]:
+    """Remove what a crash left behind and finish swaps that were decided (rules 14 and 15).
+
+    Returns the names of the files that are in the directory then.
+    """
     names = disk.list_directory(directory)
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     leftovers = [
@@ -306,8 +311,10 @@ def finish_interrupted_work(disk: Disk, directory: str) -> None:
         if name.endswith(SWAP_SUFFIX):
             # Indexes of a swapped segment: caches, and of no use without its log.
             disk.remove(f"{directory}/{name}")
-    if leftovers or swaps:
-        disk.sync_directory(directory)
+    if not (leftovers or swaps):
+        return names  # As always but after a crash: one listing less per partition of a start.
+    disk.sync_directory(directory)
+    return disk.list_directory(directory)
 
 
 def _finish_swap(disk: Disk, directory: str, name: str, base_offset: int) -> None:

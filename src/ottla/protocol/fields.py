@@ -6,6 +6,7 @@ Source: the message schema rules of Kafka (KIP-482 for flexible versions and tag
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from typing import NamedTuple, Self
 
 FOREVER = 32767
@@ -22,6 +23,7 @@ class Versions:
         self.last = last
 
     @classmethod
+    @cache  # the tables say the same few ranges hundreds of times
     def parse(cls, text: str) -> Self:
         """Return the range that ``text`` means; ``""`` is the empty range."""
         if not text:
