@@ -21,6 +21,7 @@ from ottla.env.clock import Clock, SystemClock, Timer
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, ThreadExecutor, run
 from ottla.env.net import Net
+from ottla.env.open_files import open_files_limit
 from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import Rng, SystemRng
@@ -37,6 +38,7 @@ from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
 from ottla.metadata.values import BrokerValue, MetaValue, decode_meta, encode_meta
 from ottla.network.connection import Dispatch, Peer
 from ottla.network.frame import ReceiveBudget
+from ottla.network.limits import Limits
 from ottla.network.listener import Listener
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
@@ -62,6 +64,8 @@ class Environment(NamedTuple):
     executor: Executor
     store_executor: Executor
     """One thread, for the metadata store alone."""
+    open_files_max: int | None = None
+    """The files, sockets among them, that the process may have open; None: no limit."""
 
     @classmethod
     def real(cls, *, memory: bool) -> "Environment":
@@ -73,6 +77,7 @@ class Environment(NamedTuple):
             rng=SystemRng(),
             executor=ThreadExecutor(FLUSH_THREADS, "ottla-disk"),
             store_executor=ThreadExecutor(1, "ottla-metadata"),
+            open_files_max=open_files_limit(),
         )
 
 
@@ -253,7 +258,7 @@ class Broker:
         def open_dispatch(peer: Peer) -> Dispatch:
             return partial(router.dispatch, client=Client(*peer))
 
-        limits = limits_of(config)
+        limits = self._limits()
         listener = Listener(
             net=self._env.net,
             clock=self._env.clock,
@@ -292,6 +297,20 @@ class Broker:
         )
 
     # Settings.
+
+    def _limits(self) -> Limits:
+        limits = limits_of(self._config, self._env.open_files_max)
+        if limits.connections_max < self._config[options.MAX_CONNECTIONS]:
+            # The default is beyond many a shell's limit: news only to who chose a number.
+            chosen = self._config.is_given(options.MAX_CONNECTIONS)
+            log.log(
+                logging.WARNING if chosen else logging.INFO,
+                "max.connections is %d here, not %d: the process may open %d files (ulimit -n)",
+                limits.connections_max,
+                self._config[options.MAX_CONNECTIONS],
+                self._env.open_files_max,
+            )
+        return limits
 
     def _topic_config(self, topic: str) -> Config:
         """Return a topic's configuration; the defaults for one that is not known (yet)."""

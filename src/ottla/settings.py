@@ -38,8 +38,20 @@ def partition_settings_of(config: Config) -> PartitionSettings:
     )
 
 
-def limits_of(config: Config) -> Limits:
-    """Return what a connection may cost."""
+OPEN_FILES_RESERVE = 64
+"""Files that connections leave to the rest: logs, the metadata store, the listener."""
+
+
+def connections_max_of(config: Config, open_files_max: int | None) -> int:
+    """Return ``max.connections``, or what ``open_files_max`` (None: no limit) leaves."""
+    wanted = config[options.MAX_CONNECTIONS]
+    if open_files_max is None:
+        return wanted
+    return min(wanted, max(open_files_max - OPEN_FILES_RESERVE, 1))
+
+
+def limits_of(config: Config, open_files_max: int | None) -> Limits:
+    """Return what a connection may cost. ``open_files_max``: see ``connections_max_of``."""
     return Limits(
         request_bytes_max=config[options.SOCKET_REQUEST_MAX_BYTES],
         queued_bytes_max=config[options.QUEUED_MAX_REQUEST_BYTES],
@@ -50,7 +62,7 @@ def limits_of(config: Config) -> Limits:
         idle_seconds=config[options.CONNECTIONS_MAX_IDLE_MS] / 1000,
         frame_seconds=config[options.REQUEST_READ_TIMEOUT_MS] / 1000,
         frame_bytes_per_second=config[options.REQUEST_READ_MIN_BYTES_PER_SECOND],
-        connections_max=config[options.MAX_CONNECTIONS],
+        connections_max=connections_max_of(config, open_files_max),
         connections_per_ip_max=config[options.MAX_CONNECTIONS_PER_IP],
         backlog=config[options.SOCKET_LISTEN_BACKLOG_SIZE],
     )

@@ -48,8 +48,7 @@ class EagerNet(MemoryNet):
         return listening
 
 
-@pytest.fixture
-def environment():
+def make_environment(**fields):
     return Environment(
         disk=MemoryDisk(),
         net=EagerNet(),
@@ -57,10 +56,20 @@ def environment():
         rng=SeededRng(1),
         executor=ThreadExecutor(1, "disk"),
         store_executor=ThreadExecutor(1, "metadata"),
+        **fields,
     )
 
 
-async def test_the_first_client_does_not_find_a_cluster_without_brokers(environment, monkeypatch):
+def make_broker(environment, **given):
+    config = broker_config(
+        {"listeners": "PLAINTEXT://127.0.0.1:0"}
+        | {key.replace("_", "."): value for key, value in given.items()}
+    )
+    return Broker(config, memory=True, environment=environment)
+
+
+async def test_the_first_client_does_not_find_a_cluster_without_brokers(monkeypatch):
+    environment = make_environment()
     join = Membership.join
 
     async def join_slowly(self, broker):
@@ -70,13 +79,28 @@ async def test_the_first_client_does_not_find_a_cluster_without_brokers(environm
         return await join(self, broker)
 
     monkeypatch.setattr(Membership, "join", join_slowly)
-    broker = Broker(
-        broker_config({"listeners": "PLAINTEXT://127.0.0.1:0"}),
-        memory=True,
-        environment=environment,
-    )
+    broker = make_broker(environment)
     await broker.start()
     answer = await asyncio.wait_for(environment.net.client.answer, 5)
     await broker.stop()
     assert [told.node_id for told in answer.brokers] == [1]
     assert answer.controller_id == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "open_files_max", "said"),
+    [
+        ({}, 1024, ["INFO"]),
+        ({"max_connections": "2000"}, 1024, ["WARNING"]),
+        ({"max_connections": "960"}, 1024, []),
+        ({}, None, []),
+    ],
+)
+async def test_fewer_connections_than_wanted_are_told_once(given, open_files_max, said, caplog):
+    caplog.set_level("INFO", "ottla.broker")
+    broker = make_broker(make_environment(open_files_max=open_files_max), **given)
+    await broker.start()
+    await broker.stop()
+    lines = [line for line in caplog.records if "max.connections" in line.getMessage()]
+    assert [line.levelname for line in lines] == said
+    assert all("960 here" in line.getMessage() for line in lines)

@@ -162,8 +162,8 @@ MAX_CONNECTIONS = Option(
     "max.connections",
     INT,
     10_000,
-    "Connections at the same time, as far as the open-files limit"
-    " allows; the next one is closed right after it was accepted.",
+    "Connections at the same time, at most 64 fewer than the open files that ulimit -n allows;"
+    " the next one is closed right after it was accepted.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     deviates="Kafka's is 2147483647: no bound.",

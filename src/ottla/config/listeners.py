@@ -21,7 +21,7 @@ class Endpoint(NamedTuple):
 
 
 def read_endpoints(text: str) -> tuple[Endpoint, ...]:
-    """Return the endpoint, or none, of a comma-separated list. Raises ValueError with the reason."""
+    """Return the endpoint of a list of at most one. Raises ValueError with the reason."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if len(parts) > 1:
         # A second one that nobody serves would be a door that people believe in.

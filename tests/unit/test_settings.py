@@ -1,0 +1,32 @@
+"""From options to plain values, where that is more than handing them on."""
+
+import resource
+
+import pytest
+
+from ottla.config.files import broker_config
+from ottla.env.open_files import open_files_limit
+from ottla.settings import limits_of
+
+
+@pytest.mark.parametrize(
+    ("given", "open_files_max", "connections_max"),
+    [
+        ({}, None, 10_000),
+        ({}, 1 << 20, 10_000),
+        ({}, 1024, 960),
+        ({"max.connections": "100"}, 1024, 100),
+        ({"max.connections": "100"}, 70, 6),
+        ({"max.connections": "0"}, 1024, 0),
+        ({}, 20, 1),
+    ],
+)
+def test_connections_never_take_the_last_files(given, open_files_max, connections_max):
+    limits = limits_of(broker_config(given), open_files_max)
+    assert limits.connections_max == connections_max
+
+
+def test_the_limit_is_that_of_the_process(monkeypatch):
+    for soft, limit in ((1024, 1024), (resource.RLIM_INFINITY, None)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert open_files_limit() == limit
