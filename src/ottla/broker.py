@@ -44,7 +44,7 @@ from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.settings import limits_of, partition_settings_of
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FLUSH_THREADS = 4
 """fdatasyncs, and openings of large compressed batches, that may run side by side."""
@@ -196,7 +196,7 @@ class Broker:
         manager.start()
         self._log_manager = manager
         for where, error in manager.offline.items():
-            log.error("%s is offline: %s", where, error)
+            logger.error("%s is offline: %s", where, error)
 
     async def _open_store(self) -> None:
         """Open the metadata store; on its first start it takes over the directory's cluster id."""
@@ -303,7 +303,7 @@ class Broker:
         if limits.connections_max < self._config[options.MAX_CONNECTIONS]:
             # The default is beyond many a shell's limit: news only to who chose a number.
             chosen = self._config.is_given(options.MAX_CONNECTIONS)
-            log.log(
+            logger.log(
                 logging.WARNING if chosen else logging.INFO,
                 "max.connections is %d here, not %d: the process may open %d files (ulimit -n)",
                 limits.connections_max,
@@ -329,7 +329,7 @@ class Broker:
 
         def done(_: None, error: BaseException | None) -> None:
             if error is not None:
-                log.error("housekeeping failed, it will be tried again: %s", error)
+                logger.error("housekeeping failed, it will be tried again: %s", error)
             if self._log_manager is not None:
                 self._timers[work] = self._env.clock.call_later(seconds, start)
 

@@ -27,7 +27,7 @@ from ottla.metadata.values import (
     encode_topic,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NOT_TOPICS = frozenset({"__cluster_metadata"})
 """What a Kafka broker keeps in its data directory that is no topic: left alone."""
@@ -54,7 +54,7 @@ async def adopt(
         elif where.topic not in image.topics:
             strangers[where.topic][where.partition] = found
         elif found.topic_id not in (None, image.topics[where.topic].topic_id):
-            log.error("%s: the directory %s is of another topic", where, found.directory)
+            logger.error("%s: the directory %s is of another topic", where, found.directory)
     for name, partitions in strangers.items():
         revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
     for mark in marks:
@@ -66,7 +66,7 @@ def _finish_deletion(log_manager: LogManager, where: TopicPartition) -> None:
     try:
         log_manager.delete(where)
     except KafkaError as error:
-        log.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
+        logger.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
 
 
 async def _take_in(
@@ -95,7 +95,7 @@ async def _take_in(
         ops.append(Put(keys.partition(topic_id, index), encode_partition(state)))
     for begin in range(0, len(ops), OPS_MAX):
         await store.commit([], ops[begin : begin + OPS_MAX])
-    log.warning("adopting the topic %s: %d partition directories found", name, len(partitions))
+    logger.warning("adopting the topic %s: %d partition directories found", name, len(partitions))
     return await store.commit(
         [Guard(keys.topic(name), mod_rev=ABSENT)],
         [

@@ -52,7 +52,7 @@ from ottla.metadata.values import (
 )
 from ottla.pending import Pending, pending_of
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Asked = TypeVar("Asked")
 Made = TypeVar("Made")
@@ -112,7 +112,7 @@ class Controller:
             self._auto_creating.difference_update(topic.name for topic in wanted)
             for topic, outcome in zip(wanted, created.value or (), strict=False):
                 if isinstance(outcome, KafkaError):
-                    log.warning("cannot create the topic %s asked for: %s", topic.name, outcome)
+                    logger.warning("cannot create the topic %s asked for: %s", topic.name, outcome)
 
         self.create_topics(wanted).on_done(done)
 

@@ -14,7 +14,7 @@ from ottla.network.connection import Connection, OpenDispatch
 from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS_MAX = 1.0
 SWEEPS_PER_LIMIT = 4
@@ -98,7 +98,7 @@ class Listener:
     def _accept(self) -> asyncio.BaseProtocol:
         count = len(self._connections)
         if count >= self._limits.connections_max:
-            log.warning("refusing a connection: %d are open (max.connections)", count)
+            logger.warning("refusing a connection: %d are open (max.connections)", count)
             return _Refused()
         connection = Connection(
             limits=self._limits,
@@ -116,7 +116,7 @@ class Listener:
         host = connection.peer.host
         self._per_host[host] += 1
         if self._per_host[host] > self._limits.connections_per_ip_max:
-            log.warning("refusing %s: max.connections.per.ip", host)
+            logger.warning("refusing %s: max.connections.per.ip", host)
             connection.close()
 
     def _lost(self, connection: Connection) -> None:

@@ -21,7 +21,7 @@ from ottla.log.flush import FlushJob
 from ottla.log.log import AppendResult, Log, LogState, ReadResult
 from ottla.metadata.values import PartitionState
 
-log_ = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NO_LEADER_EPOCH = LeaderEpoch(-1)
 
@@ -182,7 +182,7 @@ class Partition:
             raise error
         self.log.finish_flush(job, error)
         if error is not None:
-            log_.error("fsync of %s failed, the log is offline: %s", self.topic_partition, error)
+            logger.error("fsync of %s failed, the log is offline: %s", self.topic_partition, error)
             self._moved(self.topic_partition)
             return
         if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:

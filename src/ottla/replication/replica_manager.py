@@ -37,7 +37,7 @@ from ottla.replication.fetch import (
 from ottla.replication.partition import Partition, PartitionSettings
 from ottla.replication.purgatory import Purgatory
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 
@@ -280,7 +280,7 @@ class ReplicaManager:
         try:
             partition_log = self._log_manager.create(where, topic_id)
         except KafkaError as error:
-            log.error("%s is offline: %s", where, error)  # noqa: TRY400 - the values are in it
+            logger.error("%s is offline: %s", where, error)  # noqa: TRY400 - the values are in it
             return
         settings = self._settings(where.topic)
         partition = Partition(
@@ -305,7 +305,7 @@ class ReplicaManager:
         try:
             self._log_manager.delete(where)
         except KafkaError as error:
-            log.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
+            logger.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
 
     def _reconfigure(self, topic: str) -> None:
         settings = self._settings(topic)

@@ -16,7 +16,7 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BATCHED_SINCE = 4
 WHY = "consumer groups and transactions are not served by this version of Ottla"
@@ -32,7 +32,7 @@ class FindCoordinator:
         """Answer every key alike; warn once, since the client will only say that it waits."""
         if not self._has_warned:
             self._has_warned = True
-            log.warning("a client at %s asks for a coordinator: %s", call.client.host, WHY)
+            logger.warning("a client at %s asks for a coordinator: %s", call.client.host, WHY)
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if call.api_version < BATCHED_SINCE:
             return FindCoordinatorResponse(
