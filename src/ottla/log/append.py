@@ -19,6 +19,7 @@ from ottla.records.batch import (
     HEADER_SIZE_BYTES,
     MAGIC_V2,
     NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
     BatchHeader,
     TimestampType,
     batch_crc,
@@ -111,16 +112,31 @@ def check_client_batch(
     _, min_timestamp, max_timestamp, first_null_key = check_batch_records(view, header, limit)
     if config.is_compacted and first_null_key >= 0:
         raise _keyless(view, limit)
+    if header.attributes & TIMESTAMP_TYPE_BIT:
+        min_timestamp = max_timestamp = _time_claimed(header, config)
     if config.message_timestamp_type is TimestampType.CREATE_TIME:
         if (
             now_ms - min_timestamp > config.message_timestamp_before_max_ms
             or max_timestamp - now_ms > config.message_timestamp_after_max_ms
         ):
             _refuse_timestamps(view, limit, config, now_ms)
-        if max_timestamp != header.max_timestamp:
+        if max_timestamp != header.max_timestamp or header.attributes & TIMESTAMP_TYPE_BIT:
             set_max_timestamp(view, TimestampType.CREATE_TIME, max_timestamp)
             header = read_header(view)
     return view, header
+
+
+def _time_claimed(header: BatchHeader, config: LogConfig) -> int:
+    """Return the time of all records of a batch that says it was stamped by a broker.
+
+    A producer has no business to say so. As Kafka: the claim is overwritten where the topic keeps
+    the producer's time and the batch has one, and is INVALID_TIMESTAMP elsewhere.
+    """
+    is_create_time = config.message_timestamp_type is TimestampType.CREATE_TIME
+    if not is_create_time or header.max_timestamp == NO_TIMESTAMP:
+        why = "a producer may not set the timestamp type to LogAppendTime"
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, why)
+    return header.max_timestamp
 
 
 def _keyless(view: memoryview, limit: int) -> RecordsRejected:

@@ -7,8 +7,7 @@ and thread-safe. Knows nothing of topics, logs or producer state: sequences, tim
 and keys that a compacted topic demands are judged by the caller with the ``BatchInfo`` returned.
 Source: the checks and codes of Apache Kafka 4.3, asked on the wire. Stricter than Kafka on purpose:
 offset deltas other than 0, 1, 2 ... in an uncompressed batch (Kafka stores them and serves offsets
-twice), null keys spelt other than -1, bytes behind a compressed payload, and the LogAppendTime bit
-in any batch (INVALID_TIMESTAMP, as Kafka answers only if it cannot overwrite the bit).
+twice), null keys spelt other than -1, and bytes behind a compressed payload.
 """
 
 from typing import NamedTuple
@@ -23,9 +22,7 @@ from ottla.records.batch import (
     MAGIC_V2,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    TIMESTAMP_TYPE_BIT,
     BatchHeader,
-    TimestampType,
     batch_crc,
     read_header,
     read_size_bytes,
@@ -159,16 +156,13 @@ def _check_header(header: BatchHeader) -> None:
         )
     if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
         raise _invalid(f"producer id {header.producer_id}, base sequence {header.base_sequence}")
-    if header.attributes & (CONTROL_BIT | TIMESTAMP_TYPE_BIT | CODEC_MASK):
+    if header.attributes & (CONTROL_BIT | CODEC_MASK):
         _check_attributes(header)
 
 
 def _check_attributes(header: BatchHeader) -> None:
     if header.is_control:
         raise _invalid("a client may not write control records")
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        why = "a producer may not set the timestamp type to LogAppendTime"
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, why)
     codec_of(header.codec)
 
 

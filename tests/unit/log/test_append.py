@@ -3,7 +3,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin, analyse, needs_executor
 from ottla.log.config import LogConfig
-from ottla.records.batch import TimestampType, read_header, set_max_timestamp
+from ottla.records.batch import TimestampType, batch_crc, read_header, set_max_timestamp
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -79,6 +79,22 @@ def test_a_wrong_largest_timestamp_is_put_right(batch):
     assert analysis.batches[0].header.max_timestamp == NOW + 2
     assert read_header(analysis.records).max_timestamp == NOW + 2
     analyse(analysis.records, LogConfig(), NOW)  # the checksum is right again
+
+
+def test_a_producer_that_claims_the_brokers_time_is_overruled_or_refused(batch):
+    records = memoryview(bytearray(batch()))
+    set_max_timestamp(records, TimestampType.LOG_APPEND_TIME, NOW)
+    _, _, ((_, header),) = analyse(records, LogConfig(), NOW)
+    assert (header.timestamp_type, header.max_timestamp) == (TimestampType.CREATE_TIME, NOW)
+    assert batch_crc(records) == header.crc
+    for max_timestamp, kind in (
+        (-1, TimestampType.CREATE_TIME),
+        (NOW, TimestampType.LOG_APPEND_TIME),
+    ):
+        set_max_timestamp(records, TimestampType.LOG_APPEND_TIME, max_timestamp)
+        with pytest.raises(KafkaError) as caught:
+            analyse(records, LogConfig(message_timestamp_type=kind), NOW)
+        assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
 
 
 def test_a_client_may_send_one_batch_a_coordinator_more(batch):

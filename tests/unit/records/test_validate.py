@@ -113,10 +113,6 @@ FRAMES = {
     "no records, as the count says": (with_payload(b"", count=0), INVALID),
     "K control": (good(control=True), INVALID),
     "K producer without sequence": (good(producer_id=5, producer_epoch=0), INVALID),
-    "K log append time": (
-        good(timestamp_type=b.TimestampType.LOG_APPEND_TIME),
-        ErrorCode.INVALID_TIMESTAMP,
-    ),
     "codec 5": (with_field(21, ">h", 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "codec 7": (with_field(21, ">h", 7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "timestamps past 64 bits": (with_field(27, ">q", -(1 << 63)), INVALID),
