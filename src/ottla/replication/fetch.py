@@ -99,7 +99,8 @@ def read_partition(
         partition.high_watermark,
         partition.last_stable_offset,
         partition.log.log_start_offset,
-        result.region,
+        # A piece of a batch helps nobody: Kafka too sends nothing, unless it is the first of all.
+        None if result.first_batch_incomplete else result.region,
     )
 
 

@@ -113,12 +113,12 @@ class Partition:
         self._moved(self.topic_partition)
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Raise KafkaError unless this node leads, in the epoch the client knows (-1: any).
+        """Raise KafkaError unless this node leads, in the epoch the client knows (negative: any).
 
         The fencing of KIP-320: FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a
         newer one, NOT_LEADER_OR_FOLLOWER otherwise, KAFKA_STORAGE_ERROR when the log has failed.
         """
-        if current_leader_epoch != NO_LEADER_EPOCH:
+        if current_leader_epoch >= 0:
             if current_leader_epoch < self.state.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             if current_leader_epoch > self.state.leader_epoch:

@@ -28,6 +28,7 @@ _ACKS = frozenset((-1, 0, 1))
 
 # What is looked at of a batch before the log does.
 _ATTRIBUTES_LOW_AT = 22
+_SHORTEST_BATCH_BYTES = 17  # Up to the magic: with less nothing can be said of it.
 _CODEC_MASK = 0x07
 _ZSTD = 4
 _TRANSACTIONAL_BIT = 0x10
@@ -56,15 +57,21 @@ class Produce:
             if version >= TOPIC_IDS_SINCE:
                 known = self._image.topic_by_id(topic.topic_id)
                 name = "" if known is None else known.name
+            # Whatever its records are like: nothing of this topic can be appended.
+            is_refused = acks not in _ACKS or (not name and version >= TOPIC_IDS_SINCE)
             indexes: list[int] = []
             layout.append((topic.name, topic.topic_id, indexes))
             for part in topic.partition_data:
                 index = part.index
                 indexes.append(index)
+                where = TopicPartition(name, index)
                 records = memoryview(part.records or b"")
-                code = _refusal(request, version, name, records)
+                if is_refused:
+                    code: ErrorCode | None = self._refusal_of_all(where, version)
+                else:
+                    code = _refusal(version, request.transactional_id, records)
                 if code is None:
-                    appends.append((TopicPartition(name, index), records))
+                    appends.append((where, records))
                 else:
                     refused[len(appends) + len(refused)] = AppendRefusal(code)
         if not appends:
@@ -73,6 +80,14 @@ class Produce:
         if isinstance(appended, Pending):
             return appended.then(lambda outcomes: _answer(acks, layout, refused, outcomes))
         return _answer(acks, layout, refused, appended)
+
+    def _refusal_of_all(self, where: TopicPartition, version: int) -> ErrorCode:
+        """Return the code of a topic without a name, or of acks that nobody can mean."""
+        if version >= TOPIC_IDS_SINCE and not where.topic:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if self._replica_manager.get(where) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.INVALID_REQUIRED_ACKS
 
 
 def _answer(
@@ -104,20 +119,14 @@ def _answer(
     )
 
 
-def _refusal(
-    request: ProduceRequest, version: int, name: str, records: memoryview
-) -> ErrorCode | None:
+def _refusal(version: int, transactional_id: str | None, records: memoryview) -> ErrorCode | None:
     """Return why a partition's records do not even reach the log, or None."""
-    if version >= TOPIC_IDS_SINCE and not name:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if request.acks not in _ACKS:
-        return ErrorCode.INVALID_REQUIRED_ACKS
     if len(records) <= _ATTRIBUTES_LOW_AT:
-        return ErrorCode.INVALID_RECORD
+        return ErrorCode.INVALID_RECORD if len(records) < _SHORTEST_BATCH_BYTES else None
     attributes = records[_ATTRIBUTES_LOW_AT]
     if attributes & _TRANSACTIONAL_BIT:
         # There is no transaction coordinator to have added this partition to a transaction.
-        if request.transactional_id is None:
+        if transactional_id is None:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return ErrorCode.INVALID_TXN_STATE
     if version < ZSTD_SINCE and attributes & _CODEC_MASK == _ZSTD:
