@@ -90,6 +90,9 @@ class Broker:
         self._config = config
         self._is_memory = memory
         self._env = environment or Environment.real(memory=memory)
+        # Made once: a start asks for them twice per partition.
+        self._topic_defaults = topic_config({}, config)
+        self._default_settings = partition_settings_of(self._topic_defaults)
         self._node_id = NodeId(config[options.NODE_ID])
         self._keys = Keys(STORE_CLUSTER)
         self._log_manager: LogManager | None = None
@@ -133,6 +136,7 @@ class Broker:
             executor=self._env.executor,
             settings=self._settings_of,
             waiting_fetches_max=self._config[options.FETCH_MAX_WAITING],
+            flush_sweep_interval_ms=self._config[options.LOG_FLUSH_SCHEDULER_INTERVAL_MS],
         )
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
@@ -275,7 +279,6 @@ class Broker:
         )
         await self._follower.reached(revision)
         listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
-        listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
     def _controller(self) -> Controller:
         assert self._store is not None, "the store is open"
@@ -315,11 +318,15 @@ class Broker:
     def _topic_config(self, topic: str) -> Config:
         """Return a topic's configuration; the defaults for one that is not known (yet)."""
         if self._follower is None:
-            return topic_config({}, self._config)
-        return topic_config(self._follower.image.config(ConfigType.TOPIC, topic), self._config)
+            return self._topic_defaults
+        given = self._follower.image.config(ConfigType.TOPIC, topic)
+        return topic_config(given, self._config) if given else self._topic_defaults
 
     def _settings_of(self, topic: str) -> PartitionSettings:
-        return partition_settings_of(self._topic_config(topic))
+        config = self._topic_config(topic)
+        if config is self._topic_defaults:
+            return self._default_settings
+        return partition_settings_of(config)
 
     # What goes on beside the requests.
 

@@ -114,7 +114,9 @@ def test_import_ottla_costs_nothing():
 @pytest.mark.parametrize(
     ("module", "shunned"),
     [
-        ("ottla.broker", "pyspark numpy pyarrow pandas rich typer starlette"),
+        ("ottla.broker", "pyspark numpy pyarrow pandas rich typer starlette importlib.metadata"),
+        ("ottla.broker", "random ottla.env.memory_disk ottla.env.memory_net"),
+        ("ottla.broker", "ottla.metadata.memory_store"),
         ("ottla.cli.main", "pyspark numpy pyarrow pandas starlette ottla.broker"),
         ("pyspark_ottla", "numpy pyarrow pandas uvloop asyncio ottla.client ottla.records"),
     ],
