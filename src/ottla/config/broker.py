@@ -448,7 +448,8 @@ LOG_FLUSH_SCHEDULER_INTERVAL_MS = Option(
     "log.flush.scheduler.interval.ms",
     LONG,
     INT64_MAX,
-    "How often logs are looked at for log.flush.interval.ms.",
+    "How often logs are looked at for log.flush.interval.ms. By default as often as the shortest"
+    " of them asks for.",
     validator=NOT_NEGATIVE,
     unit="ms",
 )

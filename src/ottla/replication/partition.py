@@ -158,6 +158,13 @@ class Partition:
             self._advance()
         return result
 
+    def flush(self) -> bool:
+        """Begin to make durable what there is; False when an earlier flush is still in flight."""
+        if self._is_flushing:
+            return False
+        self._flush()
+        return True
+
     def _flush(self) -> None:
         """Start a flush unless one is in flight already; its end starts the next if needed."""
         if self._is_flushing:

@@ -13,7 +13,7 @@ from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.append import EXECUTOR_SIZE_BYTES, Analysis, analyse, needs_executor
-from ottla.log.config import LogConfig
+from ottla.log.config import INT64_MAX, LogConfig
 from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
@@ -34,6 +34,7 @@ from ottla.replication.fetch import (
     read_partition,
     size_of,
 )
+from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import Partition, PartitionSettings
 from ottla.replication.purgatory import Purgatory
 
@@ -56,7 +57,9 @@ class ReplicaManager:
         executor: Executor,
         settings: Callable[[str], PartitionSettings],
         waiting_fetches_max: int,
+        flush_sweep_interval_ms: int = INT64_MAX,
     ) -> None:
+        """``flush_sweep_interval_ms``: see ``FlushSweep``."""
         self._node_id = node_id
         self._log_manager = log_manager
         self._executor = executor
@@ -66,6 +69,7 @@ class ReplicaManager:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
         self._fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
+        self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:
         """Return the partition if this node hosts it."""
@@ -248,7 +252,8 @@ class ReplicaManager:
         self._fetch_purgatory.expire_all()
 
     async def settle(self) -> None:
-        """Wait until no flush is in flight, so that the logs can be closed."""
+        """Begin no flush by time any more; wait until none is in flight: the logs can be closed."""
+        self._flush_sweep.stop()
         idle = [partition.idle() for partition in self._partitions.values()]
         for partition_idle in idle:
             await partition_idle
@@ -294,6 +299,7 @@ class ReplicaManager:
         )
         partition.configure(settings)
         self._partitions[where] = partition
+        self._flush_sweep.watch(partition)
 
     def _drop(self, where: TopicPartition, topic_id: TopicId) -> None:
         partition = self._partitions.get(where)
@@ -301,6 +307,7 @@ class ReplicaManager:
             return
         partition.delete()
         del self._partitions[where]
+        self._flush_sweep.forget(partition)
         self._moved(where)
         try:
             self._log_manager.delete(where)
@@ -312,6 +319,7 @@ class ReplicaManager:
         for where, partition in self._partitions.items():
             if where.topic == topic:
                 partition.configure(settings)
+                self._flush_sweep.watch(partition)
 
 
 def analysed(records: memoryview | None, config: LogConfig, now_ms: int) -> Analysis | KafkaError:

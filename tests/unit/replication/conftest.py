@@ -31,7 +31,15 @@ ASYNC_FLUSH = 2**63 - 1
 class Node:
     """One node's partitions of the topic ``t``, and short words for what is done to them."""
 
-    def __init__(self, *, flush_messages=1, min_insync_replicas=1, partitions=2, **config):
+    def __init__(
+        self,
+        *,
+        flush_messages=1,
+        min_insync_replicas=1,
+        partitions=2,
+        flush_sweep_interval_ms=ASYNC_FLUSH,
+        **config,
+    ):
         self.clock = ManualClock()
         self.disk = FaultyDisk(MemoryDisk(durability=True))
         self.executor = ManualExecutor()
@@ -55,6 +63,7 @@ class Node:
             executor=self.executor,
             settings=lambda topic: self.settings,
             waiting_fetches_max=1000,
+            flush_sweep_interval_ms=flush_sweep_interval_ms,
         )
         self.change(*(self.led(index) for index in range(partitions)))
 

@@ -1,0 +1,71 @@
+"""Flushes by time: logs with a ``flush.ms``, looked at now and then.
+
+Beside the flushes by count that an append begins. A partition is watched only if time can matter to
+it: with ``flush.messages=1`` nothing waits unflushed. With none watched there is no timer. Kafka
+looks at ``log.flush.scheduler.interval.ms`` only, which is "never" by default; here the shortest
+``flush.ms`` says how often, unless that option does. Source: Kafka's LogManager.flushDirtyLogs.
+"""
+
+from ottla.env.clock import Clock, Timer
+from ottla.log.config import INT64_MAX
+from ottla.replication.partition import Partition
+
+SWEEP_SECONDS_MIN = 0.01
+SWEEP_SECONDS_MAX = 60.0
+
+
+class FlushSweep:
+    """Begins a flush of every watched partition before its unflushed data is too old."""
+
+    def __init__(self, clock: Clock, interval_ms: int) -> None:
+        """``interval_ms``: ``log.flush.scheduler.interval.ms``; INT64_MAX leaves it to the logs."""
+        self._clock = clock
+        self._fixed_seconds = None if interval_ms == INT64_MAX else _bounded(interval_ms)
+        self._flushed: dict[Partition, float] = {}
+        """Use: when each partition watched was last flushed from here, in monotonic seconds."""
+        self._timer: Timer | None = None
+        self._seconds = SWEEP_SECONDS_MAX
+
+    def watch(self, partition: Partition) -> None:
+        """Look after ``partition`` as its settings say now; do so again when they change."""
+        config = partition.log.config
+        if config.flush_messages == 1 or config.flush_ms == INT64_MAX:
+            self.forget(partition)
+            return
+        self._flushed.setdefault(partition, self._clock.monotonic())
+        if self._timer is None or self._interval_of(partition) < self._seconds:
+            self._arm()
+
+    def forget(self, partition: Partition) -> None:
+        """Look after ``partition`` no longer. Harmless when it is not watched."""
+        self._flushed.pop(partition, None)
+        if not self._flushed:
+            self.stop()
+
+    def stop(self) -> None:
+        """Begin no further flush."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self.stop()
+        self._seconds = min(map(self._interval_of, self._flushed))
+        self._timer = self._clock.call_later(self._seconds, self._sweep)
+
+    def _interval_of(self, partition: Partition) -> float:
+        return self._fixed_seconds or _bounded(partition.log.config.flush_ms)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        for partition, flushed in self._flushed.items():
+            # What would be too old at the next look is flushed at this one.
+            is_due = now - flushed + self._seconds > partition.log.config.flush_ms / 1000
+            if is_due and partition.flush():
+                self._flushed[partition] = now
+        self._arm()
+
+
+def _bounded(interval_ms: int) -> float:
+    return min(max(interval_ms / 1000, SWEEP_SECONDS_MIN), SWEEP_SECONDS_MAX)

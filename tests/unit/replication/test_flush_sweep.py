@@ -1,0 +1,105 @@
+"""Flushes by time: no data of a log with flush.ms waits longer than that for its fsync."""
+
+import pytest
+
+from ottla.ids import TopicPartition
+from ottla.metadata.image import MetadataDelta
+from ottla.metadata.keys import ConfigType
+from ottla.replication.partition import PartitionSettings
+
+NEVER = 2**63 - 1
+
+
+@pytest.fixture
+def start(make_node, words):
+    def start(flush_ms, **fields):
+        return make_node(**{"flush_messages": words.ASYNC_FLUSH, "flush_ms": flush_ms, **fields})
+
+    return start
+
+
+def lag(node, index=0):
+    """How many records are not fsynced yet."""
+    node.executor.run_all()
+    log = node.partition(index).log
+    return log.log_end_offset - log.flushed_offset
+
+
+@pytest.mark.parametrize("waited", [0, 0.3, 1.9, 5])
+def test_data_is_never_older_than_flush_ms_when_its_flush_begins(start, words, waited):
+    node = start(2000)
+    node.clock.advance(waited)
+    node.append((0, words.batch()), acks=1)
+    assert lag(node) == 1
+    node.clock.advance(2)
+    assert lag(node) == 0
+
+
+def test_a_log_with_a_longer_time_beside_a_short_one_is_not_late(start, words):
+    node = start(2500)
+    partition = node.partition(1)
+    node.settings = PartitionSettings(partition.log.config._replace(flush_ms=1000), 1)
+    partition.configure(node.settings)
+    node.replica_manager._flush_sweep.watch(partition)
+    node.clock.advance(0.1)
+    node.append((0, words.batch()), (1, words.batch()), acks=1)
+    node.clock.advance(1)
+    assert (lag(node, 0), lag(node, 1)) == (1, 0)
+    node.clock.advance(1.5)
+    assert lag(node, 0) == 0
+
+
+def test_a_flush_in_flight_puts_the_next_off_by_one_look_only(start, words):
+    node = start(2500, flush_messages=2, flush_sweep_interval_ms=1000)
+    node.append((0, words.batch()), (0, words.batch()), acks=1)
+    assert node.executor.waiting == 1, "two records begin a flush by count"
+    node.append((0, words.batch()), acks=1)
+    node.clock.advance(2)
+    assert lag(node) == 1, "the look came while that flush was in flight"
+    node.clock.advance(1)
+    assert lag(node) == 0
+
+
+def test_where_time_cannot_matter_there_is_no_timer(make_node, words):
+    for node in (make_node(), make_node(flush_ms=5), make_node(flush_messages=words.ASYNC_FLUSH)):
+        assert node.clock.timers() == 0
+
+
+def test_an_idle_log_is_not_fsynced_over_and_over(start):
+    node = start(1)
+    node.clock.advance(1)
+    assert node.executor.waiting == 0
+
+
+def test_settings_that_change_count_at_once(start, words):
+    node = start(NEVER)
+    node.append((0, words.batch()), acks=1)
+    settings = node.settings
+    node.settings = PartitionSettings(settings.log._replace(flush_ms=50), 1)
+    changed = MetadataDelta(revision=2, configs=((ConfigType.TOPIC, "t"),))
+    node.replica_manager.apply(None, changed)
+    node.clock.advance(0.05)
+    assert lag(node) == 0
+    node.settings = settings
+    node.replica_manager.apply(None, changed)
+    assert node.clock.timers() == 0
+
+
+async def test_a_deleted_partition_and_a_stopped_node_are_left_alone(start):
+    node = start(50, partitions=1)
+    old = node.led(0)
+    node.change(old._replace(old=old.new, new=None))
+    assert node.replica_manager.get(TopicPartition("t", 0)) is None
+    assert node.clock.timers() == 0
+    node = start(50)
+    await node.replica_manager.settle()
+    assert node.clock.timers() == 0
+
+
+def test_a_given_interval_is_kept_to(start, words):
+    node = start(1000, flush_sweep_interval_ms=5000)
+    node.append((0, words.batch()), acks=1)
+    node.clock.advance(4.9)
+    assert lag(node) == 1
+    node.clock.advance(0.1)
+    assert lag(node) == 0
