@@ -6,19 +6,25 @@ import pytest
 
 from ottla.broker import Broker, Environment
 from ottla.cluster.membership import Membership
+from ottla.cluster.topics import NewTopic
 from ottla.config.files import broker_config
 from ottla.env.clock import SystemClock
 from ottla.env.executor import ThreadExecutor
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.memory_net import MemoryNet
+from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.header import encode_request_header
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
 
 VERSION = 9
 METADATA = encode_request_header(ApiKey.METADATA, VERSION, 1, "me") + MetadataRequest(
-    topics=[]
+    topics=None
 ).encode(VERSION)
 
 
@@ -48,9 +54,9 @@ class EagerNet(MemoryNet):
         return listening
 
 
-def make_environment(**fields):
+def make_environment(disk=None, **fields):
     return Environment(
-        disk=MemoryDisk(),
+        disk=disk or MemoryDisk(),
         net=EagerNet(),
         clock=SystemClock(),
         rng=SeededRng(1),
@@ -65,7 +71,8 @@ def make_broker(environment, **given):
         {"listeners": "PLAINTEXT://127.0.0.1:0"}
         | {key.replace("_", "."): value for key, value in given.items()}
     )
-    return Broker(config, memory=True, environment=environment)
+    is_memory = isinstance(environment.disk, MemoryDisk)
+    return Broker(config, memory=is_memory, environment=environment)
 
 
 async def test_the_first_client_does_not_find_a_cluster_without_brokers(monkeypatch):
@@ -104,3 +111,31 @@ async def test_fewer_connections_than_wanted_are_told_once(given, open_files_max
     lines = [line for line in caplog.records if "max.connections" in line.getMessage()]
     assert [line.levelname for line in lines] == said
     assert all("960 here" in line.getMessage() for line in lines)
+
+
+async def test_one_unreadable_partition_does_not_take_the_node_with_it(tmp_path):
+    given = {"log_dirs": str(tmp_path / "data")}
+    broker = make_broker(make_environment(RealDisk()), **given)
+    await broker.start()
+    created = asyncio.get_running_loop().create_future()
+    broker._controller().create_topics([NewTopic("t", 2)]).on_done(created.set_result)
+    await created
+    batch = memoryview(bytearray(build_batch([Record(value=b"v")])))
+    broker._replica_manager.append([(TopicPartition("t", 0), batch)], acks=-1, timeout_ms=1000)
+    await broker.stop()
+    (log,) = (tmp_path / "data" / "t-0").glob("*.log")
+    log.write_bytes(log.read_bytes()[:-1])
+
+    environment = make_environment(RealDisk())
+    broker = make_broker(environment, **given)
+    await broker.start()
+    manager = broker._replica_manager
+    answer = await asyncio.wait_for(environment.net.client.answer, 5)
+    assert manager.offline(TopicPartition("t", 0)) is not None
+    assert manager.leader_of(TopicPartition("t", 1)).log_start_offset == 0
+    await broker.stop()
+    (topic,) = answer.topics
+    told = {part.partition_index: part for part in topic.partitions}
+    assert (told[0].leader_id, told[1].leader_id) == (-1, 1)
+    assert told[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (told[0].offline_replicas, told[1].offline_replicas) == ([1], [])

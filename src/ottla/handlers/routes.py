@@ -21,6 +21,7 @@ from ottla.handlers.apis.init_producer_id import InitProducerId
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.metadata import Metadata
 from ottla.handlers.apis.produce import Produce
+from ottla.handlers.leadership import Leaderships
 from ottla.handlers.router import Router
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
@@ -44,6 +45,7 @@ class Services(NamedTuple):
 def router_of(services: Services) -> Router:
     """Return the router with every API that is served."""
     node_id, config, image, topic_config, replicas, controller, producer_ids, advertised = services
+    leaderships = Leaderships(node_id, replicas.offline)
     router = Router(
         {
             ApiKey.PRODUCE: Produce(replicas, image),
@@ -58,6 +60,7 @@ def router_of(services: Services) -> Router:
                 image,
                 controller,
                 advertised,
+                leaderships,
                 auto_create=config[options.AUTO_CREATE_TOPICS_ENABLE],
             ),
             ApiKey.CREATE_TOPICS: CreateTopics(controller),
@@ -65,7 +68,9 @@ def router_of(services: Services) -> Router:
             ApiKey.CREATE_PARTITIONS: CreatePartitions(controller),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(image, advertised),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(
-                image, partition_limit=config[options.MAX_REQUEST_PARTITION_SIZE_LIMIT]
+                image,
+                leaderships,
+                partition_limit=config[options.MAX_REQUEST_PARTITION_SIZE_LIMIT],
             ),
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(node_id, image, config, topic_config),
             ApiKey.FIND_COORDINATOR: FindCoordinator(),

@@ -39,8 +39,10 @@ from ottla.log.layout import (
     parse_partition_directory,
     partition_directory,
 )
+from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.log import Log, LogState
 from ottla.log.recovery import open_log
+from ottla.log.segment import Segment
 
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
 
@@ -248,6 +250,33 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
         self.logs[topic_partition] = log
+        return log
+
+    def stand_in(self, topic_partition: TopicPartition, topic_id: TopicId) -> Log:
+        """Return a failed log for one that ``create`` refused: it answers KAFKA_STORAGE_ERROR.
+
+        It touches no file, and is not one of ``logs``.
+        """
+        log_dir = self._offline_directories.get(topic_partition, self._log_dirs[0])
+        directory = f"{log_dir}/{topic_partition}"
+        config, now_ms = self._config_for(topic_partition.topic), self._clock.wall_ms()
+        interval = config.index_interval_bytes
+        empty = Segment(
+            self._disk, directory, 0, size_bytes=0, index_interval_bytes=interval, created_ms=now_ms
+        )
+        log = Log(
+            disk=self._disk,
+            clock=self._clock,
+            directory=directory,
+            topic_partition=topic_partition,
+            topic_id=topic_id,
+            config=config,
+            segments=[empty],
+            leader_epochs=LeaderEpochs(),
+            log_start_offset=0,
+            log_end_offset=0,
+        )
+        log.state = LogState.FAILED
         return log
 
     def _create_directory(self, topic_partition: TopicPartition, name: str) -> Log:

@@ -67,6 +67,8 @@ class ReplicaManager:
         self._clock = clock
         self._waiting_fetches_max = waiting_fetches_max
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._unopened: dict[TopicPartition, str] = {}
+        """Why a partition has no log. Invariant: each is in ``_partitions``, with a failed one."""
         self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
         self._fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
         self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
@@ -84,6 +86,13 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition}")
         partition.check_leader(current_leader_epoch)
         return partition
+
+    def offline(self, topic_partition: TopicPartition) -> str | None:
+        """Return why a partition of this node is not served; None when it is, or is not here."""
+        partition = self._partitions.get(topic_partition)
+        if partition is None or not partition.is_failed:
+            return None
+        return self._unopened.get(topic_partition, "the disk failed under its log")
 
     @property
     def partitions(self) -> Iterable[Partition]:
@@ -261,7 +270,7 @@ class ReplicaManager:
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Create, lead, reconfigure and drop partitions as the image now says. Blocks on the disk.
 
-        A partition whose log cannot be created or opened stays away (and is logged); the others
+        A partition whose log cannot be created or opened is offline (and is logged); the others
         are not disturbed.
         """
         del image
@@ -279,14 +288,17 @@ class ReplicaManager:
 
     def _host(self, where: TopicPartition, topic_id: TopicId, state: PartitionState) -> None:
         partition = self._partitions.get(where)
-        if partition is not None and partition.topic_id == topic_id:
+        is_open = partition is not None and where not in self._unopened
+        if partition is not None and is_open and partition.topic_id == topic_id:
             partition.apply_state(state)
             return
         try:
             partition_log = self._log_manager.create(where, topic_id)
+            self._unopened.pop(where, None)
         except KafkaError as error:
             logger.error("%s is offline: %s", where, error)  # noqa: TRY400 - the values are in it
-            return
+            partition_log = self._log_manager.stand_in(where, topic_id)
+            self._unopened[where] = str(error)
         settings = self._settings(where.topic)
         partition = Partition(
             partition_log,
@@ -309,6 +321,8 @@ class ReplicaManager:
         del self._partitions[where]
         self._flush_sweep.forget(partition)
         self._moved(where)
+        if self._unopened.pop(where, None) is not None:
+            return  # The directory is unreadable, or another topic's: it stays.
         try:
             self._log_manager.delete(where)
         except KafkaError as error:

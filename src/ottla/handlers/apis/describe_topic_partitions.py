@@ -10,6 +10,7 @@ from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.call import Call
+from ottla.handlers.leadership import Leaderships
 from ottla.handlers.operations import TOPIC_OPERATIONS
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage, TopicImage
@@ -26,8 +27,11 @@ from ottla.protocol.messages.describe_topic_partitions import (
 class DescribeTopicPartitions:
     """Answers from the metadata image."""
 
-    def __init__(self, image: MetadataImage, *, partition_limit: int) -> None:
+    def __init__(
+        self, image: MetadataImage, leaderships: Leaderships, *, partition_limit: int
+    ) -> None:
         self._image = image
+        self._leaderships = leaderships
         self._partition_limit = partition_limit
 
     def handle(
@@ -58,11 +62,40 @@ class DescribeTopicPartitions:
             indexes = range(first, len(topic.partitions))
             if room == 0 and indexes:
                 return _page(topics, Cursor(topic_name=name, partition_index=indexes[0]))
-            topics.append(_topic(topic, indexes[:room]))
+            topics.append(self._topic(topic, indexes[:room]))
             if len(indexes) > room:
                 return _page(topics, Cursor(topic_name=name, partition_index=indexes[room]))
             room -= len(indexes)
         return _page(topics, None)
+
+    def _topic(
+        self, topic: TopicImage, indexes: Iterable[int]
+    ) -> DescribeTopicPartitionsResponseTopic:
+        return DescribeTopicPartitionsResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=is_internal(topic.name),
+            partitions=[
+                self._partition(topic.name, index, topic.partitions[index]) for index in indexes
+            ],
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+    def _partition(
+        self, topic: str, index: int, state: PartitionState
+    ) -> DescribeTopicPartitionsResponsePartition:
+        code, leader, offline_replicas = self._leaderships.of(topic, index, state)
+        return DescribeTopicPartitionsResponsePartition(
+            error_code=code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+            offline_replicas=offline_replicas,
+        )
 
 
 def _why_missing(name: str) -> ErrorCode:
@@ -80,28 +113,4 @@ def _page(
 def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=code, name=name, topic_id=NULL_TOPIC_ID, partitions=[]
-    )
-
-
-def _topic(topic: TopicImage, indexes: Iterable[int]) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
-        partitions=[_partition(index, topic.partitions[index]) for index in indexes],
-        topic_authorized_operations=TOPIC_OPERATIONS,
-    )
-
-
-def _partition(index: int, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
-    return DescribeTopicPartitionsResponsePartition(
-        error_code=0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=index,
-        leader_id=state.leader,
-        leader_epoch=state.leader_epoch,
-        replica_nodes=list(state.replicas),
-        isr_nodes=list(state.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=[],
     )

@@ -13,9 +13,11 @@ from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call
+from ottla.handlers.leadership import Leaderships
 from ottla.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage, TopicImage
+from ottla.metadata.values import PartitionState
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -37,12 +39,14 @@ class Metadata:
         image: MetadataImage,
         controller: Controller,
         advertised: Advertised,
+        leaderships: Leaderships,
         *,
         auto_create: bool,
     ) -> None:
         self._image = image
         self._controller = controller
         self._advertised = advertised
+        self._leaderships = leaderships
         self._auto_create = auto_create
 
     def handle(self, request: MetadataRequest, call: Call) -> MetadataResponse:
@@ -53,7 +57,7 @@ class Metadata:
             return refused
         operations = request.include_topic_authorized_operations
         if self._wants_all(request, call):
-            topics = [_topic(topic, operations) for topic in image.topics.values()]
+            topics = [self._topic(topic, operations) for topic in image.topics.values()]
         else:
             topics = self._named(request, image, call)
         response = MetadataResponse(
@@ -92,13 +96,13 @@ class Metadata:
                         partitions=[],
                     )
                     if topic is None
-                    else _topic(topic, operations)
+                    else self._topic(topic, operations)
                 )
                 continue
             name = asked.name or ""
             topic = image.topics.get(name)
             if topic is not None:
-                found.append(_topic(topic, operations))
+                found.append(self._topic(topic, operations))
                 continue
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic_name_error(name) is not None:
@@ -113,6 +117,34 @@ class Metadata:
         if missing and request.allow_auto_topic_creation and self._auto_create:
             self._controller.auto_create(missing)
         return found
+
+    def _topic(self, topic: TopicImage, operations: bool) -> MetadataResponseTopic:
+        answer = MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=is_internal(topic.name),
+            partitions=[
+                self._partition(topic.name, index, state)
+                for index, state in enumerate(topic.partitions)
+            ],
+        )
+        if operations:
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+        return answer
+
+    def _partition(
+        self, topic: str, index: int, state: PartitionState
+    ) -> MetadataResponsePartition:
+        code, leader, offline_replicas = self._leaderships.of(topic, index, state)
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            offline_replicas=offline_replicas,
+        )
 
 
 def is_internal(name: str) -> bool:
@@ -145,25 +177,3 @@ def _refusal(request: MetadataRequest, version: int) -> MetadataResponse | None:
             for topic in request.topics or []
         ],
     )
-
-
-def _topic(topic: TopicImage, operations: bool) -> MetadataResponseTopic:
-    answer = MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
-        partitions=[
-            MetadataResponsePartition(
-                error_code=0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=list(state.replicas),
-                isr_nodes=list(state.isr),
-            )
-            for index, state in enumerate(topic.partitions)
-        ],
-    )
-    if operations:
-        answer.topic_authorized_operations = TOPIC_OPERATIONS
-    return answer
