@@ -1,0 +1,171 @@
+"""Directories that the metadata does not know: no data is locked in, none comes back by itself."""
+
+import pytest
+
+from ottla.cluster.adoption import adopt
+from ottla.env.clock import ManualClock
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
+from ottla.log.config import LogConfig
+from ottla.log.manager import LogManager
+from ottla.metadata.store import Put
+from ottla.metadata.values import (
+    PartitionState,
+    TopicValue,
+    encode_name,
+    encode_partition,
+    encode_topic,
+)
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+
+NODE = NodeId(1)
+ID, OTHER_ID = TopicId(b"i" * 16), TopicId(b"o" * 16)
+
+
+@pytest.fixture
+def disk():
+    return MemoryDisk()
+
+
+def open_logs(disk):
+    manager = LogManager(
+        disk=disk,
+        clock=ManualClock(),
+        rng=SeededRng(1),
+        log_dirs=["/data"],
+        cluster_id="cluster",
+        node_id=NODE,
+        config_for=lambda topic: LogConfig(),
+    )
+    manager.start()
+    return manager
+
+
+@pytest.fixture
+def written(disk):
+    """Leave partition directories, one record in each, as another broker would have."""
+
+    def written(*partitions, topic_id=ID, epoch=0):
+        manager = open_logs(disk)
+        for topic, index in partitions:
+            log = manager.create(TopicPartition(topic, index), topic_id)
+            batch = memoryview(bytearray(build_batch([Record(value=b"kept")])))
+            log.append(batch, leader_epoch=epoch)
+        manager.stop()
+
+    return written
+
+
+@pytest.fixture
+def bring_together(disk, following):
+    """Open the directories and adopt; returns the log manager."""
+
+    async def bring_together():
+        manager = open_logs(disk)
+        store, keys, image = following.store, following.keys, following.image
+        revision = await adopt(store, keys, image, manager, node_id=NODE, rng=SeededRng(2))
+        await following.follower.reached(revision)
+        return manager
+
+    return bring_together
+
+
+async def test_a_copied_directory_is_served_under_its_own_topic_id(
+    written, bring_together, following
+):
+    written(("t", 0), ("t", 1), ("u", 0))
+    manager = await bring_together()
+    assert set(following.image.topics) == {"t", "u"}
+    topic = following.image.topic("t")
+    assert topic.topic_id == ID
+    assert [(state.leader, state.isr) for state in topic.partitions] == [(NODE, (NODE,))] * 2
+    log = manager.create(TopicPartition("t", 0), topic.topic_id)
+    found = log.read(0, max_bytes=1000, upper_offset=1, min_one_message=True)
+    assert b"kept" in found.region.read()
+
+
+async def test_a_second_start_changes_nothing(written, bring_together, following):
+    written(("t", 0))
+    (await bring_together()).stop()
+    before = following.image.revision
+    await bring_together()
+    assert following.image.revision == before
+
+
+async def test_the_leader_epoch_does_not_go_back(written, bring_together, following):
+    written(("t", 0), epoch=7)
+    await bring_together()
+    assert following.image.topic("t").partitions[0].leader_epoch >= 7
+
+
+async def test_partitions_missing_in_between_are_made_empty(written, bring_together, following):
+    written(("t", 2))
+    await bring_together()
+    topic = following.image.topic("t")
+    assert [state.leader for state in topic.partitions] == [NODE] * 3
+
+
+async def test_a_directory_without_topic_id_gets_one(written, bring_together, following, disk):
+    written(("t", 0))
+    disk.remove("/data/t-0/partition.metadata")
+    await bring_together()
+    assert following.image.topic("t").topic_id[6] >> 4 == 4, "a UUID of version 4"
+
+
+async def test_an_interrupted_deletion_is_finished(written, bring_together, following):
+    """The topic is gone from the store, its mark and its directories are not."""
+    written(("t", 0), ("t", 1))
+    mark = following.keys.deleted_topic(ID)
+    await following.store.commit([], [Put(mark, encode_name("t"))])
+    manager = await bring_together()
+    assert "t" not in following.image.topics
+    assert not manager.logs
+    assert len(manager.deleted_directories()) == 2
+    assert await following.store.get(mark) is None
+
+
+async def test_a_deletion_does_not_touch_the_topic_that_came_after(
+    written, bring_together, following
+):
+    written(("t", 0), topic_id=OTHER_ID)
+    keys = following.keys
+    state = PartitionState((NODE,), (NODE,), NODE, LeaderEpoch(0), 0)
+    revision = await following.store.commit(
+        [],
+        [
+            Put(keys.deleted_topic(ID), encode_name("t")),
+            Put(keys.partition(OTHER_ID, 0), encode_partition(state)),
+            Put(keys.topic_id(OTHER_ID), encode_name("t")),
+            Put(keys.topic("t"), encode_topic(TopicValue(OTHER_ID, 1))),
+        ],
+    )
+    await following.follower.reached(revision)
+    manager = await bring_together()
+    assert following.image.topic("t").topic_id == OTHER_ID
+    assert TopicPartition("t", 0) in manager.logs
+
+
+async def test_a_directory_of_an_older_topic_of_the_name_is_reported_and_left(
+    written, bring_together, following, disk, caplog
+):
+    written(("t", 0))
+    revision = await following.store.commit(
+        [], [Put(following.keys.topic("t"), encode_topic(TopicValue(OTHER_ID, 1)))]
+    )
+    await following.follower.reached(revision)
+    manager = await bring_together()
+    assert "the directory /data/t-0 is of another topic" in caplog.text
+    assert following.image.topic("t").topic_id == OTHER_ID
+    assert "t-0" in disk.list_directory("/data")
+    with pytest.raises(KafkaError) as caught:
+        manager.create(TopicPartition("t", 0), OTHER_ID)
+    assert caught.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+async def test_what_kafka_keeps_beside_its_topics_is_none(written, bring_together, following):
+    written(("__cluster_metadata", 0))
+    await bring_together()
+    assert not following.image.topics

@@ -1,0 +1,280 @@
+"""The controller over a store in memory: what it commits, what it refuses, what a race leaves."""
+
+import asyncio
+
+import pytest
+
+from ottla.cluster.controller import Controller
+from ottla.cluster.topics import NewPartitions, NewTopic, Placement
+from ottla.config.config import Config
+from ottla.config.files import broker_config
+from ottla.config.topic import SEGMENT_MS, topic_config
+from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NULL_TOPIC_ID, NodeId, TopicId
+from ottla.metadata.keys import ConfigType
+from ottla.metadata.store import Ambiguous, Delete, Put, Unavailable
+from ottla.metadata.values import TopicValue, encode_topic
+
+OTHER_ID = TopicId(b"o" * 16)
+
+
+async def done(pending):
+    """The outcomes, an error as its code."""
+    finished = asyncio.get_running_loop().create_future()
+    pending.on_done(finished.set_result)
+    async with asyncio.timeout(5):
+        await finished
+    assert pending.error is None
+    return [item.code if isinstance(item, KafkaError) else item for item in pending.value]
+
+
+@pytest.fixture
+def start(following):
+    def start(*, nodes=(1,), partitions_max=100, may_delete=True):
+        return Controller(
+            store=following.store,
+            keys=following.keys,
+            follower=following.follower,
+            rng=SeededRng(1),
+            placement=lambda: Placement(list(map(NodeId, nodes)), 3, 1),
+            check_config=lambda given: topic_config(given, broker_config({})),
+            partitions_max=partitions_max,
+            may_delete=may_delete,
+        )
+
+    return start
+
+
+@pytest.fixture
+def controller(start):
+    return start()
+
+
+@pytest.fixture
+def keys_left(following):
+    """The keys in the store, without the test's prefix."""
+
+    async def keys_left():
+        entries, _ = await following.store.scan(following.keys.prefix)
+        return sorted(entry.key.removeprefix(following.keys.prefix) for entry in entries)
+
+    return keys_left
+
+
+# Create.
+
+
+async def test_a_created_topic_is_in_the_image_when_the_answer_comes(controller, following):
+    topic = NewTopic("t", 2, configs=[("segment.ms", "1000")])
+    (made,) = await done(controller.create_topics([topic]))
+    assert (made.partition_count, made.replication_factor) == (2, 1)
+    assert isinstance(made.config, Config)
+    assert made.config[SEGMENT_MS] == 1000
+    image = following.image.topic("t")
+    assert image.topic_id == made.topic_id
+    assert [(state.replicas, state.isr, state.leader) for state in image.partitions] == [
+        ((1,), (1,), 1)
+    ] * 2
+    assert following.image.config(ConfigType.TOPIC, "t") == {"segment.ms": "1000"}
+
+
+async def test_partitions_are_spread_and_counts_default(start, following):
+    controller = start(nodes=(1, 2, 5))
+    await done(controller.create_topics([NewTopic("t")]))
+    assert [state.leader for state in following.image.topic("t").partitions] == [1, 2, 5]
+
+
+async def test_each_topic_of_a_request_fails_on_its_own(controller, following):
+    outcomes = await done(
+        controller.create_topics(
+            [
+                NewTopic("a.b"),
+                NewTopic("no/path"),
+                NewTopic("a.b"),
+                NewTopic("a_b"),
+                NewTopic("c", configs=[("segment.ms", "x")]),
+                NewTopic("c", configs=[("segment.ms", None)]),
+                NewTopic("d", replication_factor=2),
+                NewTopic("e"),
+            ]
+        )
+    )
+    assert outcomes[1:7] == [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+    ]
+    assert set(following.image.topics) == {"a.b", "e"}
+
+
+async def test_validating_writes_nothing(controller, keys_left):
+    (made,) = await done(controller.create_topics([NewTopic("t")], validate_only=True))
+    assert made.partition_count == 3
+    assert await keys_left() == []
+    await done(controller.create_topics([NewTopic("t", 1)]))
+    before = await keys_left()
+    (added,) = await done(controller.create_partitions([NewPartitions("t", 2)], validate_only=True))
+    assert added is None
+    assert await keys_left() == before
+
+
+async def test_a_node_takes_only_so_many_partitions(start):
+    controller = start(partitions_max=5)
+    outcomes = await done(
+        controller.create_topics([NewTopic("a", 3), NewTopic("b", 3), NewTopic("c", 2)])
+    )
+    assert outcomes[1] is ErrorCode.POLICY_VIOLATION
+    assert outcomes[2].partition_count == 2
+    assert await done(controller.create_partitions([NewPartitions("a", 4)])) == [
+        ErrorCode.POLICY_VIOLATION
+    ]
+
+
+async def test_who_creates_a_topic_second_hears_so(controller, following):
+    """The image does not know the rival's topic yet: only the store's guard does."""
+    key = following.keys.topic("t")
+
+    async def rival(commit):
+        await commit([], [Put(key, encode_topic(TopicValue(OTHER_ID, 1)))])
+
+    following.store.before = rival
+    assert await done(controller.create_topics([NewTopic("t", 1)])) == [
+        ErrorCode.TOPIC_ALREADY_EXISTS
+    ]
+    assert following.image.topic("t").topic_id == OTHER_ID
+
+
+@pytest.mark.parametrize("error", [Unavailable("gone"), Ambiguous("perhaps")])
+async def test_a_store_that_does_not_answer_is_a_timeout(controller, following, error):
+    async def fail(commit):
+        raise error
+
+    following.store.before = fail
+    outcomes = await done(controller.create_topics([NewTopic("t"), NewTopic("u")]))
+    assert outcomes[0] is ErrorCode.REQUEST_TIMED_OUT
+    assert set(following.image.topics) == {"u"}, "the next one is tried all the same"
+
+
+async def test_a_topic_that_many_ask_for_is_created_once(controller, following, caplog):
+    commits = following.store.commit
+    count = 0
+
+    async def counted(guards, ops):
+        nonlocal count
+        count += 1
+        return await commits(guards, ops)
+
+    following.store.commit = counted
+    for _ in range(3):
+        controller.auto_create(["t"])
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert "t" in following.image.topics
+    assert count == 2, "its partitions, and the topic"
+    controller.auto_create(["t"])
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert "cannot create the topic t asked for" in caplog.text
+
+
+# Partitions.
+
+
+async def test_partitions_are_added_behind_those_there_are(start, following):
+    controller = start(nodes=(1, 2))
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+    outcomes = await done(
+        controller.create_partitions(
+            [NewPartitions("t", 3), NewPartitions("absent", 3), NewPartitions("t", 3)]
+        )
+    )
+    assert outcomes == [
+        None,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PARTITIONS,
+    ]
+    topic = following.image.topic("t")
+    assert topic.topic_id == made.topic_id
+    assert [state.leader for state in topic.partitions] == [1, 2, 1]
+
+
+async def test_partitions_are_not_added_to_a_topic_that_was_replaced(controller, following):
+    await done(controller.create_topics([NewTopic("t", 1)]))
+    key = following.keys.topic("t")
+
+    async def replace(commit):
+        await commit([], [Put(key, encode_topic(TopicValue(OTHER_ID, 1)))])
+
+    following.store.before = replace
+    assert await done(controller.create_partitions([NewPartitions("t", 2)])) == [
+        ErrorCode.INVALID_REQUEST
+    ]
+    assert len(following.image.topic("t").partitions) == 1
+
+
+# Delete.
+
+
+async def test_a_deleted_topic_leaves_nothing_in_the_store(controller, following, keys_left):
+    topics = [NewTopic(name, 2, configs=[("segment.ms", "1000")]) for name in "ab"]
+    made = await done(controller.create_topics(topics))
+    by_name, by_id = await done(
+        controller.delete_topics([("a", NULL_TOPIC_ID), (None, made[1].topic_id)])
+    )
+    assert by_name == ("a", made[0].topic_id)
+    assert by_id == ("b", made[1].topic_id)
+    assert not following.image.topics
+    assert await keys_left() == []
+    (again,) = await done(controller.create_topics([NewTopic("a")]))
+    assert again.topic_id != made[0].topic_id
+
+
+async def test_a_topic_that_is_not_there_cannot_be_deleted(controller):
+    assert await done(controller.delete_topics([("a", NULL_TOPIC_ID), (None, OTHER_ID)])) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+
+
+async def test_deletion_can_be_switched_off(start, following):
+    controller = start(may_delete=False)
+    await done(controller.create_topics([NewTopic("t")]))
+    assert await done(controller.delete_topics([("t", NULL_TOPIC_ID)])) == [
+        ErrorCode.TOPIC_DELETION_DISABLED
+    ]
+    assert "t" in following.image.topics
+
+
+async def test_of_two_who_delete_a_topic_one_hears_that_it_is_gone(controller, following):
+    await done(controller.create_topics([NewTopic("t")]))
+    key = following.keys.topic("t")
+
+    async def rival(commit):
+        await commit([], [Delete(key)])
+
+    following.store.before = rival
+    assert await done(controller.delete_topics([("t", NULL_TOPIC_ID)])) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+
+
+async def test_a_deletion_cut_short_leaves_its_mark(controller, following, keys_left):
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+
+    async def nothing(commit):
+        async def fail(commit):
+            raise Unavailable("gone")
+
+        following.store.before = fail  # The commit after this one: the mark's removal.
+
+    following.store.before = nothing
+    assert await done(controller.delete_topics([("t", NULL_TOPIC_ID)])) == [
+        ErrorCode.REQUEST_TIMED_OUT
+    ]
+    assert "t" not in following.image.topics
+    mark = following.keys.deleted_topic(made.topic_id)
+    assert await following.store.get(mark) is not None
