@@ -75,11 +75,13 @@ def line(name: str, runs: Sequence[Measure], kafka: Sequence[Measure] | None) ->
         f"{statistics.median(run.latency_ms(0.5) for run in runs):8.2f}",
         f"{statistics.median(run.latency_ms(0.99) for run in runs):8.2f}",
         f"{spread([run.broker_us_per_request for run in runs], 1):>28}",
+        f"{statistics.median(run.broker_user_us_per_request for run in runs):9.1f}",
         f"{statistics.median(run.broker_seconds_per_gigabyte for run in runs):8.2f}",
     ]
     if kafka is not None:
         cells.append(f"{ratio(runs, kafka, 'requests_per_second'):7.2f}")
         cells.append(f"{ratio(runs, kafka, 'broker_us_per_request'):7.2f}")
+        cells.append(f"{ratio(runs, kafka, 'broker_user_us_per_request'):7.2f}")
     return " ".join(cells)
 
 
@@ -100,6 +102,7 @@ def as_json(run: Measure) -> dict[str, float]:
         "p50_ms": run.latency_ms(0.5),
         "p99_ms": run.latency_ms(0.99),
         "broker_us_per_request": run.broker_us_per_request,
+        "broker_user_us_per_request": run.broker_user_us_per_request,
         "broker_seconds_per_gigabyte": run.broker_seconds_per_gigabyte,
         "client_us_per_request": run.client_us_per_request,
     }
@@ -126,10 +129,10 @@ def main() -> int:
         "scenarios": {},
     }
     print(f"{report['machine']}, load {report['load_before']:.1f}")
-    print("  medians (min-max) of the rounds; the last two columns are ratios to Kafka's")
+    print("  medians (min-max) of the rounds; the last three columns are ratios to Kafka's")
     print(
         f"  {'':<15} {'requests/s':>26} {'MB/s':>26} {'p50 ms':>8} {'p99 ms':>8}"
-        f" {'broker CPU us/request':>28} {'s/GB':>8} {'thrpt':>7} {'CPU':>7}"
+        f" {'broker CPU us/request':>28} {'user':>9} {'s/GB':>8} {'thrpt':>7} {'CPU':>7} {'user':>7}"
     )
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.data) as directory:
         peers = make_peers(names, Path(directory))

@@ -165,8 +165,12 @@ class Peer:
 
     def cpu_seconds(self) -> float:
         """Return user and system time of the process, in seconds, at the kernel's tick."""
+        return sum(self.user_and_system_seconds())
+
+    def user_and_system_seconds(self) -> tuple[float, float]:
+        """Return both apart: what the program does, and what the kernel does for it."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_SECOND
+        return int(fields[11]) / CLOCK_TICKS_PER_SECOND, int(fields[12]) / CLOCK_TICKS_PER_SECOND
 
     def rss_bytes(self) -> int:
         """Return the resident set size."""
