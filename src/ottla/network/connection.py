@@ -28,6 +28,9 @@ from ottla.pending import Pending
 logger = logging.getLogger(__name__)
 
 PRODUCE_KEY = 0
+SHARE_BYTES = 1024 * 1024
+"""After so many bytes a connection lets the others read first. Without it a peer that keeps the
+socket full is read up to 32 times in a row by libuv, while the others wait for seconds."""
 REST_SECONDS = 5.0
 """A connection without a byte for this long gives its receive buffer up."""
 
@@ -94,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_round_due = False  # A round was asked for in this turn of the loop.
         self._is_draining = False
         self._is_lost = False
+        self._shared_bytes = 0  # Received since the connection last let the others go first.
+        self._is_giving_way = False
         self._last_activity = clock.monotonic()
         self._frame_began: float | None = None  # When the partial frame at hand began to arrive.
         self._write_stalled: tuple[float, int] | None = None  # Seen when, and how much was unsent.
@@ -128,6 +133,9 @@ class Connection(asyncio.BufferedProtocol):
         """Serve every frame that is complete now."""
         self._reader.received(nbytes)
         self._last_activity = self._clock.monotonic()
+        self._shared_bytes += nbytes
+        if self._shared_bytes >= SHARE_BYTES and not self._is_giving_way:
+            self._give_way()
         self._serve()
 
     def eof_received(self) -> bool:
@@ -310,6 +318,17 @@ class Connection(asyncio.BufferedProtocol):
             self._is_round_due = True
             self._loop.call_soon(self._serve_due)
 
+    def _give_way(self) -> None:
+        """Read nothing more in this turn of the loop."""
+        assert self._loop is not None, "bytes arrive after connection_made"
+        self._is_giving_way = True
+        self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_giving_way = False
+        self._shared_bytes = 0
+        self._serve()
+
     def _serve_due(self) -> None:
         self._is_round_due = False
         self._last_activity = self._clock.monotonic()
@@ -344,7 +363,11 @@ class Connection(asyncio.BufferedProtocol):
         """Stop reading while requests cannot be taken anyway, and resume when they can."""
         reader, outgoing = self._reader, self._outgoing
         if not (
-            reader.held_bytes or self._is_draining or self._is_read_paused or outgoing.size_bytes
+            reader.held_bytes
+            or self._is_draining
+            or self._is_giving_way
+            or self._is_read_paused
+            or outgoing.size_bytes
         ):
             self._frame_began = None  # Nothing left over, nothing in the way: the usual case.
             return
@@ -353,12 +376,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         must_pause = (
             self._is_draining
+            or self._is_giving_way
             or outgoing.is_paused
             or outgoing.size_bytes >= self._limits.write_buffer_bytes
             or self._reader.has_frame  # The round left it: it has to wait.
             or self._reader.writable() is None
         )
-        if must_pause or not self._reader.held_bytes:
+        if (must_pause and not self._is_giving_way) or not self._reader.held_bytes:
             self._frame_began = None
         elif self._frame_began is None:
             self._frame_began = self._last_activity

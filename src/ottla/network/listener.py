@@ -69,6 +69,10 @@ class Listener:
         if self._listening is not None:
             self._listening.resume_accepting()
 
+    def set_limits(self, limits: Limits) -> None:
+        """Hold the connections made from now on within other limits."""
+        self._limits = limits
+
     @property
     def connection_count(self) -> int:
         """Connections that are open now."""

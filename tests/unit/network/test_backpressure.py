@@ -6,6 +6,7 @@ import pytest
 
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
+from ottla.network.connection import SHARE_BYTES
 from ottla.network.outgoing import READ_BYTES_MAX
 from ottla.records.region import Region
 
@@ -262,3 +263,24 @@ async def test_with_the_receive_budget_used_up_reading_pauses_and_resumes(serve,
     served.clock.advance(1.1)
     await settle()
     assert modest.numbers == [2, 3]
+
+
+async def test_a_peer_that_always_has_more_lets_the_others_read(serve, wires, until):
+    """libuv reads a socket that is always full up to 32 times before it looks at another."""
+    served = await serve()
+    client = await served.connect()
+    (connection,) = served.listener._connections
+    transport = connection._transport
+    view = connection.get_buffer(-1)
+    received = 0
+    while not connection._is_read_paused:
+        piece = wires.frame(received, size=200_000)[: len(view)]
+        view[: len(piece)] = piece
+        connection.buffer_updated(len(piece))
+        received += len(piece)
+        view = connection.get_buffer(-1)
+        assert received <= SHARE_BYTES + 300_000
+    assert not transport.is_reading()
+    await until(lambda: not connection._is_read_paused)
+    assert transport.is_reading()
+    client.transport.abort()
