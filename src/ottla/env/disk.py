@@ -73,6 +73,9 @@ class Disk(Protocol):
     def size_of(self, path: str) -> int:
         """Return the length of the file ``path`` in bytes, without opening it."""
 
+    def modified_ms(self, path: str) -> int:
+        """Return when the file ``path`` was last written, in milliseconds of wall time."""
+
     def list_directory(self, path: str) -> list[str]:
         """Return the sorted names in the directory ``path``."""
 

@@ -27,7 +27,7 @@ class DiskCall(Enum):
     TRUNCATE = "truncate"
     SYNC = "sync"
     LOOK = "look"
-    """exists, is_directory, size_of, list_directory, free_bytes, File.size."""
+    """exists, is_directory, size_of, modified_ms, list_directory, free_bytes, File.size."""
     MAKE_DIRECTORY = "make_directory"
     RENAME = "rename"
     REMOVE = "remove"
@@ -159,6 +159,10 @@ class FaultyDisk:
     def size_of(self, path: str) -> int:
         """As ``Disk.size_of``."""
         return self._do(DiskCall.LOOK, path, lambda: self._inner.size_of(path))
+
+    def modified_ms(self, path: str) -> int:
+        """As ``Disk.modified_ms``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.modified_ms(path))
 
     def list_directory(self, path: str) -> list[str]:
         """As ``Disk.list_directory``."""

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterable
 
+from ottla.env.clock import Clock, SystemClock
 from ottla.env.disk import Buffer, File
 from ottla.env.rng import Rng
 
@@ -22,10 +23,11 @@ DEFAULT_CAPACITY_BYTES = 1 << 40
 class _Inode:
     """A file's content, whatever its names."""
 
-    __slots__ = ("content", "guard", "linked", "locked")
+    __slots__ = ("content", "guard", "linked", "locked", "modified_ms")
 
-    def __init__(self, content: bytearray) -> None:
+    def __init__(self, content: bytearray, modified_ms: int) -> None:
         self.content = content
+        self.modified_ms = modified_ms
         self.guard = threading.Lock()
         self.linked = True
         self.locked = False
@@ -45,8 +47,8 @@ class _DurableInode(_Inode):
 
     __slots__ = ("durable", "pending")
 
-    def __init__(self, content: bytearray, durable: bytearray) -> None:
-        super().__init__(content)
+    def __init__(self, content: bytearray, durable: bytearray, modified_ms: int) -> None:
+        super().__init__(content, modified_ms)
         self.durable = durable
         # (position, bytes) of a write; (size, None) of a truncation. In the order they happened.
         self.pending: list[tuple[int, bytes | None]] = []
@@ -159,6 +161,7 @@ class MemoryFile:
                 self._disk.take(inode.linked, growth, self._path)
             _write(inode.content, position, data)
             inode.written(position, data)
+            inode.modified_ms = self._disk.wall_ms()
 
     def truncate(self, size_bytes: int) -> None:
         """Cut or zero-extend the file. An extension takes space, as if allocated."""
@@ -168,6 +171,7 @@ class MemoryFile:
             self._disk.take(inode.linked, size_bytes - len(inode.content), self._path)
             _resize(inode.content, size_bytes)
             inode.truncated(size_bytes)
+            inode.modified_ms = self._disk.wall_ms()
 
     def size(self) -> int:
         """Return the length in bytes."""
@@ -224,8 +228,15 @@ class MemoryDisk:
     """
 
     def __init__(
-        self, *, durability: bool = False, capacity_bytes: int = DEFAULT_CAPACITY_BYTES
+        self,
+        *,
+        durability: bool = False,
+        capacity_bytes: int = DEFAULT_CAPACITY_BYTES,
+        clock: Clock | None = None,
     ) -> None:
+        """``clock`` says when files were written; None: the system's does."""
+        self._clock = SystemClock() if clock is None else clock
+        self.wall_ms = self._clock.wall_ms
         self._durability = durability
         self._root = _Directory()
         self._free_bytes = capacity_bytes
@@ -254,6 +265,10 @@ class MemoryDisk:
     def size_of(self, path: str) -> int:
         """Return the length of the file ``path`` in bytes."""
         return len(self._file_at(path, create=False, exclusive=False).content)
+
+    def modified_ms(self, path: str) -> int:
+        """Return when the file ``path`` was last written, by this disk's clock."""
+        return self._file_at(path, create=False, exclusive=False).modified_ms
 
     def list_directory(self, path: str) -> list[str]:
         """Return the sorted names in the directory ``path``."""
@@ -340,7 +355,9 @@ class MemoryDisk:
         """
         if not self._durability:
             raise ValueError("only a disk made with durability=True knows what a crash leaves")
-        survivor = MemoryDisk(durability=True, capacity_bytes=self._capacity_bytes)
+        survivor = MemoryDisk(
+            durability=True, capacity_bytes=self._capacity_bytes, clock=self._clock
+        )
         names = _surviving_names(self._unsynced_steps, rng)
         used_bytes = _rebuild(self._root, survivor.root, names, rng)
         survivor.take(linked=True, growth_bytes=used_bytes, path="/")
@@ -417,8 +434,8 @@ class MemoryDisk:
 
     def _new_inode(self) -> _Inode:
         if self._durability:
-            return _DurableInode(bytearray(), bytearray())
-        return _Inode(bytearray())
+            return _DurableInode(bytearray(), bytearray(), self.wall_ms())
+        return _Inode(bytearray(), self.wall_ms())
 
 
 def _surviving_names(steps: list[_Step], rng: Rng) -> dict[int, dict[str, _Node]]:
@@ -454,7 +471,7 @@ def _rebuild(
             # Every inode of a disk with durability is a durable one.
             assert isinstance(node, _DurableInode)
             content = node.after_crash(rng)
-            copy = _DurableInode(content, bytearray(content))
+            copy = _DurableInode(content, bytearray(content), node.modified_ms)
             used_bytes += len(content)
         target.names[name] = copy
         target.durable_names[name] = copy

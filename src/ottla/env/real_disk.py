@@ -180,6 +180,10 @@ class RealDisk:
         """Return the length of the file ``path`` in bytes."""
         return os.stat(path).st_size
 
+    def modified_ms(self, path: str) -> int:
+        """Return when the file ``path`` was last written."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
     def list_directory(self, path: str) -> list[str]:
         """Return the sorted names in the directory ``path``."""
         return sorted(os.listdir(path))

@@ -22,6 +22,9 @@ class LogConfig(NamedTuple):
     segment_ms: int = 7 * 24 * 60 * 60 * 1000
     """``segment.ms``: a segment whose first batch is older is rolled at the next append."""
 
+    segment_jitter_ms: int = 0
+    """``segment.jitter.ms``: up to so much is taken off ``segment_ms``, per segment."""
+
     segment_index_bytes: int = 10 * 1024 * 1024
     """``segment.index.bytes``: the size at which an index is full, and its segment rolled."""
 
@@ -42,6 +45,18 @@ class LogConfig(NamedTuple):
 
     is_compacted: bool = False
     """``cleanup.policy`` holds "compact": every record needs a key."""
+
+    is_deleted: bool = True
+    """``cleanup.policy`` holds "delete": old segments go."""
+
+    retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    """``retention.ms``: a segment whose newest record is older goes; -1: none does."""
+
+    retention_bytes: int = -1
+    """``retention.bytes``: the size that a log keeps at least; -1: all of it."""
+
+    file_delete_delay_ms: int = 60 * 1000
+    """``file.delete.delay.ms``: how long the files of a dropped segment stay, renamed."""
 
     flush_messages: int = 1
     """``flush.messages``: unflushed offsets at which the caller begins a flush (design D4: 1)."""

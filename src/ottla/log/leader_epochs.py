@@ -63,7 +63,7 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget what lies before ``start_offset``; the epoch that spans it starts there now."""
         after = bisect_right(self.entries, start_offset, key=_start_of)
-        if after and self.entries[after - 1].start_offset < start_offset:
+        if after and self.entries[0].start_offset < start_offset:
             self.entries[:after] = [EpochStart(self.entries[after - 1].epoch, start_offset)]
             self._changed()
 

@@ -12,6 +12,7 @@ Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability ru
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ from ottla.log.flush import FlushJob
 from ottla.log.invariants import check_log
 from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
-from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.log.rolling import must_roll
+from ottla.log.segment import Segment
 from ottla.log.time_lookup import first_record_reaching
 from ottla.records.batch import (
     NO_TIMESTAMP,
@@ -134,7 +136,8 @@ class Log:
         """Use: read at every append; replace it to change settings."""
         self.leader_epochs = leader_epochs
         self.log_start_offset = log_start_offset
-        """Use: first offset readers may ask for. Invariant: never falls."""
+        """Use: first offset readers may ask for. Invariant: falls only by a ``truncate_to`` that
+        takes the batch it stands in."""
         self.log_end_offset = log_end_offset
         """Use: offset of the next record. Invariant: one above the last record's."""
         self.flushed_offset = log_end_offset
@@ -161,6 +164,11 @@ class Log:
     def size_bytes(self) -> int:
         """Bytes in all log files."""
         return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first; the last one takes the appends."""
+        return self._segments
 
     @property
     def segment_count(self) -> int:
@@ -262,22 +270,13 @@ class Log:
             why = f"{size_bytes} bytes; segment.bytes is {config.segment_bytes}"
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
         active = self._active
-        if active.size_bytes == 0:
-            if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
-                self.roll(base_offset)
-            return
-        first_timestamp = active.first_timestamp
-        if first_timestamp is None:
-            first_timestamp = active.time_of_first_batch()
-        if first_timestamp >= 0:
-            waited_ms = max_timestamp - first_timestamp
-        else:
-            waited_ms = self._clock.wall_ms() - active.created_ms
-        if (
-            active.size_bytes + size_bytes > config.segment_bytes
-            or waited_ms > config.segment_ms
-            or active.index_bytes > config.segment_index_bytes
-            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        if must_roll(
+            active,
+            config,
+            self._clock,
+            size_bytes,
+            last_offset=last_offset,
+            max_timestamp=max_timestamp,
         ):
             self.roll(base_offset)
 
@@ -469,7 +468,7 @@ class Log:
 
         None when there is none (or it is not below ``upper_offset``). Blocks on cold segments.
         """
-        self._ensure_open()
+        self.ensure_open()
         limit = decompressed_bytes_limit(self.config.max_message_bytes)
         segments = self._segments[self._ordinal_of(self.log_start_offset) :]
         found = first_record_reaching(segments, timestamp, self.log_start_offset, limit)
@@ -480,7 +479,7 @@ class Log:
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """Return the first record with the largest timestamp of all; None for no timestamps."""
-        self._ensure_open()
+        self.ensure_open()
         segments = self._segments[self._ordinal_of(self.log_start_offset) :]
         largest = max(segment.largest_timestamp().timestamp for segment in segments)
         return None if largest == NO_TIMESTAMP else self.offset_for_timestamp(largest)
@@ -492,11 +491,20 @@ class Log:
     def _ordinal_of(self, offset: int) -> int:
         return max(bisect_right(self._base_offsets, offset) - 1, 0)
 
-    def _ensure_open(self) -> None:
+    def ensure_open(self) -> None:
+        """Raise KafkaError KAFKA_STORAGE_ERROR unless the log is in service."""
         if self.state is not LogState.OPEN:
             raise self._unusable()
 
-    # -- truncation, end ----------------------------------------------------------------------
+    # -- the front, truncation, the end -------------------------------------------------------
+
+    def forget_oldest_segment(self) -> None:
+        """Drop the first segment, whose files were renamed: see ``log.front``."""
+        segment = self._segments.pop(0)
+        del self._base_offsets[0]
+        if segment in self._unsynced:
+            self._unsynced.remove(segment)
+        segment.let_go()
 
     def truncate_to(self, offset: int) -> None:
         """Remove everything at or above ``offset``: another history is the right one. Blocks.
@@ -505,7 +513,7 @@ class Log:
         point checkpoint to that *before* (reliability rule 13). ``offset`` is not below the log
         start offset. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
-        self._ensure_open()
+        self.ensure_open()
         if offset >= self.log_end_offset:
             return
         offset = self.truncation_point(offset)
@@ -525,6 +533,7 @@ class Log:
         last = self._active.last_offset()
         self.log_end_offset = self._active.base_offset if last is None else last + 1
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
 
     def truncation_point(self, offset: int) -> int:
         """Return where the log would end after ``truncate_to(offset)``.

@@ -350,8 +350,10 @@ class LogManager:
         for topic_partition, log in self.logs.items():
             log_dir = dirname(log.directory)
             files[f"{log_dir}/{RECOVERY_POINT_CHECKPOINT}"][topic_partition] = log.flushed_offset
-            if log.log_start_offset > 0:
-                files[f"{log_dir}/{LOG_START_CHECKPOINT}"][topic_partition] = log.log_start_offset
+            # After a crash the log may end where it was flushed: it must not start behind that.
+            start_offset = min(log.log_start_offset, log.flushed_offset)
+            if start_offset > 0:
+                files[f"{log_dir}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
         return CheckpointJob(self._disk, files)
 
     def stop(self) -> None:

@@ -13,6 +13,7 @@ Called by log.manager; blocks; source: Kafka's LogLoader.
 """
 
 from bisect import bisect_right
+from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
@@ -64,7 +65,8 @@ def open_log(
             why = f"no segments; the recovery point is {recovery_point}"
             raise CorruptFile(directory, why)
         segments = [_first_segment(disk, clock, directory, config, log_start_offset)]
-    recovery = _Recovery(disk, directory, config, segments, recovery_point)
+    told = _Checkpointed(recovery_point, log_start_offset)
+    recovery = _Recovery(disk, directory, config, segments, told)
     if is_clean:
         recovery.open_tail()
     else:
@@ -128,6 +130,13 @@ def _first_segment(
     return segment
 
 
+class _Checkpointed(NamedTuple):
+    """What the checkpoint files say of a log."""
+
+    recovery_point: int
+    log_start_offset: int
+
+
 class _Recovery:
     """One pass over a partition's segments. ``next_offset`` and ``epochs`` are its result."""
 
@@ -137,13 +146,13 @@ class _Recovery:
         directory: str,
         config: LogConfig,
         segments: list[Segment],
-        recovery_point: int,
+        told: _Checkpointed,
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._config = config
         self._segments = segments
-        self._recovery_point = recovery_point
+        self._recovery_point, self._log_start_offset = told
         self.next_offset = segments[-1].base_offset
         self._leader_epoch = NO_EPOCH
         stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
@@ -164,8 +173,10 @@ class _Recovery:
     def scan(self) -> None:
         """After a crash: verify every batch from the recovery point on, and cut a torn tail."""
         bases = [segment.base_offset for segment in self._segments]
-        first = max(bisect_right(bases, self._recovery_point) - 1, 0)
-        while first > 0 and self._segments[first].size_bytes == 0:
+        # What lies below the log start is being deleted, in whatever order that became durable.
+        lowest = max(bisect_right(bases, self._log_start_offset) - 1, 0)
+        first = max(bisect_right(bases, self._recovery_point) - 1, lowest)
+        while first > lowest and self._segments[first].size_bytes == 0:
             # An empty segment proves nothing about where its predecessor ends.
             first -= 1
         torn_at: int | None = None
@@ -280,6 +291,8 @@ class _Recovery:
                 for batch in Walk(segment.file, 0, segment.size_bytes, verify_crc=False):
                     if batch.leader_epoch > self.epochs.latest:
                         self.epochs.assign(batch.leader_epoch, batch.base_offset)
+        # The front first: an epoch that starts at the end goes, in every recovery alike.
+        self.epochs.truncate_from_start(max(self._log_start_offset, self._segments[0].base_offset))
         self.epochs.truncate_from_end(self.next_offset)
         if self.epochs.entries != (self._stored_epochs or []):
             # The log counts as flushed from here on: so must its epochs.

@@ -285,6 +285,11 @@ class Segment:
             self.latest = entry or TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return self.latest
 
+    def newest_ms(self) -> int:
+        """Return the largest timestamp, or when the file was written if no record has one."""
+        timestamp = self.largest_timestamp().timestamp
+        return timestamp if timestamp >= 0 else self._disk.modified_ms(self.path)
+
     def _confirms(self, entry: TimestampOffset) -> bool:
         try:
             position = self.position_of(entry.offset)

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from ottla.env.clock import SystemClock
 from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
@@ -162,6 +163,16 @@ def test_names_are_listed_sorted(disk, home):
     assert disk.list_directory(home) == ["10", "9", "a", "b", "c"]
     with pytest.raises(FileNotFoundError):
         disk.list_directory(f"{home}/nothing")
+
+
+def test_the_time_of_the_last_write(disk, home, file):
+    file.write_at(0, b"hello")
+    first = disk.modified_ms(f"{home}/file")
+    assert abs(first - SystemClock().wall_ms()) < 60_000
+    disk.rename(f"{home}/file", f"{home}/other")
+    assert disk.modified_ms(f"{home}/other") == first
+    with pytest.raises(FileNotFoundError):
+        disk.modified_ms(f"{home}/file")
 
 
 def test_the_size_of_a_path(disk, home, file):

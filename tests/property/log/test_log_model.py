@@ -17,7 +17,14 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.append import AppendOrigin
+from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from ottla.log.config import LogConfig
+from ottla.log.front import (
+    drop_segments_below_start,
+    has_segments_below_start,
+    raise_start_offset,
+    retained_from,
+)
 from ottla.log.recovery import open_log
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
@@ -37,7 +44,8 @@ class LogMachine(RuleBasedStateMachine):
     )
     def start(self, **config):
         self.config = LogConfig(**config)
-        self.disk = MemoryDisk(durability=True)
+        self.clock = ManualClock(NOW)
+        self.disk = MemoryDisk(durability=True, clock=self.clock)
         self.disk.make_directory("/t-0")
         self.disk.sync_directory("/")
         self.batches = []
@@ -49,21 +57,42 @@ class LogMachine(RuleBasedStateMachine):
     def open(self, *, clean, recovery_point):
         self.log = open_log(
             self.disk,
-            ManualClock(NOW),
+            self.clock,
             "/t-0",
             TP,
             self.config,
             recovery_point=recovery_point,
-            log_start_offset=self.start_offset,
+            log_start_offset=self.start_checkpoint(),
             is_clean=clean,
         )
+
+    def start_checkpoint(self):
+        return (read_offset_checkpoint(self.disk, "/start") or {}).get(TP, 0)
 
     @property
     def end(self):
         return self.batches[-1][0][-1][0] + 1 if self.batches else 0
 
     def records(self):
-        return [record for records, _ in self.batches for record in records]
+        """What a consumer may see: ``batches`` keep what is deleted, too."""
+        return [
+            record
+            for records, _ in self.batches
+            for record in records
+            if record[0] >= self.start_offset
+        ]
+
+    def delete_below(self, offset):
+        """Raise the log start offset as the replica manager does: durably, then the files."""
+        before = set(self.disk.list_directory("/t-0"))
+        raise_start_offset(self.log, offset)
+        self.start_offset = max(self.start_offset, offset)
+        write_offset_checkpoint(self.disk, "/start", {TP: self.start_offset})
+        for path in drop_segments_below_start(self.log, self.disk, 100):
+            assert path.removesuffix(".deleted").removeprefix("/t-0/") in before
+            self.disk.sync_directory("/t-0")
+            self.disk.remove(path)
+        assert not has_segments_below_start(self.log)
 
     @rule(
         times=st.lists(st.integers(-1, 50), min_size=1, max_size=4),
@@ -96,6 +125,35 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def roll(self):
         self.log.roll()
+
+    @rule(share=st.floats(0, 1))
+    def delete_records(self, share):
+        """DeleteRecords: only what is durable may go."""
+        self.log.flush()
+        self.flushed = self.end
+        self.delete_below(int(self.start_offset + share * (self.end - self.start_offset)))
+
+    @rule(upper=st.floats(0, 1), age=st.integers(0, 60))
+    def expire(self, upper, age):
+        """Retention by time: no record younger than the limit goes, nor what is not committed."""
+        upper_offset = int(self.start_offset + upper * (self.end - self.start_offset))
+        self.log.config = self.config._replace(retention_ms=age)
+        self.clock.advance(0.02)
+        start = retained_from(self.log, upper_offset, self.clock.wall_ms())
+        assert self.start_offset <= start <= max(upper_offset, self.start_offset)
+        gone = [record for record in self.records() if record[0] < start]
+        now = self.clock.wall_ms()
+        assert all(now - time > age for _, _, time in gone)
+        self.delete_below(start)
+
+    @rule(keep=st.integers(0, 2000))
+    def shrink(self, keep):
+        """Retention by size: the log keeps so much, if it had it, and one segment more at most."""
+        self.log.config = self.config._replace(retention_ms=-1, retention_bytes=keep)
+        before = self.log.size_bytes
+        had_deleted = has_segments_below_start(self.log)
+        self.delete_below(retained_from(self.log, self.log.flushed_offset, NOW))
+        assert had_deleted or self.log.size_bytes >= min(before, keep)
 
     @rule(share=st.floats(0, 1), upper=st.floats(0, 1), max_bytes=st.integers(0, 800))
     def read(self, share, upper, max_bytes):
@@ -139,11 +197,18 @@ class LogMachine(RuleBasedStateMachine):
     def find_latest_time(self):
         latest = max((r[2] for r in self.records()), default=None)
         found = self.log.offset_of_max_timestamp()
-        assert (found and found.timestamp) == latest
+        if self.start_offset == 0:
+            assert (found and found.timestamp) == latest
+        else:
+            # A deleted record in the batches that are left may have been the latest.
+            assert found is None or found.timestamp == latest
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share):
-        offset = int(share * self.end)
+        offset = int(self.start_offset + share * (self.end - self.start_offset))
+        point = self.log.truncation_point(offset)
+        if point < self.start_offset:
+            return  # The batch that the log starts in would go: followers start anew then.
         self.log.truncate_to(offset)
         self.batches = [batch for batch in self.batches if batch[0][-1][0] < offset]
         self.flushed = min(self.flushed, self.end)
@@ -182,10 +247,14 @@ class LogMachine(RuleBasedStateMachine):
         self.log.check()
         assert self.log.log_end_offset == self.end
         assert self.log.flushed_offset >= self.flushed
+        assert self.log.log_start_offset == self.start_offset
         starts = {}
         for records, epoch in self.batches:
-            starts.setdefault(epoch, records[0][0])
-        assert self.log.leader_epochs.entries == sorted(starts.items())
+            if records[-1][0] >= self.start_offset:
+                starts.setdefault(epoch, max(records[0][0], self.start_offset))
+        # A log with nothing left may still know who wrote last, until a restart.
+        found = [entry for entry in self.log.leader_epochs.entries if entry[1] < self.end]
+        assert found == sorted(starts.items())
         self.flushed = max(self.flushed, self.log.flushed_offset)
 
 

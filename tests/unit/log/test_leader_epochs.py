@@ -66,3 +66,9 @@ def test_truncation_from_the_start_keeps_the_epoch_that_spans_it(epochs):
     epochs.truncate_from_start(170)
     assert epochs.entries == [(2, 170), (5, 250)]
     assert epochs.epoch_for_offset(169) == -1
+
+
+def test_truncation_where_an_epoch_starts_forgets_those_before_it(epochs):
+    epochs.truncate_from_start(250)
+    assert epochs.entries == [(5, 250)]
+    assert epochs.is_dirty

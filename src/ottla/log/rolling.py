@@ -1,0 +1,52 @@
+"""When the active segment takes no more: it is full, its indexes are, or it is old enough.
+
+Pure but for the clock. Used by log.log before each append. Source: Kafka's LogSegment.shouldRoll.
+"""
+
+import zlib
+
+from ottla.env.clock import Clock
+from ottla.log.config import LogConfig
+from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
+
+
+def must_roll(
+    active: Segment,
+    config: LogConfig,
+    clock: Clock,
+    size_bytes: int,
+    *,
+    last_offset: int,
+    max_timestamp: int,
+) -> bool:
+    """Tell whether batches of ``size_bytes`` that end with ``last_offset`` need a new segment.
+
+    Age is told by timestamps, the first batch's and ``max_timestamp``; by the clock without them.
+    """
+    if active.size_bytes == 0:
+        return last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+    first_timestamp = active.first_timestamp
+    if first_timestamp is None:
+        first_timestamp = active.time_of_first_batch()
+    if first_timestamp >= 0:
+        waited_ms = max_timestamp - first_timestamp
+    else:
+        waited_ms = clock.wall_ms() - active.created_ms
+    segment_ms = config.segment_ms
+    if config.segment_jitter_ms:
+        segment_ms -= _jitter_ms(active, config)
+    return (
+        active.size_bytes + size_bytes > config.segment_bytes
+        or waited_ms > segment_ms
+        or active.index_bytes > config.segment_index_bytes
+        or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+    )
+
+
+def _jitter_ms(active: Segment, config: LogConfig) -> int:
+    """Return how much earlier than ``segment.ms`` the segment rolls.
+
+    Drawn from its name: logs made together do not roll together, and a restart changes nothing.
+    """
+    limit_ms = min(config.segment_jitter_ms, config.segment_ms)
+    return zlib.crc32(active.path.encode()) * limit_ms >> 32
