@@ -132,7 +132,8 @@ def main() -> int:
     print("  medians (min-max) of the rounds; the last three columns are ratios to Kafka's")
     print(
         f"  {'':<15} {'requests/s':>26} {'MB/s':>26} {'p50 ms':>8} {'p99 ms':>8}"
-        f" {'broker CPU us/request':>28} {'user':>9} {'s/GB':>8} {'thrpt':>7} {'CPU':>7} {'user':>7}"
+        f" {'broker CPU us/request':>28} {'user':>9} {'s/GB':>8}"
+        f" {'thrpt':>7} {'CPU':>7} {'user':>7}"
     )
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.data) as directory:
         peers = make_peers(names, Path(directory))
