@@ -10,13 +10,14 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.cluster.adoption import adopt
+from ottla.cluster.configs import Configs, broker_config_in_force
 from ottla.cluster.controller import Controller
 from ottla.cluster.membership import Membership
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.topics import Placement
 from ottla.config import broker as options
 from ottla.config.config import Config
-from ottla.config.topic import topic_config
+from ottla.config.topic import stored_topic_config, topic_config
 from ottla.env.clock import Clock, SystemClock, Timer
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, ThreadExecutor, run
@@ -32,7 +33,7 @@ from ottla.ids import NodeId, TopicId, topic_id_text
 from ottla.log.checkpoints import read_meta_properties
 from ottla.log.layout import META_PROPERTIES
 from ottla.log.manager import LogManager
-from ottla.metadata.image import ImageFollower
+from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
 from ottla.metadata.values import BrokerValue, MetaValue, decode_meta, encode_meta
@@ -90,9 +91,8 @@ class Broker:
         self._config = config
         self._is_memory = memory
         self._env = environment or Environment.real(memory=memory)
-        # Made once: a start asks for them twice per partition.
-        self._topic_defaults = topic_config({}, config)
-        self._default_settings = partition_settings_of(self._topic_defaults)
+        topic_config({}, config)  # Raises InvalidConfig for what no topic could follow.
+        self._take_config(config)
         self._node_id = NodeId(config[options.NODE_ID])
         self._keys = Keys(STORE_CLUSTER)
         self._log_manager: LogManager | None = None
@@ -108,6 +108,13 @@ class Broker:
         """The cluster's id, once started."""
         self.data_is_new = False
         """Whether this start made the data directory."""
+
+    def _take_config(self, config: Config) -> None:
+        """Let ``config``, which is the static one plus what was altered, be in force."""
+        self._config_in_force = config
+        # Made once: a start asks for them twice per partition.
+        self._topic_defaults = stored_topic_config({}, config)
+        self._default_settings = partition_settings_of(self._topic_defaults)
 
     async def start(self) -> None:
         """Open the data, then the doors. Returns when clients are served.
@@ -126,6 +133,7 @@ class Broker:
         await self._open_store()
         assert self._store is not None, "the store is open"
         self._follower = ImageFollower(self._store, self._keys, self._env.clock)
+        self._follower.add_listener(self._follow_configs)
         await self._follower.start()
         await self._adopt()
         assert self._log_manager is not None, "the log directories are open"
@@ -253,7 +261,9 @@ class Broker:
                 image=self._follower.image,
                 topic_config=self._topic_config,
                 replica_manager=self._replica_manager,
+                broker_config=lambda: self._config_in_force,
                 controller=self._controller(),
+                configs=self._configs(),
                 producer_ids=ProducerIds(self._store, self._keys.producer_id_block),
                 advertised=Advertised(self._node_id, told),
             )
@@ -294,23 +304,43 @@ class Broker:
                 default_partition_count=config[options.NUM_PARTITIONS],
                 default_replication_factor=config[options.DEFAULT_REPLICATION_FACTOR],
             ),
-            check_config=lambda given: topic_config(given, config),
+            check_config=lambda given: topic_config(given, self._config_in_force),
             partitions_max=config[options.MAX_PARTITIONS],
             may_delete=config[options.DELETE_TOPIC_ENABLE],
         )
 
+    def _configs(self) -> Configs:
+        assert self._store is not None, "the store is open"
+        assert self._follower is not None, "the store is followed"
+        return Configs(
+            store=self._store,
+            keys=self._keys,
+            follower=self._follower,
+            node_id=self._node_id,
+            broker_config=lambda: self._config_in_force,
+            check_topic_config=lambda given: topic_config(given, self._config_in_force),
+        )
+
     # Settings.
 
+    def _follow_configs(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Take what was altered in the brokers' configs. Before the partitions hear of it."""
+        if any(config_type is ConfigType.BROKER for config_type, _ in delta.configs):
+            self._take_config(broker_config_in_force(self._config, image, self._node_id))
+            if self._listener is not None:
+                self._listener.set_limits(self._limits())
+
     def _limits(self) -> Limits:
-        limits = limits_of(self._config, self._env.open_files_max)
-        if limits.connections_max < self._config[options.MAX_CONNECTIONS]:
+        config = self._config_in_force
+        limits = limits_of(config, self._env.open_files_max)
+        if limits.connections_max < config[options.MAX_CONNECTIONS]:
             # The default is beyond many a shell's limit: news only to who chose a number.
-            chosen = self._config.is_given(options.MAX_CONNECTIONS)
+            chosen = config.is_given(options.MAX_CONNECTIONS)
             logger.log(
                 logging.WARNING if chosen else logging.INFO,
                 "max.connections is %d here, not %d: the process may open %d files (ulimit -n)",
                 limits.connections_max,
-                self._config[options.MAX_CONNECTIONS],
+                config[options.MAX_CONNECTIONS],
                 self._env.open_files_max,
             )
         return limits
@@ -320,7 +350,9 @@ class Broker:
         if self._follower is None:
             return self._topic_defaults
         given = self._follower.image.config(ConfigType.TOPIC, topic)
-        return topic_config(given, self._config) if given else self._topic_defaults
+        if not given:
+            return self._topic_defaults
+        return stored_topic_config(given, self._config_in_force)
 
     def _settings_of(self, topic: str) -> PartitionSettings:
         config = self._topic_config(topic)

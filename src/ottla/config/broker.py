@@ -37,7 +37,6 @@ from ottla.config.option import (
     between,
 )
 
-PER_BROKER = Scope.PER_BROKER
 CLUSTER_WIDE = Scope.CLUSTER_WIDE
 ENDPOINTS = ValueType("LIST", 7, read_endpoints)
 ONE_DIRECTORY: Validator[tuple[str, ...]] = Validator(
@@ -70,8 +69,7 @@ LISTENERS = Option(
     (Endpoint("PLAINTEXT", "127.0.0.1", 9092),),
     "The address to listen on, NAME://host:port. An empty host is every address of the machine,"
     " port 0 a free one.",
-    PER_BROKER,
-    ONE_ENDPOINT,
+    validator=ONE_ENDPOINT,
     deviates="Kafka listens on every address: without authentication that is an open door.",
 )
 ADVERTISED_LISTENERS: Option[tuple[Endpoint, ...]] = Option(

@@ -5,9 +5,10 @@ hands in layers of texts. A change makes a new Config; holders of the old one se
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
-from ottla.config.option import Option, Source, Table, value_text
+from ottla.config.option import InvalidConfig, Option, Source, Table, value_text
 
 T = TypeVar("T")
 
@@ -72,6 +73,10 @@ class Config:
         value = self[option]
         return None if value is None else value_text(value)
 
+    def over(self, *layers: Layer) -> "Config":
+        """Return this configuration with ``layers`` above its own."""
+        return Config(self.table, *layers, *self._layers, beneath=self._beneath)
+
     def settings(self, option: Option[object]) -> tuple[Setting, ...]:
         """Return every layer's say, the one in force first, the default last if there is one."""
         return tuple(self._settings(option))
@@ -102,3 +107,13 @@ class Config:
                 if value is not None:
                     self._values[option.key] = value
                     break
+
+
+def readable(table: Table, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts that are values of options in ``table``; another version knew the others."""
+    usable: dict[str, str] = {}
+    for key, text in texts.items():
+        with suppress(InvalidConfig):
+            table[key].parse(text)
+            usable[key] = text
+    return usable

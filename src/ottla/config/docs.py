@@ -23,8 +23,8 @@ Keys are Apache Kafka's own; `ottla.*` are ours. A node's options stand in a pro
 understood). A topic's options are given with the topic (`ottla topic create T -c key=value`); those
 that are not follow the node's.
 
-"Change" says whether Kafka lets an option change while the node runs: `read-only` never,
-`per-broker` and `cluster-wide` through AlterConfigs.
+"Change" says whether an option can change while the node runs: `read-only` never, `cluster-wide`
+through IncrementalAlterConfigs, for one node or for all.
 """
 
 

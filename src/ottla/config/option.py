@@ -30,10 +30,9 @@ class InvalidConfig(OttlaError):
 
 
 class Scope(Enum):
-    """Where an option may be set, and so whether it can change while the node runs."""
+    """Whether an option can change while the node runs, or belongs to a topic."""
 
     READ_ONLY = "read-only"
-    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
     TOPIC = "topic"
 

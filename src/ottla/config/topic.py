@@ -18,7 +18,7 @@ from ottla.config.bounds import (
     TIMESTAMP_TYPES,
     ZSTD_LEVELS,
 )
-from ottla.config.config import Config, Layer
+from ottla.config.config import Config, Layer, readable
 from ottla.config.option import (
     BOOLEAN,
     DOUBLE,
@@ -415,6 +415,16 @@ def topic_config(given: Mapping[str, str], broker_config: Config) -> Config:
         )
         raise InvalidConfig(MIN_COMPACTION_LAG_MS.key, None, why)
     return config
+
+
+def stored_topic_config(given: Mapping[str, str], broker_config: Config) -> Config:
+    """Return the configuration of a topic that exists, whatever has become of what it follows.
+
+    Never raises: a text that this version cannot read is passed over.
+    """
+    return Config(
+        TOPIC_TABLE, Layer(Source.TOPIC, readable(TOPIC_TABLE, given)), beneath=broker_config
+    )
 
 
 def segment_bytes(config: Config) -> int:

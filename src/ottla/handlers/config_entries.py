@@ -1,14 +1,17 @@
 """A configuration as DescribeConfigs and CreateTopics list it. Source: KIP-226 (synonyms)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ottla.config.config import Config
-from ottla.config.option import Option
+from ottla.config.option import Option, Source
 from ottla.protocol.messages.create_topics import CreatableTopicConfigs
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsSynonym,
 )
+
+_UNKNOWN_TYPE = 0
+"""The ConfigType of what no table describes."""
 
 
 def listed(config: Config) -> Iterator[Option[object]]:
@@ -38,6 +41,24 @@ def describe(
         else [],
         config_type=option.type.code,
         documentation=option.doc if documentation else None,
+    )
+
+
+def unknown(
+    key: str, sources: Sequence[Source], *, synonyms: bool
+) -> DescribeConfigsResourceResult:
+    """Return what is told of a key that is set but is no option: everything but its value."""
+    return DescribeConfigsResourceResult(
+        name=key,
+        value=None,
+        read_only=True,
+        config_source=sources[0],
+        is_sensitive=True,
+        synonyms=[DescribeConfigsSynonym(name=key, value=None, source=source) for source in sources]
+        if synonyms
+        else [],
+        config_type=_UNKNOWN_TYPE,
+        documentation=None,
     )
 
 

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.handlers.advertised import Advertised
+from ottla.handlers.apis.alter_configs import AlterConfigs
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.apis.create_partitions import CreatePartitions
 from ottla.handlers.apis.create_topics import CreateTopics
@@ -17,7 +19,9 @@ from ottla.handlers.apis.describe_configs import DescribeConfigs
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.find_coordinator import FindCoordinator
+from ottla.handlers.apis.incremental_alter_configs import IncrementalAlterConfigs
 from ottla.handlers.apis.init_producer_id import InitProducerId
+from ottla.handlers.apis.list_config_resources import ListConfigResources
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.metadata import Metadata
 from ottla.handlers.apis.produce import Produce
@@ -37,14 +41,23 @@ class Services(NamedTuple):
     image: MetadataImage
     topic_config: Callable[[str], Config]
     replica_manager: ReplicaManager
+    broker_config: Callable[[], Config]
+    """Gives the configuration in force, which ``config`` is at the start."""
     controller: Controller
+    configs: Configs
     producer_ids: ProducerIds
     advertised: Advertised
 
 
 def router_of(services: Services) -> Router:
     """Return the router with every API that is served."""
-    node_id, config, image, topic_config, replicas, controller, producer_ids, advertised = services
+    node_id, config, image, replicas = (
+        services.node_id,
+        services.config,
+        services.image,
+        services.replica_manager,
+    )
+    controller, advertised = services.controller, services.advertised
     leaderships = Leaderships(node_id, replicas.offline)
     router = Router(
         {
@@ -72,9 +85,14 @@ def router_of(services: Services) -> Router:
                 leaderships,
                 partition_limit=config[options.MAX_REQUEST_PARTITION_SIZE_LIMIT],
             ),
-            ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(node_id, image, config, topic_config),
+            ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(
+                node_id, image, services.broker_config, services.topic_config
+            ),
+            ApiKey.ALTER_CONFIGS: AlterConfigs(services.configs),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigs(services.configs),
+            ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(image),
             ApiKey.FIND_COORDINATOR: FindCoordinator(),
-            ApiKey.INIT_PRODUCER_ID: InitProducerId(producer_ids),
+            ApiKey.INIT_PRODUCER_ID: InitProducerId(services.producer_ids),
         }
     )
     router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))

@@ -6,7 +6,7 @@ image says. Source: the API refactoring seed ("Replica Manager").
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
@@ -282,9 +282,12 @@ class ReplicaManager:
             if change.new is not None and self._node_id in change.new.replicas:
                 where = TopicPartition(change.topic, change.partition)
                 self._host(where, change.topic_id, change.new)
-        for config_type, name in delta.configs:
-            if config_type is ConfigType.TOPIC:
-                self._reconfigure(name)
+        if any(config_type is ConfigType.BROKER for config_type, _ in delta.configs):
+            self._reconfigure({where.topic for where in self._partitions})
+            return
+        self._reconfigure(
+            {name for config_type, name in delta.configs if config_type is ConfigType.TOPIC}
+        )
 
     def _host(self, where: TopicPartition, topic_id: TopicId, state: PartitionState) -> None:
         partition = self._partitions.get(where)
@@ -328,11 +331,11 @@ class ReplicaManager:
         except KafkaError as error:
             logger.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
 
-    def _reconfigure(self, topic: str) -> None:
-        settings = self._settings(topic)
-        for where, partition in self._partitions.items():
-            if where.topic == topic:
-                partition.configure(settings)
+    def _reconfigure(self, topics: Collection[str]) -> None:
+        settings = {topic: self._settings(topic) for topic in topics}
+        for where, partition in self._partitions.items() if settings else ():
+            if where.topic in settings:
+                partition.configure(settings[where.topic])
                 self._flush_sweep.watch(partition)
 
 

@@ -280,7 +280,7 @@ def configs(image):
     config = broker_config({"log.retention.ms": "5000", "num.partitions": "3"})
     given = {"a": {"segment.ms": "1000"}}
     handler = DescribeConfigs(
-        NODE, image, config, lambda topic: topic_config(given.get(topic, {}), config)
+        NODE, image, lambda: config, lambda topic: topic_config(given.get(topic, {}), config)
     )
 
     def configs(resource_type, name, *keys, **fields):

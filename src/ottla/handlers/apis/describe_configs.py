@@ -4,15 +4,18 @@ v1 sources and synonyms (KIP-226), v3 type and documentation (KIP-569), v4 flexi
 """
 
 from collections.abc import Callable, Iterator
-from enum import IntEnum
 
+from ottla.cluster.configs import CLUSTER_DEFAULT, ResourceType, dynamic_texts
 from ottla.cluster.topics import topic_name_error
-from ottla.config.config import Config
+from ottla.config.broker import BROKER_TABLE
+from ottla.config.config import Config, Layer
+from ottla.config.option import Source
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.config_entries import describe, listed
+from ottla.handlers.config_entries import describe, listed, unknown
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.keys import ConfigType
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,13 +25,6 @@ from ottla.protocol.messages.describe_configs import (
 )
 
 
-class ResourceType(IntEnum):
-    """What can be configured; the numbers are the protocol's. Others are not described here."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
 class DescribeConfigs:
     """Answers from the option tables, the given values and the metadata image."""
 
@@ -36,7 +32,7 @@ class DescribeConfigs:
         self,
         node_id: NodeId,
         image: MetadataImage,
-        broker_config: Config,
+        broker_config: Callable[[], Config],
         topic_config: Callable[[str], Config],
     ) -> None:
         self._node_id = node_id
@@ -71,23 +67,46 @@ class DescribeConfigs:
     def _entries(
         self, resource: DescribeConfigsResource, request: DescribeConfigsRequest
     ) -> Iterator[DescribeConfigsResourceResult]:
-        if resource.resource_type == ResourceType.BROKER and not resource.resource_name:
-            return  # The cluster-wide defaults: none can be set yet.
         config = self._config(resource)
+        is_default = resource.resource_name == CLUSTER_DEFAULT  # No topic's name is empty.
         wanted = frozenset(resource.configuration_keys or ())
         for option in listed(config):
+            if is_default and not config.is_given(option):
+                continue
             if not wanted or option.key in wanted:
-                yield describe(
+                entry = describe(
                     config,
                     option,
                     synonyms=request.include_synonyms,
                     documentation=request.include_documentation,
                 )
+                if is_default:
+                    del entry.synonyms[1:]  # What holds where it is not set is no part of it.
+                yield entry
+        if resource.resource_type == ResourceType.BROKER:
+            for entry in self._meaningless(resource.resource_name, request.include_synonyms):
+                if not wanted or entry.name in wanted:
+                    yield entry
+
+    def _meaningless(self, name: str, synonyms: bool) -> Iterator[DescribeConfigsResourceResult]:
+        """Give what is set for a broker but means nothing here; as Kafka does, without values."""
+        layers = [(Source.DYNAMIC_DEFAULT_BROKER, CLUSTER_DEFAULT)]
+        if name:
+            layers.insert(0, (Source.DYNAMIC_BROKER, str(self._node_id)))
+        found: dict[str, list[Source]] = {}
+        for source, layer in layers:
+            texts = self._image.config(ConfigType.BROKER, layer)
+            for key in texts.keys() - dynamic_texts(texts).keys():
+                found.setdefault(key, []).append(source)
+        for key, sources in found.items():
+            yield unknown(key, sources, synonyms=synonyms)
 
     def _config(self, resource: DescribeConfigsResource) -> Config:
         if resource.resource_type == ResourceType.TOPIC:
             return self._config_of_topic(resource.resource_name)
         if resource.resource_type == ResourceType.BROKER:
+            if resource.resource_name == CLUSTER_DEFAULT:
+                return self._cluster_defaults()
             return self._config_of_broker(resource.resource_name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -103,6 +122,10 @@ class DescribeConfigs:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self._topic_config(name)
 
+    def _cluster_defaults(self) -> Config:
+        texts = dynamic_texts(self._image.config(ConfigType.BROKER, CLUSTER_DEFAULT))
+        return Config(BROKER_TABLE, Layer(Source.DYNAMIC_DEFAULT_BROKER, texts))
+
     def _config_of_broker(self, name: str) -> Config:
         try:
             is_mine = int(name) == self._node_id
@@ -115,4 +138,4 @@ class DescribeConfigs:
                 f"Unexpected broker id, expected {self._node_id} or empty string, "
                 f"but received {name}",
             )
-        return self._broker_config
+        return self._broker_config()

@@ -1,0 +1,331 @@
+"""Changes the configs of topics and brokers: merges, checks, commits, waits until this node has it.
+
+The one place that writes configs of what exists already. What a request makes of the texts that are
+set is decided without I/O (``merge``); the commit is guarded by the revision it was decided on, and
+decided anew when somebody else was faster. Source: KIP-226, KIP-339; the answers of a live Kafka
+4.3 to good and bad requests.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.cluster.topics import topic_name_error
+from ottla.config.broker import BROKER_TABLE
+from ottla.config.config import Config, Layer, readable
+from ottla.config.option import LIST, InvalidConfig, Source
+from ottla.config.topic import TOPIC_TABLE
+from ottla.config.unused import why_refused
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId
+from ottla.metadata.image import ImageFollower, MetadataImage
+from ottla.metadata.keys import ConfigType, Keys
+from ottla.metadata.store import (
+    ABSENT,
+    VALUE_BYTES_MAX,
+    Ambiguous,
+    Delete,
+    Guard,
+    GuardFailed,
+    MetadataStore,
+    Op,
+    Put,
+    Unavailable,
+)
+from ottla.metadata.values import decode_config, encode_config
+from ottla.pending import Pending, pending_of
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 10
+"""How often a change is decided anew because others changed the same config meanwhile."""
+
+CLUSTER_DEFAULT = ""
+"""The name of the broker config that holds for every broker."""
+
+
+class ResourceType(IntEnum):
+    """What can be configured; the numbers are the protocol's. Others are not served."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Operation(IntEnum):
+    """What becomes of one key; the numbers are the protocol's."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_OPERATIONS = frozenset(Operation)
+
+
+class ConfigChange(NamedTuple):
+    """One key of a request, as it was asked: ``operation`` may be no Operation."""
+
+    key: str
+    operation: int
+    value: str | None
+
+
+class Alteration(NamedTuple):
+    """One resource of a request, as it was asked: ``resource_type`` may be no ResourceType."""
+
+    resource_type: int
+    resource_name: str
+    changes: Sequence[ConfigChange]
+    replaces: bool
+    """Whatever is not among the changes is deleted (AlterConfigs)."""
+
+
+class _Target(NamedTuple):
+    """The config that an alteration is about."""
+
+    config_type: ConfigType
+    name: str
+
+
+class Configs:
+    """Serves the admin requests that change configs."""
+
+    def __init__(
+        self,
+        *,
+        store: MetadataStore,
+        keys: Keys,
+        follower: ImageFollower,
+        node_id: NodeId,
+        broker_config: Callable[[], Config],
+        check_topic_config: Callable[[Mapping[str, str]], Config],
+    ) -> None:
+        """``check_topic_config`` raises InvalidConfig for what no topic may have."""
+        self._store = store
+        self._keys = keys
+        self._follower = follower
+        self._node_id = node_id
+        self._broker_config = broker_config
+        self._check_topic_config = check_topic_config
+
+    def alter(
+        self, alterations: Sequence[Alteration], *, validate_only: bool = False
+    ) -> Pending[list[KafkaError | None]]:
+        """Change each config or say why not; None is success, one outcome per alteration."""
+        return pending_of(self._alter_each(alterations, validate_only))
+
+    async def _alter_each(
+        self, alterations: Sequence[Alteration], validate_only: bool
+    ) -> list[KafkaError | None]:
+        outcomes: list[KafkaError | None] = []
+        for alteration in alterations:
+            try:
+                await self._alter(alteration, validate_only)
+            except KafkaError as error:
+                outcomes.append(error)
+            except (Unavailable, Ambiguous) as error:
+                why = f"the metadata store does not answer for sure: {error}"
+                outcomes.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT, why))
+            else:
+                outcomes.append(None)
+        return outcomes
+
+    async def _alter(self, alteration: Alteration, validate_only: bool) -> None:
+        target = self._target(alteration)
+        _check_changes(alteration.changes)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                await self._attempt(alteration, target, validate_only)
+            except GuardFailed:
+                continue
+            return
+        why = f"the config of {alteration.resource_name} is changed by others all the time"
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+
+    async def _attempt(self, alteration: Alteration, target: _Target, validate_only: bool) -> None:
+        """Decide on what is set now and commit it. Raises GuardFailed when that was changed."""
+        key = self._keys.config(target.config_type, target.name)
+        guards: list[Guard] = []
+        topic = None
+        if target.config_type is ConfigType.TOPIC:
+            topic = await self._store.get(self._keys.topic(target.name))
+        entry = await self._store.get(key)
+        given = {} if entry is None else decode_config(entry.value)
+        if target.config_type is ConfigType.TOPIC:
+            texts = self._plan_topic(alteration, given)
+            if topic is None:
+                why = f"The topic '{target.name}' does not exist."
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+            guards.append(Guard(topic.key, mod_rev=topic.mod_rev))
+        else:
+            texts = self._plan_broker(alteration, given)
+        value = encode_config(texts)
+        if len(value) > VALUE_BYTES_MAX:
+            why = f"{len(value)} bytes of configs; at most {VALUE_BYTES_MAX} can be kept"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        if validate_only or texts == given:
+            return
+        guards.append(Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev))
+        op: Op = Put(key, value) if texts else Delete(key)
+        await self._follower.reached(await self._store.commit(guards, [op]))
+
+    def _target(self, alteration: Alteration) -> _Target:
+        name = alteration.resource_name
+        if alteration.resource_type == ResourceType.TOPIC:
+            if not name:
+                why = "Default topic resources are not allowed."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+            problem = topic_name_error(name)
+            if problem is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            return _Target(ConfigType.TOPIC, name)
+        if alteration.resource_type == ResourceType.BROKER:
+            if name:
+                self._check_is_me(name)
+            return _Target(ConfigType.BROKER, str(self._node_id) if name else CLUSTER_DEFAULT)
+        why = f"Unknown resource type {alteration.resource_type}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+    def _check_is_me(self, name: str) -> None:
+        try:
+            is_mine = int(name) == self._node_id
+        except ValueError as error:
+            why = f"Node id must be an integer, but it is: {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why) from error
+        if not is_mine:
+            why = f"Unexpected broker id, expected {self._node_id}, but received {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+    def _plan_topic(self, alteration: Alteration, given: Mapping[str, str]) -> dict[str, str]:
+        defaults = self._check_topic_config({})
+        for change in _list_changes(alteration.changes):
+            if change.key not in TOPIC_TABLE or TOPIC_TABLE[change.key].type is not LIST:
+                name = Operation(change.operation).name
+                why = f"Can't {name} to key {change.key} because its type is not LIST."
+                raise KafkaError(ErrorCode.INVALID_CONFIG, why)
+        texts = merge(given, alteration, defaults)
+        try:
+            self._check_topic_config(texts)
+        except InvalidConfig as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return texts
+
+    def _plan_broker(self, alteration: Alteration, given: Mapping[str, str]) -> dict[str, str]:
+        _check_broker_changes(alteration.changes)
+        texts = merge(given, alteration, self._broker_config())
+        known = {key: text for key, text in texts.items() if key in BROKER_TABLE}
+        try:
+            Config(BROKER_TABLE, Layer(Source.DYNAMIC_BROKER, known))
+        except InvalidConfig as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        meaningless = sorted(texts.keys() - known.keys() - given.keys())
+        if meaningless:
+            logger.warning(
+                "%d broker configs are kept but mean nothing here, such as %r",
+                len(meaningless),
+                meaningless[0][:100],
+            )
+        return texts
+
+
+def merge(given: Mapping[str, str], alteration: Alteration, in_force: Config) -> dict[str, str]:
+    """Return the texts that the alteration makes of those ``given``.
+
+    APPEND and SUBTRACT of a list that is not given start with the value ``in_force``. The changes
+    are checked already: known operations, values where they are needed, lists where lists must be.
+    """
+    texts = {} if alteration.replaces else dict(given)
+    for key, operation, value in alteration.changes:
+        if operation == Operation.DELETE:
+            texts.pop(key, None)
+            continue
+        assert value is not None, "a change without a value is refused"
+        if operation == Operation.SET:
+            texts[key] = value
+            continue
+        present = texts.get(key)
+        if present is None:
+            present = in_force.text(in_force.table[key]) or ""
+        # Dicts, since a list of a peer may be long.
+        parts = dict.fromkeys(_parts(present) if present else ())
+        named = dict.fromkeys(_parts(value))
+        if operation == Operation.APPEND:
+            parts |= named
+        else:
+            parts = {part: None for part in parts if part not in named}
+        texts[key] = ",".join(parts)
+    return texts
+
+
+def broker_config_in_force(static: Config, image: MetadataImage, node_id: NodeId) -> Config:
+    """Return a broker's configuration: its own dynamic texts, the cluster's, the static ones.
+
+    What is kept in the store but cannot be used by this version is passed over.
+    """
+    return static.over(
+        Layer(Source.DYNAMIC_BROKER, dynamic_texts(image.config(ConfigType.BROKER, str(node_id)))),
+        Layer(
+            Source.DYNAMIC_DEFAULT_BROKER,
+            dynamic_texts(image.config(ConfigType.BROKER, CLUSTER_DEFAULT)),
+        ),
+    )
+
+
+def dynamic_texts(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a broker's dynamic texts that mean something here."""
+    usable = readable(BROKER_TABLE, texts)
+    return {key: text for key, text in usable.items() if BROKER_TABLE[key].dynamic}
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _check_changes(changes: Sequence[ConfigChange]) -> None:
+    """Refuse what no resource can take."""
+    if len({change.key for change in changes}) != len(changes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    without = [
+        change.key
+        for change in changes
+        if change.value is None and change.operation != Operation.DELETE
+    ]
+    if without:
+        why = f"Null value not supported for : {', '.join(without)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+    for change in changes:
+        if change.operation not in _OPERATIONS:
+            why = f"Unknown operations type {change.operation}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
+def _check_broker_changes(changes: Sequence[ConfigChange]) -> None:
+    """Refuse what cannot change while a node runs, and what somebody would rely on in vain."""
+    for change in _list_changes(changes):
+        if change.key not in BROKER_TABLE:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.key}")
+        if BROKER_TABLE[change.key].type is not LIST:
+            name = Operation(change.operation).name.lower()
+            why = f"Config value {name} is not allowed for config key: {change.key}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, why)
+    wanted = [change for change in changes if change.operation != Operation.DELETE]
+    fixed = sorted(
+        change.key
+        for change in wanted
+        if change.key in BROKER_TABLE and not BROKER_TABLE[change.key].dynamic
+    )
+    if fixed:
+        why = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+    for change in wanted:
+        refusal = why_refused(change.key, change.value or "")
+        if refusal is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.key}: {refusal}")
+
+
+def _list_changes(changes: Sequence[ConfigChange]) -> list[ConfigChange]:
+    return [
+        change for change in changes if change.operation in (Operation.APPEND, Operation.SUBTRACT)
+    ]

@@ -1,0 +1,45 @@
+"""AlterConfigs, key 33: gives a topic or a broker the named configs and no others.
+
+The older way to change configs: what the request does not name goes back to its default. v2
+flexible. Source: KIP-133.
+"""
+
+from ottla.cluster.configs import Alteration, ConfigChange, Configs, Operation
+from ottla.handlers.altering import alter_configs
+from ottla.handlers.call import Call
+from ottla.pending import Pending
+from ottla.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+class AlterConfigs:
+    """Answers when the changes are in force on this node."""
+
+    def __init__(self, configs: Configs) -> None:
+        self._configs = configs
+
+    def handle(self, request: AlterConfigsRequest, call: Call) -> Pending[AlterConfigsResponse]:
+        """Replace the configs; each resource succeeds or fails on its own."""
+        del call
+        alterations = [
+            Alteration(
+                resource.resource_type,
+                resource.resource_name,
+                [
+                    ConfigChange(config.name, Operation.SET, config.value)
+                    for config in resource.configs
+                ],
+                replaces=True,
+            )
+            for resource in request.resources
+        ]
+        return alter_configs(self._configs, alterations, validate_only=request.validate_only).then(
+            lambda outcomes: AlterConfigsResponse(
+                responses=[
+                    AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes
+                ]
+            )
+        )

@@ -1,0 +1,51 @@
+"""ListConfigResources, key 74: the resources whose configs can be described.
+
+v0 asks for client metrics resources only (KIP-714), v1 for those of the types it names, for all
+when it names none (KIP-1142). Loggers, client metrics and groups have no configs here.
+"""
+
+from ottla.cluster.configs import ResourceType
+from ottla.errors import ErrorCode
+from ottla.handlers.call import Call
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_EMPTY_TYPES = frozenset({8, 16, 32})
+"""Broker loggers, client metrics, groups: types that Kafka knows and that have no configs here."""
+_TYPES = frozenset(ResourceType) | _EMPTY_TYPES
+_V0_TYPES = frozenset({16})
+
+
+class ListConfigResources:
+    """Answers from the metadata image."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    def handle(
+        self, request: ListConfigResourcesRequest, call: Call
+    ) -> ListConfigResourcesResponse:
+        """Name the brokers, then the topics."""
+        wanted = frozenset(request.resource_types) or _TYPES
+        if call.api_version == 0:
+            wanted = _V0_TYPES
+        if not wanted <= _TYPES:
+            return ListConfigResourcesResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
+            )
+        resources: list[ConfigResource] = []
+        if ResourceType.BROKER in wanted:
+            resources += [
+                ConfigResource(resource_name=str(node_id), resource_type=ResourceType.BROKER)
+                for node_id in sorted(self._image.brokers)
+            ]
+        if ResourceType.TOPIC in wanted:
+            resources += [
+                ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC)
+                for name in sorted(self._image.topics)
+            ]
+        return ListConfigResourcesResponse(config_resources=resources)

@@ -1,0 +1,215 @@
+"""Changing configs over a store in memory: what is merged, refused, and what a race leaves."""
+
+import asyncio
+
+import pytest
+
+from ottla.cluster.configs import (
+    ATTEMPTS_MAX,
+    Alteration,
+    ConfigChange,
+    Configs,
+    Operation,
+    ResourceType,
+    broker_config_in_force,
+    merge,
+)
+from ottla.config.broker import LOG_CLEANUP_POLICY, MESSAGE_MAX_BYTES, NUM_PARTITIONS
+from ottla.config.files import broker_config
+from ottla.config.option import Source
+from ottla.config.topic import stored_topic_config, topic_config
+from ottla.errors import ErrorCode
+from ottla.ids import NodeId, TopicId
+from ottla.metadata.keys import ConfigType
+from ottla.metadata.store import VALUE_BYTES_MAX, Ambiguous, Delete, Put, Unavailable
+from ottla.metadata.values import TopicValue, encode_config, encode_topic
+
+SET, DELETE, APPEND, SUBTRACT = Operation
+TOPIC_ID = TopicId(b"t" * 16)
+
+
+def alteration(*changes, kind=ResourceType.TOPIC, name="t", replaces=False):
+    return Alteration(kind, name, [ConfigChange(*change) for change in changes], replaces)
+
+
+@pytest.fixture
+async def configs(following):
+    """Of node 1; the topic ``t`` exists."""
+    static = broker_config({})
+    key = following.keys.topic("t")
+    revision = await following.store.commit([], [Put(key, encode_topic(TopicValue(TOPIC_ID, 1)))])
+    await following.follower.reached(revision)
+    return Configs(
+        store=following.store,
+        keys=following.keys,
+        follower=following.follower,
+        node_id=NodeId(1),
+        broker_config=lambda: static,
+        check_topic_config=lambda given: topic_config(given, static),
+    )
+
+
+@pytest.fixture
+def alter(configs):
+    """Ask for one change; give its code, None for success."""
+
+    async def alter(*changes, validate_only=False, **resource):
+        finished = asyncio.get_running_loop().create_future()
+        pending = configs.alter([alteration(*changes, **resource)], validate_only=validate_only)
+        pending.on_done(finished.set_result)
+        async with asyncio.timeout(5):
+            await finished
+        (outcome,) = pending.value
+        return None if outcome is None else outcome.code
+
+    return alter
+
+
+@pytest.fixture
+def given(following):
+    return lambda: dict(following.image.config(ConfigType.TOPIC, "t"))
+
+
+# Merging.
+
+
+@pytest.mark.parametrize(
+    ("present", "change", "merged"),
+    [
+        ({}, (SET, "compact"), "compact"),
+        ({"cleanup.policy": "compact"}, (DELETE, None), None),
+        ({}, (APPEND, "compact"), "delete,compact"),
+        ({"cleanup.policy": ""}, (APPEND, "compact"), "compact"),
+        ({"cleanup.policy": "compact, delete"}, (APPEND, "delete"), "compact,delete"),
+        ({"cleanup.policy": "compact,delete"}, (SUBTRACT, " delete,x"), "compact"),
+        ({}, (SUBTRACT, "delete"), ""),
+    ],
+)
+def test_merge_of_one_key(present, change, merged):
+    defaults = stored_topic_config({}, broker_config({}))
+    texts = merge(present, alteration(("cleanup.policy", *change)), defaults)
+    assert texts.get("cleanup.policy") == merged
+
+
+def test_a_long_list_is_merged_in_no_time():
+    parts = ",".join(f"{number}:1" for number in range(200_000))
+    key = "leader.replication.throttled.replicas"
+    defaults = stored_topic_config({}, broker_config({}))
+    texts = merge({key: parts}, alteration((key, SUBTRACT, parts)), defaults)
+    assert texts[key] == ""  # A quadratic merge would take minutes.
+
+
+# Committing.
+
+
+async def test_a_change_is_in_the_image_when_the_answer_comes(alter, given):
+    assert await alter(("segment.ms", SET, "1"), ("flush.ms", SET, "2")) is None
+    assert given() == {"segment.ms": "1", "flush.ms": "2"}
+    assert await alter(("flush.ms", SET, "3"), replaces=True) is None
+    assert given() == {"flush.ms": "3"}
+
+
+async def test_no_change_and_no_configs_leave_nothing_behind(alter, given, following):
+    assert await alter(("segment.ms", SET, "1")) is None
+    revision = following.image.revision
+    assert await alter(("segment.ms", SET, "1")) is None
+    assert following.image.revision == revision
+    assert await alter(("segment.ms", DELETE, None)) is None
+    assert await following.store.get(following.keys.config(ConfigType.TOPIC, "t")) is None
+
+
+async def test_a_change_beside_ours_is_not_lost(alter, given, following):
+    async def meanwhile(commit):
+        key = following.keys.config(ConfigType.TOPIC, "t")
+        await commit([], [Put(key, encode_config({"flush.ms": "9"}))])
+
+    following.store.before = meanwhile
+    assert await alter(("segment.ms", SET, "1")) is None
+    assert given() == {"flush.ms": "9", "segment.ms": "1"}
+
+
+async def test_a_topic_deleted_meanwhile_leaves_no_config(alter, following):
+    async def meanwhile(commit):
+        await commit([], [Delete(following.keys.topic("t"))])
+
+    following.store.before = meanwhile
+    assert await alter(("segment.ms", SET, "1")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await following.store.get(following.keys.config(ConfigType.TOPIC, "t")) is None
+
+
+async def test_a_race_that_never_ends_is_given_up(alter, following, monkeypatch):
+    times = 0
+    original = following.store.commit
+
+    async def always_first(guards, ops):
+        nonlocal times
+        times += 1
+        key = following.keys.config(ConfigType.TOPIC, "t")
+        await original([], [Put(key, encode_config({"flush.ms": str(times)}))])
+        return await original(guards, ops)
+
+    monkeypatch.setattr(following.store, "commit", always_first)
+    assert await alter(("segment.ms", SET, "1")) is ErrorCode.REQUEST_TIMED_OUT
+    assert times == ATTEMPTS_MAX
+
+
+@pytest.mark.parametrize("trouble", [Unavailable, Ambiguous])
+async def test_a_store_in_trouble_is_no_refusal(alter, following, trouble):
+    async def fail(_):
+        raise trouble("down")
+
+    following.store.before = fail
+    assert await alter(("segment.ms", SET, "1")) is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_more_than_the_store_takes_is_refused(alter, given):
+    long = "0:1," * (VALUE_BYTES_MAX // 4) + "1:1"
+    key = "leader.replication.throttled.replicas"
+    assert await alter((key, SET, long)) is ErrorCode.INVALID_REQUEST
+    assert given() == {}
+
+
+# Brokers.
+
+
+async def test_what_would_be_relied_on_in_vain_is_refused(alter):
+    broker = {"kind": ResourceType.BROKER, "name": "1"}
+    change = ("ssl.keystore.location", SET, "/keys")
+    assert await alter(change, **broker) is ErrorCode.INVALID_REQUEST
+
+
+async def test_layers_of_a_broker(alter, following):
+    static = broker_config({"message.max.bytes": "1", "num.partitions": "3"})
+
+    def in_force(node_id=1):
+        return broker_config_in_force(static, following.image, NodeId(node_id))
+
+    broker = {"kind": ResourceType.BROKER}
+    assert await alter(("message.max.bytes", SET, "3"), name="", **broker) is None
+    assert in_force()[MESSAGE_MAX_BYTES] == 3
+    assert await alter(("message.max.bytes", SET, "2"), name="01", **broker) is None
+    assert in_force()[MESSAGE_MAX_BYTES] == 2
+    assert in_force(2)[MESSAGE_MAX_BYTES] == 3
+    assert [setting.source for setting in in_force().settings(MESSAGE_MAX_BYTES)] == [
+        Source.DYNAMIC_BROKER,
+        Source.DYNAMIC_DEFAULT_BROKER,
+        Source.STATIC_BROKER,
+        Source.DEFAULT,
+    ]
+
+
+async def test_what_this_version_cannot_use_is_passed_over(following):
+    stored = {
+        "num.partitions": "9",  # fixed
+        "message.max.bytes": "many",
+        "of.a.newer.version": "1",
+        "log.cleanup.policy": "compact",
+    }
+    key = following.keys.config(ConfigType.BROKER, "1")
+    revision = await following.store.commit([], [Put(key, encode_config(stored))])
+    await following.follower.reached(revision)
+    config = broker_config_in_force(broker_config({}), following.image, NodeId(1))
+    assert (config[NUM_PARTITIONS], config[MESSAGE_MAX_BYTES]) == (1, 1_048_588)
+    assert config[LOG_CLEANUP_POLICY] == ("compact",)
+    topic = stored_topic_config({"of.a.newer.version": "1", "segment.ms": "5"}, config)
+    assert dict(topic.given()) == {"segment.ms": "5"}
