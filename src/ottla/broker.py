@@ -266,6 +266,8 @@ class Broker:
                 configs=self._configs(),
                 producer_ids=ProducerIds(self._store, self._keys.producer_id_block),
                 advertised=Advertised(self._node_id, told),
+                clock=self._env.clock,
+                rng=self._env.rng,
             )
         )
 

@@ -335,6 +335,20 @@ FETCH_MAX_WAITING = Option(
     "Fetches that may wait for records at the same time; more are answered at once.",
     validator=NOT_NEGATIVE,
 )
+MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = Option(
+    "max.incremental.fetch.session.cache.slots",
+    INT,
+    1000,
+    "The most fetch sessions that are kept; clients without one get complete answers.",
+    validator=NOT_NEGATIVE,
+)
+FETCH_SESSIONS_MAX_PARTITIONS = Option(
+    "ottla.fetch.sessions.max.partitions",
+    INT,
+    200_000,
+    "The most partitions that all fetch sessions together remember.",
+    validator=NOT_NEGATIVE,
+)
 MAX_PARTITIONS = Option(
     "ottla.max.partitions",
     INT,
@@ -353,6 +367,8 @@ _REQUESTS = (
     COMPRESSION_ZSTD_LEVEL,
     FETCH_MAX_WAIT_MS,
     FETCH_MAX_WAITING,
+    MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
+    FETCH_SESSIONS_MAX_PARTITIONS,
     MAX_PARTITIONS,
 )
 

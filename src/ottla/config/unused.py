@@ -54,7 +54,6 @@ PASSED_OVER = {
     "add.partitions.to.txn.": _NOT_YET,
     "max.connection.creation.rate": _NOT_YET,
     "max.connections.per.ip.overrides": _NOT_YET,
-    "max.incremental.fetch.session.cache.slots": _NOT_YET,
     "connection.failed.authentication.delay.ms": _NOT_YET,
     "request.timeout.ms": _NOT_YET,
     "socket.connection.setup.": _NOT_YET,

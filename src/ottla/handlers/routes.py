@@ -8,6 +8,8 @@ from ottla.cluster.controller import Controller
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import broker as options
 from ottla.config.config import Config
+from ottla.env.clock import Clock
+from ottla.env.rng import Rng
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.alter_configs import AlterConfigs
 from ottla.handlers.apis.api_versions import ApiVersions
@@ -25,6 +27,7 @@ from ottla.handlers.apis.list_config_resources import ListConfigResources
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.metadata import Metadata
 from ottla.handlers.apis.produce import Produce
+from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.router import Router
 from ottla.ids import NodeId
@@ -47,6 +50,8 @@ class Services(NamedTuple):
     configs: Configs
     producer_ids: ProducerIds
     advertised: Advertised
+    clock: Clock
+    rng: Rng
 
 
 def router_of(services: Services) -> Router:
@@ -65,6 +70,8 @@ def router_of(services: Services) -> Router:
             ApiKey.FETCH: Fetch(
                 replicas,
                 image,
+                _fetch_sessions(services),
+                services.clock,
                 response_bytes_max=config[options.FETCH_MAX_BYTES],
                 wait_ms_max=config[options.FETCH_MAX_WAIT_MS],
             ),
@@ -97,3 +104,12 @@ def router_of(services: Services) -> Router:
     )
     router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
     return router
+
+
+def _fetch_sessions(services: Services) -> FetchSessionCache:
+    config = services.config
+    return FetchSessionCache(
+        services.rng,
+        slots=config[options.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+        partitions_max=config[options.FETCH_SESSIONS_MAX_PARTITIONS],
+    )

@@ -12,7 +12,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import TopicPartition
+from ottla.ids import TopicId, TopicPartition
+from ottla.log.log import ReadResult
 from ottla.pending import Pending
 from ottla.records.region import Region
 from ottla.replication.partition import NO_LEADER_EPOCH, Partition
@@ -20,6 +21,7 @@ from ottla.replication.partition import NO_LEADER_EPOCH, Partition
 log = logging.getLogger(__name__)
 
 INVALID_OFFSET = -1
+NOTHING_NEW = ReadResult(None, INVALID_OFFSET, INVALID_OFFSET, first_batch_incomplete=False)
 
 
 class Isolation(IntEnum):
@@ -36,6 +38,8 @@ class FetchSpec(NamedTuple):
     fetch_offset: int
     max_bytes: int
     current_leader_epoch: int = NO_LEADER_EPOCH
+    topic_id: TopicId | None = None
+    """Which topic of that name is meant; None: whichever there is."""
 
 
 class FetchLimits(NamedTuple):
@@ -79,14 +83,20 @@ def read_partition(
     """Read one partition; every refusal becomes its error code."""
     if partition is None:
         return FetchedPartition(spec.topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if spec.topic_id is not None and spec.topic_id != partition.topic_id:
+        return FetchedPartition(spec.topic_partition, ErrorCode.INCONSISTENT_TOPIC_ID)
     try:
         partition.check_leader(spec.current_leader_epoch)
-        result = partition.read(
-            spec.fetch_offset,
-            max_bytes=min(spec.max_bytes, max_bytes),
-            upper_offset=exposed_end(partition, isolation),
-            min_one_message=min_one_message,
-        )
+        end = exposed_end(partition, isolation)
+        # The usual case of a client with many partitions: it has read all there is.
+        result = NOTHING_NEW
+        if spec.fetch_offset != end:
+            result = partition.read(
+                spec.fetch_offset,
+                max_bytes=min(spec.max_bytes, max_bytes),
+                upper_offset=end,
+                min_one_message=min_one_message,
+            )
     except KafkaError as error:
         return FetchedPartition(spec.topic_partition, error.code)
     except OSError as error:

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.env.rng import SeededRng
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.produce import Produce
 from ottla.handlers.call import Call, Client
+from ottla.handlers.fetch_session import FetchSessionCache
 
 path = Path(__file__).parents[1] / "replication" / "conftest.py"
 spec = importlib.util.spec_from_file_location("replication_doubles", path)
@@ -23,8 +25,12 @@ words = doubles.words
 class OneTopicImage:
     """As much of the metadata image as these handlers look at."""
 
+    def __init__(self):
+        self.names = {doubles.TOPIC_ID: "t"}
+
     def topic_by_id(self, topic_id):
-        return SimpleNamespace(name="t") if topic_id == doubles.TOPIC_ID else None
+        name = self.names.get(topic_id)
+        return None if name is None else SimpleNamespace(name=name)
 
 
 @pytest.fixture
@@ -36,13 +42,18 @@ def topic_id():
 def serve(make_node):
     """``serve()``: a node and its handlers, each called as ``produce(request, version)``."""
 
-    def start(*, response_bytes_max=50_000_000, wait_ms_max=60_000, **config):
+    def start(*, response_bytes_max=50_000_000, wait_ms_max=60_000, slots=10, **config):
         node = make_node(**config)
         manager, image = node.replica_manager, OneTopicImage()
         handlers = {
             "produce": Produce(manager, image),
             "fetch": Fetch(
-                manager, image, response_bytes_max=response_bytes_max, wait_ms_max=wait_ms_max
+                manager,
+                image,
+                FetchSessionCache(SeededRng(1), slots=slots, partitions_max=100),
+                node.clock,
+                response_bytes_max=response_bytes_max,
+                wait_ms_max=wait_ms_max,
             ),
             "list_offsets": ListOffsets(manager),
         }
@@ -51,6 +62,6 @@ def serve(make_node):
         def call(handler):
             return lambda request, version: handler.handle(request, Call(version, None, client))
 
-        return SimpleNamespace(node=node, **{n: call(h) for n, h in handlers.items()})
+        return SimpleNamespace(node=node, image=image, **{n: call(h) for n, h in handlers.items()})
 
     return start

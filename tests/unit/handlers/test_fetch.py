@@ -135,16 +135,6 @@ def test_followers_are_refused(broker):
     assert found.error_code == 0
 
 
-@pytest.mark.parametrize(
-    ("session_id", "epoch", "code"),
-    [(0, 0, 0), (0, -1, 0), (12345, 0, 0), (12345, -1, 0), (12345, 1, 70), (0, 1, 70), (0, -5, 70)],
-)
-def test_sessions_are_not_kept(broker, session_id, epoch, code):
-    response = broker.fetch(request(part(0), session_id=session_id, session_epoch=epoch), 12)
-    assert (response.error_code, response.session_id) == (code, 0)
-    assert bool(response.responses) == (code == 0)
-
-
 def test_no_topics(broker):
     assert broker.fetch(request(topics=[]), 12).responses == []
 

@@ -2,12 +2,22 @@
 
 v4 isolation level (KIP-98), v5 log start offset, v7 sessions (KIP-227), v9 leader epoch (KIP-320),
 v11 rack (KIP-392), v12 flexible, v13 topic ids (KIP-516), v15 replica state as a tag (KIP-903),
-v16 node endpoints (KIP-951), v18 high watermark of the follower. Sessions are not kept: every
-answer is complete and carries session id 0, which tells clients so.
+v16 node endpoints (KIP-951), v18 high watermark of the follower. What a session is and leaves out
+of an answer: ``handlers.fetch_session``.
 """
 
-from ottla.errors import ErrorCode
+from collections.abc import Iterable
+
+from ottla.env.clock import Clock
+from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.fetch_session import (
+    SESSION_EPOCH_FINAL,
+    SESSION_EPOCH_INITIAL,
+    FetchSession,
+    FetchSessionCache,
+    SessionPartition,
+)
 from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -21,8 +31,6 @@ from ottla.replication.fetch import FetchedPartition, FetchLimits, FetchSpec, Is
 from ottla.replication.replica_manager import ReplicaManager
 
 TOPIC_IDS_SINCE = 13
-SESSION_EPOCH_FINAL = -1
-SESSION_EPOCH_INITIAL = 0
 INVALID_OFFSET = -1
 _ISOLATIONS = frozenset(Isolation)
 
@@ -46,38 +54,112 @@ class Fetch:
         self,
         replica_manager: ReplicaManager,
         image: MetadataImage,
+        sessions: FetchSessionCache,
+        clock: Clock,
         *,
         response_bytes_max: int,
         wait_ms_max: int,
     ) -> None:
         self._replica_manager = replica_manager
         self._image = image
+        self._sessions = sessions
+        self._clock = clock
         self._response_bytes_max = response_bytes_max
         self._wait_ms_max = wait_ms_max
 
     def handle(self, request: FetchRequest, call: Call) -> FetchResponse | Pending[FetchResponse]:
         """Answer once ``min_bytes`` are there, an error is, or ``max_wait_ms`` have passed."""
-        session_error = _session_error(request)
-        if session_error is not ErrorCode.NONE:
-            return FetchResponse(error_code=session_error, responses=[])
         if request.isolation_level not in _ISOLATIONS:
             return _refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
             return _refuse_all(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         isolation = Isolation(request.isolation_level)
-        asked = self._sort_out(request, by_id=call.api_version >= TOPIC_IDS_SINCE)
-        found = self._replica_manager.fetch(
-            list(asked.specs.values()),
-            FetchLimits(
-                max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
-                min_bytes=request.min_bytes,
-                max_bytes=min(request.max_bytes, self._response_bytes_max),
-                isolation=isolation,
-            ),
+        limits = FetchLimits(
+            max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
+            min_bytes=request.min_bytes,
+            max_bytes=min(request.max_bytes, self._response_bytes_max),
+            isolation=isolation,
         )
+        by_id = call.api_version >= TOPIC_IDS_SINCE
+        if request.session_epoch not in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
+            return self._continue_session(request, limits, by_id=by_id)
+        self._sessions.remove(request.session_id)
+        if request.session_epoch == SESSION_EPOCH_INITIAL:
+            return self._begin_session(request, limits, by_id=by_id)
+        asked = self._sort_out(request, by_id=by_id)
+        found = self._replica_manager.fetch(list(asked.specs.values()), limits)
         if isinstance(found, Pending):
             return found.then(lambda fetched: _response(asked, fetched, isolation))
         return _response(asked, found, isolation)
+
+    # With a session.
+
+    def _begin_session(
+        self, request: FetchRequest, limits: FetchLimits, *, by_id: bool
+    ) -> FetchResponse | Pending[FetchResponse]:
+        """Answer completely; a session begins with the answer, if there is room for it."""
+        session = FetchSession(uses_topic_ids=by_id)
+        session.update(request.topics, ())
+        self._look_up(session)
+        plan = session.plan()
+
+        def answer(fetched: list[FetchedPartition]) -> FetchResponse:
+            session.note_all(plan, fetched)
+            self._sessions.add(session, self._clock.monotonic())
+            news = list(zip(plan.partitions, fetched, strict=True))
+            return _session_response(session, news, plan.refused, limits.isolation)
+
+        found = self._replica_manager.fetch(plan.specs, limits)
+        return found.then(answer) if isinstance(found, Pending) else answer(found)
+
+    def _continue_session(
+        self, request: FetchRequest, limits: FetchLimits, *, by_id: bool
+    ) -> FetchResponse | Pending[FetchResponse]:
+        """Answer what is new since the session's last answer."""
+        try:
+            session = self._sessions.get(
+                request.session_id, request.session_epoch, uses_topic_ids=by_id
+            )
+            session.update(request.topics, request.forgotten_topics_data)
+            if len(session) == 0:
+                self._sessions.remove(session.session_id)
+                return FetchResponse(responses=[])
+            self._sessions.advance(session, self._clock.monotonic())
+        except KafkaError as error:
+            return FetchResponse(error_code=error.code, responses=[])
+        self._look_up(session)
+        plan, epoch = session.plan(), session.epoch
+
+        def answer(fetched: list[FetchedPartition]) -> FetchResponse:
+            if session.epoch != epoch:  # Another request went on with it while this one waited.
+                return FetchResponse(
+                    error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                    session_id=session.session_id,
+                    responses=[],
+                )
+            news = session.changed(plan, fetched)
+            return _session_response(session, news, plan.refused, limits.isolation)
+
+        found = self._replica_manager.fetch(plan.specs, limits)
+        return found.then(answer) if isinstance(found, Pending) else answer(found)
+
+    def _look_up(self, session: FetchSession) -> None:
+        """Look for the partitions of the session that could not be read so far."""
+        for partition in session.plan().refused:
+            name, topic_id, index = partition.key
+            if session.uses_topic_ids:
+                topic = self._image.topic_by_id(topic_id)
+                if topic is None:
+                    partition.refusal = ErrorCode.UNKNOWN_TOPIC_ID
+                    continue
+                name = topic.name
+            where = TopicPartition(name, index)
+            if self._replica_manager.get(where) is None:
+                partition.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                session.found(partition, where)
+
+    # Without.
 
     def _sort_out(self, request: FetchRequest, *, by_id: bool) -> _Asked:
         """Resolve the topics; of a partition that is named twice, the last wish counts."""
@@ -99,7 +181,11 @@ class Fetch:
                     asked.refused[where] = refusal
                     continue
                 asked.specs[where] = FetchSpec(
-                    where, part.fetch_offset, part.partition_max_bytes, part.current_leader_epoch
+                    where,
+                    part.fetch_offset,
+                    part.partition_max_bytes,
+                    part.current_leader_epoch,
+                    topic.topic_id if by_id else None,
                 )
         return asked
 
@@ -125,6 +211,31 @@ def _response(
     )
 
 
+def _session_response(
+    session: FetchSession,
+    news: Iterable[tuple[SessionPartition, FetchedPartition]],
+    refused: Iterable[SessionPartition],
+    isolation: Isolation,
+) -> FetchResponse:
+    """Return an answer with what was read; what cannot be read is in each."""
+    topics: dict[tuple[str, TopicId], list[PartitionData]] = {}
+    for partition, fetched in news:
+        name, topic_id, _ = partition.key
+        topics.setdefault((name, topic_id), []).append(_data(fetched, isolation))
+    for partition in refused:
+        name, topic_id, index = partition.key
+        if partition.refusal is not None:
+            data = _refused_data(index, partition.refusal)
+            topics.setdefault((name, topic_id), []).append(data)
+    return FetchResponse(
+        session_id=session.session_id,
+        responses=[
+            FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions)
+            for (name, topic_id), partitions in topics.items()
+        ],
+    )
+
+
 def _refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
     return FetchResponse(
         error_code=code if code is ErrorCode.UNKNOWN_SERVER_ERROR else ErrorCode.NONE,
@@ -137,13 +248,6 @@ def _refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
             for topic in request.topics
         ],
     )
-
-
-def _session_error(request: FetchRequest) -> ErrorCode:
-    """Return what Kafka answers to a session that does not exist; none ever does here."""
-    if request.session_epoch in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
-        return ErrorCode.NONE
-    return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def _is_follower(request: FetchRequest) -> bool:

@@ -1,0 +1,252 @@
+"""Fetch sessions: what a client asked for last time, and what it was told of it (KIP-227).
+
+Owns the sessions, their ids and epochs, which of them goes when there are too many, and what an
+incremental answer leaves out. A decider: does no I/O, is told the time, and knows neither logs nor
+the wire's bytes. Between ``apis.fetch``, which looks topics up and reads, and the client.
+Source: KIP-227, KIP-516 (topic ids); eviction as Kafka's for consumers.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ottla.env.rng import Rng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicId, TopicPartition, topic_id_text
+from ottla.protocol.messages.fetch import FetchTopic, ForgottenTopic
+from ottla.replication.fetch import INVALID_OFFSET, FetchedPartition, FetchSpec
+
+NO_SESSION = 0
+SESSION_EPOCH_FINAL = -1
+"""Asks for one complete answer, without a session; ends the one that is named."""
+SESSION_EPOCH_INITIAL = 0
+"""Asks for a complete answer and a new session."""
+EVICTION_SECONDS = 120
+"""A session not used for so long gives way to any other; one that lived so long, to a larger."""
+_INT32_MAX = (1 << 31) - 1
+
+PartitionKey = tuple[str, TopicId, int]
+"""The topic's name or, if the session uses them, its id; and the partition's index."""
+
+
+class SessionPartition:
+    """One partition that a session asks for."""
+
+    __slots__ = ("high_watermark", "key", "log_start_offset", "refusal", "spec")
+
+    def __init__(self, key: PartitionKey, spec: FetchSpec) -> None:
+        self.key = key
+        self.spec = spec
+        self.refusal: ErrorCode | None = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        """Why it cannot be read; None once this node was seen to host it."""
+        self.high_watermark = INVALID_OFFSET  # Use: as last told, -1 after an error.
+        self.log_start_offset = INVALID_OFFSET
+
+
+class Plan(NamedTuple):
+    """What a fetch of the session reads now, in this order, and what it cannot read."""
+
+    partitions: list[SessionPartition]
+    specs: list[FetchSpec]
+    """Those of ``partitions``."""
+    refused: list[SessionPartition]
+
+
+class FetchSession:
+    """The partitions of one client, in the order in which they are read."""
+
+    __slots__ = (
+        "_partitions",
+        "_plan",
+        "counted",
+        "created_seconds",
+        "epoch",
+        "session_id",
+        "used_seconds",
+        "uses_topic_ids",
+    )
+
+    def __init__(self, *, uses_topic_ids: bool) -> None:
+        self.session_id = NO_SESSION
+        self.epoch = 1
+        """The epoch that the next request must carry."""
+        self.uses_topic_ids = uses_topic_ids
+        self.created_seconds = self.used_seconds = 0.0
+        self.counted = 0
+        """Use: the cache's sum. Invariant: the number of partitions when it was last used."""
+        self._partitions: dict[PartitionKey, SessionPartition] = {}
+        self._plan: Plan | None = None
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def update(self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic]) -> None:
+        """Take over what a request asks for and what it does not want any more."""
+        partitions = self._partitions
+        for topic in topics:
+            for part in topic.partitions:
+                key = (topic.topic, topic.topic_id, part.partition)
+                known = partitions.get(key)
+                if known is None:
+                    name = topic_id_text(topic.topic_id) if self.uses_topic_ids else topic.topic
+                    where = TopicPartition(name, part.partition)
+                else:
+                    where = known.spec.topic_partition
+                spec = FetchSpec(
+                    where,
+                    part.fetch_offset,
+                    part.partition_max_bytes,
+                    part.current_leader_epoch,
+                    topic.topic_id if self.uses_topic_ids else None,
+                )
+                if known is None:
+                    partitions[key] = SessionPartition(key, spec)
+                else:
+                    known.spec = spec
+                self._plan = None
+        for gone in forgotten:
+            for index in gone.partitions:
+                if partitions.pop((gone.topic, gone.topic_id, index), None) is not None:
+                    self._plan = None
+
+    def plan(self) -> Plan:
+        """Return what to read. The same object until something changes: keep it, do not change it.
+
+        A session of a thousand idle partitions so costs nothing to prepare.
+        """
+        if self._plan is None:
+            reads = [part for part in self._partitions.values() if part.refusal is None]
+            refused = [part for part in self._partitions.values() if part.refusal is not None]
+            self._plan = Plan(reads, [part.spec for part in reads], refused)
+        return self._plan
+
+    def found(self, partition: SessionPartition, where: TopicPartition) -> None:
+        """Note that a refused partition is hosted here, as ``where``."""
+        partition.refusal = None
+        partition.spec = partition.spec._replace(topic_partition=where)
+        self._plan = None
+
+    def changed(
+        self, plan: Plan, fetched: Sequence[FetchedPartition]
+    ) -> list[tuple[SessionPartition, FetchedPartition]]:
+        """Return what the client does not know yet of ``fetched`` (of ``plan``), noted as told.
+
+        Data, a moved high watermark or log start offset, and errors, every time. What gave data
+        is read last next time, so that a small ``max_bytes`` does not starve the others.
+        """
+        news = []
+        no_error = ErrorCode.NONE
+        for partition, item in zip(plan.partitions, fetched, strict=True):
+            if (
+                item.region is None
+                and item.code is no_error
+                and item.high_watermark == partition.high_watermark
+                and item.log_start_offset == partition.log_start_offset
+            ):
+                continue
+            news.append((partition, item))
+            self._note(partition, item)
+            if item.region is not None:
+                self._partitions[partition.key] = self._partitions.pop(partition.key)
+                self._plan = None
+        return news
+
+    def note_all(self, plan: Plan, fetched: Sequence[FetchedPartition]) -> None:
+        """Note a complete answer as told."""
+        for partition, item in zip(plan.partitions, fetched, strict=True):
+            self._note(partition, item)
+
+    def _note(self, partition: SessionPartition, item: FetchedPartition) -> None:
+        partition.high_watermark = item.high_watermark
+        partition.log_start_offset = item.log_start_offset
+        if item.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID):
+            partition.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # It is looked up again.
+            self._plan = None
+
+
+class FetchSessionCache:
+    """The sessions of a node, bounded in number and in partitions."""
+
+    def __init__(self, rng: Rng, *, slots: int, partitions_max: int) -> None:
+        """Keep at most ``slots`` sessions (0: none) with ``partitions_max`` partitions in all."""
+        self._rng = rng
+        self._slots = slots
+        self._partitions_max = partitions_max
+        self._sessions: dict[int, FetchSession] = {}  # Invariant: the longest unused comes first.
+        self.partition_count = 0
+        """Use: bounds memory. Invariant: the sum of the sessions' ``counted``."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
+        """Return the session that an incremental request continues. Raises KafkaError."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids is not uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        return session
+
+    def advance(self, session: FetchSession, now_seconds: float) -> None:
+        """Note that ``session``, updated, is used in its epoch; the next one is expected then.
+
+        Raises KafkaError(FETCH_SESSION_ID_NOT_FOUND) when it has outgrown the cache, and ends it.
+        """
+        self.partition_count += len(session) - session.counted
+        session.counted = len(session)
+        if self.partition_count > self._partitions_max:
+            self.remove(session.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.epoch = 1 if session.epoch == _INT32_MAX else session.epoch + 1
+        session.used_seconds = now_seconds
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+
+    def add(self, session: FetchSession, now_seconds: float) -> None:
+        """Keep ``session`` and give it an id, if there is room or another must give way."""
+        if not self._has_room(session) and self._evict_for(session, now_seconds):
+            self.add(session, now_seconds)
+        elif self._has_room(session):
+            session.session_id = self._new_id()
+            session.created_seconds = session.used_seconds = now_seconds
+            session.counted = len(session)
+            self.partition_count += session.counted
+            self._sessions[session.session_id] = session
+
+    def remove(self, session_id: int) -> None:
+        """End a session, if it is there."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= session.counted
+
+    def _has_room(self, session: FetchSession) -> bool:
+        return (
+            len(self._sessions) < self._slots
+            and self.partition_count + len(session) <= self._partitions_max
+        )
+
+    def _evict_for(self, session: FetchSession, now_seconds: float) -> bool:
+        """End the stalest session, else the smallest grown-up one that is not larger than this."""
+        if not self._sessions or len(session) > self._partitions_max:
+            return False
+        victim = next(iter(self._sessions.values()))
+        if now_seconds - victim.used_seconds <= EVICTION_SECONDS:
+            old = [
+                other
+                for other in self._sessions.values()
+                if other.used_seconds - other.created_seconds > EVICTION_SECONDS
+            ]
+            if not old:
+                return False
+            victim = min(old, key=lambda other: (other.counted, other.session_id))
+            if victim.counted > len(session):
+                return False
+        self.remove(victim.session_id)
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = 1 + self._rng.random_below(_INT32_MAX)
+            if session_id not in self._sessions:
+                return session_id
