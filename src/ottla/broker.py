@@ -7,6 +7,7 @@ design's composition root; reliability rules 3 and 16 (first start, clean stop).
 import logging
 from collections.abc import Callable
 from functools import partial
+from os.path import abspath
 from typing import NamedTuple
 
 from ottla.cluster.adoption import adopt
@@ -27,6 +28,7 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import Rng, SystemRng
 from ottla.handlers.advertised import Advertised
+from ottla.handlers.apis.describe_log_dirs import LogDirectory
 from ottla.handlers.call import Client
 from ottla.handlers.routes import Services, router_of
 from ottla.ids import NodeId, TopicId, topic_id_text
@@ -41,6 +43,7 @@ from ottla.network.connection import Dispatch, Peer
 from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.listener import Listener
+from ottla.pending import Pending, pending_of
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.settings import limits_of, partition_settings_of
@@ -188,7 +191,22 @@ class Broker:
 
     @property
     def _log_dirs(self) -> tuple[str, ...]:
-        return (MEMORY_LOG_DIR,) if self._is_memory else self._config[options.LOG_DIRS]
+        if self._is_memory:
+            return (MEMORY_LOG_DIR,)
+        return tuple(map(abspath, self._config[options.LOG_DIRS]))
+
+    def _measure_log_dirs(self) -> Pending[list[LogDirectory]]:
+        disk = self._env.disk
+
+        def measured(path: str) -> LogDirectory:
+            try:
+                return LogDirectory(path, disk.total_bytes(path), disk.free_bytes(path))
+            except OSError as error:
+                return LogDirectory(path, -1, -1, error)
+
+        return pending_of(
+            run(self._env.executor, lambda: [measured(path) for path in self._log_dirs])
+        )
 
     def _open_log_dirs(self) -> None:
         """Take the directories and open the logs in them; makes a cluster id if there is none."""
@@ -264,6 +282,7 @@ class Broker:
                 broker_config=lambda: self._config_in_force,
                 controller=self._controller(),
                 configs=self._configs(),
+                measure_log_dirs=self._measure_log_dirs,
                 producer_ids=ProducerIds(self._store, self._keys.producer_id_block),
                 advertised=Advertised(self._node_id, told),
                 clock=self._env.clock,

@@ -55,6 +55,18 @@ def test_java_config_command(target, kafka_tool, topic):
         configs("--alter", *on_brokers, "--delete-config", "log.segment.bytes")
 
 
+@pytest.mark.slow
+@pytest.mark.kafka
+@pytest.mark.timeout(120)
+def test_java_log_dirs_command(target, kafka_tool, topic):
+    told = kafka_tool(
+        "org.apache.kafka.tools.LogDirsCommand",
+        *("--bootstrap-server", target.bootstrap, "--describe", "--topic-list", topic),
+    )
+    assert f'"logDir":"{target.data}"' in told
+    assert f'{{"partition":"{topic}-0","size":0,"offsetLag":0,"isFuture":false}}' in told
+
+
 def test_confluent_kafka(target, topic):
     from confluent_kafka.admin import (
         AdminClient,

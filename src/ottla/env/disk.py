@@ -100,5 +100,8 @@ class Disk(Protocol):
     def free_bytes(self, path: str) -> int:
         """Return the bytes an unprivileged writer may still write in ``path``'s file system."""
 
+    def total_bytes(self, path: str) -> int:
+        """Return the size of ``path``'s file system."""
+
     def advise_sequential(self, files: Iterable[File]) -> None:
         """Hint that ``files`` are about to be read front to back. May do nothing."""

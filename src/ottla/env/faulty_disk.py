@@ -27,7 +27,8 @@ class DiskCall(Enum):
     TRUNCATE = "truncate"
     SYNC = "sync"
     LOOK = "look"
-    """exists, is_directory, size_of, modified_ms, list_directory, free_bytes, File.size."""
+    """exists, is_directory, size_of, modified_ms, list_directory, free_bytes, total_bytes,
+    File.size."""
     MAKE_DIRECTORY = "make_directory"
     RENAME = "rename"
     REMOVE = "remove"
@@ -195,6 +196,10 @@ class FaultyDisk:
     def free_bytes(self, path: str) -> int:
         """As ``Disk.free_bytes``."""
         return self._do(DiskCall.LOOK, path, lambda: self._inner.free_bytes(path))
+
+    def total_bytes(self, path: str) -> int:
+        """As ``Disk.total_bytes``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.total_bytes(path))
 
     def advise_sequential(self, files: Iterable[File]) -> None:
         """Pass the hint on for the files behind."""

@@ -342,6 +342,12 @@ class MemoryDisk:
             raise _os_error(errno.ENOENT, path)
         return self._free_bytes
 
+    def total_bytes(self, path: str) -> int:
+        """Return the capacity."""
+        if self._find(path) is None:
+            raise _os_error(errno.ENOENT, path)
+        return self._capacity_bytes
+
     def advise_sequential(self, files: Iterable[File]) -> None:
         """Do nothing: memory needs no reading ahead."""
 

@@ -231,6 +231,11 @@ class RealDisk:
         usage = os.statvfs(path)
         return usage.f_bavail * usage.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the file system."""
+        usage = os.statvfs(path)
+        return usage.f_blocks * usage.f_frsize
+
     def advise_sequential(self, files: Iterable[File]) -> None:
         """Ask the kernel to read ahead in ``files``, where it can be asked."""
         if sys.platform == "linux":

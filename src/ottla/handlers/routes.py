@@ -18,6 +18,7 @@ from ottla.handlers.apis.create_topics import CreateTopics
 from ottla.handlers.apis.delete_topics import DeleteTopics
 from ottla.handlers.apis.describe_cluster import DescribeCluster
 from ottla.handlers.apis.describe_configs import DescribeConfigs
+from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, LogDirectory
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.find_coordinator import FindCoordinator
@@ -32,6 +33,7 @@ from ottla.handlers.leadership import Leaderships
 from ottla.handlers.router import Router
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
 from ottla.replication.replica_manager import ReplicaManager
 
@@ -48,6 +50,7 @@ class Services(NamedTuple):
     """Gives the configuration in force, which ``config`` is at the start."""
     controller: Controller
     configs: Configs
+    measure_log_dirs: Callable[[], Pending[list[LogDirectory]]]
     producer_ids: ProducerIds
     advertised: Advertised
     clock: Clock
@@ -98,6 +101,7 @@ def router_of(services: Services) -> Router:
             ApiKey.ALTER_CONFIGS: AlterConfigs(services.configs),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigs(services.configs),
             ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(image),
+            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas, services.measure_log_dirs),
             ApiKey.FIND_COORDINATOR: FindCoordinator(),
             ApiKey.INIT_PRODUCER_ID: InitProducerId(services.producer_ids),
         }

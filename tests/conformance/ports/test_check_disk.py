@@ -260,9 +260,10 @@ def test_a_lock_is_held_once_even_in_one_process(disk, home):
 
 
 def test_free_space_is_told(disk, home):
-    assert disk.free_bytes(home) > 0
-    with pytest.raises(FileNotFoundError):
-        disk.free_bytes(f"{home}/nothing")
+    assert 0 < disk.free_bytes(home) <= disk.total_bytes(home)
+    for look in (disk.free_bytes, disk.total_bytes):
+        with pytest.raises(FileNotFoundError):
+            look(f"{home}/nothing")
 
 
 def test_a_descriptor_is_the_kernels_or_none(disk, file, request):

@@ -1,0 +1,100 @@
+"""DescribeLogDirs, key 35: the directories that logs lie in, and how large the logs are.
+
+v2 flexible, v3 an error of the whole, v4 the volume (KIP-827), v5 cordoned directories.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
+from posixpath import dirname
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode
+from ottla.handlers.call import Call
+from ottla.pending import Pending
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ottla.replication.partition import Partition
+from ottla.replication.replica_manager import ReplicaManager
+
+
+class LogDirectory(NamedTuple):
+    """A log directory, and the volume it is on, as they were found just now."""
+
+    path: str
+    """Absolute."""
+    total_bytes: int
+    usable_bytes: int
+    error: OSError | None = None
+    """Why the sizes are not known."""
+
+
+class DescribeLogDirs:
+    """Answers from the open logs and from what the operating system says of the volumes."""
+
+    def __init__(
+        self, replicas: ReplicaManager, measure: Callable[[], Pending[list[LogDirectory]]]
+    ) -> None:
+        """``measure`` looks at every log directory, off the loop."""
+        self._replicas = replicas
+        self._measure = measure
+
+    def handle(
+        self, request: DescribeLogDirsRequest, call: Call
+    ) -> Pending[DescribeLogDirsResponse]:
+        """Describe every directory with the partitions asked for; None asks for all."""
+        del call
+        return self._measure().then(
+            lambda directories: DescribeLogDirsResponse(
+                results=[self._result(directory, request.topics) for directory in directories]
+            )
+        )
+
+    def _result(
+        self, directory: LogDirectory, asked: list[DescribableLogDirTopic] | None
+    ) -> DescribeLogDirsResult:
+        if directory.error is not None:
+            return DescribeLogDirsResult(
+                error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]
+            )
+        wanted = None
+        if asked is not None:
+            wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
+        here = [
+            partition
+            for partition in self._replicas.partitions
+            if (wanted is None or partition.topic_partition in wanted)
+            and dirname(partition.log.directory) == directory.path
+            and self._replicas.offline(partition.topic_partition) is None
+        ]
+        return DescribeLogDirsResult(
+            log_dir=directory.path,
+            topics=_by_topic(here),
+            total_bytes=directory.total_bytes,
+            usable_bytes=directory.usable_bytes,
+        )
+
+
+def _by_topic(partitions: Iterable[Partition]) -> list[DescribeLogDirsTopic]:
+    ordered = sorted(partitions, key=attrgetter("topic_partition"))
+    return [
+        DescribeLogDirsTopic(
+            name=name,
+            partitions=[
+                DescribeLogDirsPartition(
+                    partition_index=partition.topic_partition.partition,
+                    partition_size=partition.log.size_bytes,
+                    offset_lag=0,  # Of a leader; and there are no followers or future logs.
+                    is_future_key=False,
+                )
+                for partition in here
+            ],
+        )
+        for name, here in groupby(ordered, key=lambda each: each.topic_partition.topic)
+    ]
