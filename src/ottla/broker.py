@@ -117,7 +117,7 @@ class Broker:
         self._config_in_force = config
         # Made once: a start asks for them twice per partition.
         self._topic_defaults = stored_topic_config({}, config)
-        self._default_settings = partition_settings_of(self._topic_defaults)
+        self._default_settings = partition_settings_of(self._topic_defaults, config)
 
     async def start(self) -> None:
         """Open the data, then the doors. Returns when clients are served.
@@ -379,7 +379,7 @@ class Broker:
         config = self._topic_config(topic)
         if config is self._topic_defaults:
             return self._default_settings
-        return partition_settings_of(config)
+        return partition_settings_of(config, self._config_in_force)
 
     # What goes on beside the requests.
 

@@ -6,6 +6,7 @@ Stands beside ``broker``, which hands them down. The rooms never see the tables.
 from ottla.config import broker as options
 from ottla.config import topic as topic_options
 from ottla.config.config import Config
+from ottla.config.coordinator import PRODUCER_ID_EXPIRATION_MS
 from ottla.config.topic import segment_bytes
 from ottla.log.config import LogConfig
 from ottla.network.limits import Limits
@@ -18,8 +19,8 @@ _TIMESTAMP_TYPES = {
 }
 
 
-def partition_settings_of(config: Config) -> PartitionSettings:
-    """Return what a topic's configuration means to its partitions."""
+def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
+    """Return what a topic's configuration, and the broker's, mean to its partitions."""
     return PartitionSettings(
         log=LogConfig(
             segment_bytes=segment_bytes(config),
@@ -31,6 +32,7 @@ def partition_settings_of(config: Config) -> PartitionSettings:
             message_timestamp_before_max_ms=config[topic_options.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
             message_timestamp_after_max_ms=config[topic_options.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
             is_compacted="compact" in config[topic_options.CLEANUP_POLICY],
+            producer_id_expiration_ms=broker[PRODUCER_ID_EXPIRATION_MS],
             flush_messages=config[topic_options.FLUSH_MESSAGES],
             flush_ms=config[topic_options.FLUSH_MS],
         ),

@@ -58,6 +58,9 @@ class LogConfig(NamedTuple):
     file_delete_delay_ms: int = 60 * 1000
     """``file.delete.delay.ms``: how long the files of a dropped segment stay, renamed."""
 
+    producer_id_expiration_ms: int = 24 * 60 * 60 * 1000
+    """``producer.id.expiration.ms``: how long an idle producer's sequences are remembered."""
+
     flush_messages: int = 1
     """``flush.messages``: unflushed offsets at which the caller begins a flush (design D4: 1)."""
 

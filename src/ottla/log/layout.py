@@ -41,6 +41,7 @@ _FILE_NAME_LENGTH_MAX = 255
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})", re.ASCII)
 _DELETED_DIRECTORY = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+\.[0-9a-f]{32}-delete", re.ASCII)
+_SNAPSHOT_FILE = re.compile(r"([0-9]{20})\.snapshot", re.ASCII)
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)", re.ASCII)
 
 
@@ -91,3 +92,12 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
         return None
     base_offset = int(match[1])
     return (base_offset, match[2]) if base_offset < 2**63 else None
+
+
+def parse_snapshot_file(name: str) -> int | None:
+    """Return the offset that a snapshot of producers was taken at, or None for any other file."""
+    match = _SNAPSHOT_FILE.fullmatch(name)
+    if match is None:
+        return None
+    offset = int(match[1])
+    return offset if offset < 2**63 else None

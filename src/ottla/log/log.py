@@ -14,7 +14,6 @@ Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability ru
 from bisect import bisect_right
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
@@ -34,10 +33,13 @@ from ottla.log.flush import FlushJob
 from ottla.log.invariants import check_log
 from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
+from ottla.log.producers import Producers
+from ottla.log.results import AppendResult, ReadResult, TimestampedOffset
 from ottla.log.rolling import must_roll
 from ottla.log.segment import Segment
 from ottla.log.time_lookup import first_record_reaching
 from ottla.records.batch import (
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
     TimestampType,
@@ -55,35 +57,6 @@ class LogState(Enum):
     FAILED = "failed"
     """The disk's answer to a sync or a repair was an error: nothing here is believed any more."""
     CLOSED = "closed"
-
-
-class AppendResult(NamedTuple):
-    """What a producer is told. Offsets are inclusive."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    """-1 unless the topic's timestamps are LogAppendTime."""
-    log_start_offset: int
-
-
-class ReadResult(NamedTuple):
-    """Batches from the one that holds the asked offset on; where that stands in the log."""
-
-    region: Region | None
-    """None: nothing to see (yet). May end inside a batch: consumers drop the rest."""
-    segment_base_offset: int
-    position: int
-    first_batch_incomplete: bool
-    """True when even the first batch did not fit (and ``min_one_message`` was not asked)."""
-
-
-class TimestampedOffset(NamedTuple):
-    """A record's own timestamp and offset, and the epoch of the leader that wrote it (-1: none)."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
 
 
 class Log:
@@ -107,12 +80,13 @@ class Log:
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "producers",
         "state",
         "topic_id",
         "topic_partition",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a log, all keyword-only
         self,
         *,
         disk: Disk,
@@ -125,6 +99,7 @@ class Log:
         leader_epochs: LeaderEpochs,
         log_start_offset: int,
         log_end_offset: int,
+        producers: Producers,
     ) -> None:
         self._disk = disk
         self._clock = clock
@@ -143,6 +118,8 @@ class Log:
         self.flushed_offset = log_end_offset
         """Use: the recovery point; exclusive. Invariant: all below it is durable; never above the
         log end offset; falls only by ``truncate_to``."""
+        self.producers = producers
+        """Use: drops duplicates. Invariant: knows all batches below the log end."""
         self.state = LogState.OPEN
         self._segments = segments
         self._base_offsets = [segment.base_offset for segment in segments]
@@ -216,8 +193,18 @@ class Log:
     def _append_one(
         self, records: memoryview, header: BatchHeader, leader_epoch: int
     ) -> AppendResult:
-        """Append one batch that was checked. The hot way: every produce goes through here."""
+        """Append one batch that was checked. The hot way: every produce goes through here.
+
+        A duplicate of an idempotent producer is not written: the result is the original's.
+        """
         config = self.config
+        has_producer = header.producer_id > NO_PRODUCER_ID
+        if has_producer:
+            original = self.producers.check(header, config.producer_id_expiration_ms)
+            if original is not None:
+                _, last_offset, delta, timestamp = original
+                first_offset = last_offset - delta
+                return AppendResult(first_offset, last_offset, timestamp, self.log_start_offset)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         append_time, max_timestamp = NO_TIMESTAMP, header.max_timestamp
@@ -236,6 +223,8 @@ class Log:
             raise self._refused(error) from error
         if leader_epoch != self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
+        if has_producer:
+            self.producers.note(header, last_offset, max_timestamp)
         self.log_end_offset = last_offset + 1
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset)
 
@@ -256,8 +245,10 @@ class Log:
             self._active.append_all(records, placed)
         except OSError as error:
             raise self._refused(error) from error
-        for batch in placed:
+        for batch, (_, header) in zip(placed, batches, strict=True):
             self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
+            if header.has_producer_id:
+                self.producers.note(header, batch.last_offset, batch.max_timestamp)
         self.log_end_offset = last_offset + 1
         return AppendResult(placed[0].base_offset, last_offset, append_time, self.log_start_offset)
 
@@ -311,6 +302,8 @@ class Log:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if base_offset == self._active.base_offset:
             return
+        # Before the new segment is there (rule 6); the sync of the directory below covers both.
+        self.producers.take_snapshot(base_offset, sync=is_synced)
         if not is_synced:
             self._unsynced.append(self._active)
         elif self._flush_job is None and not self.leader_epochs.is_dirty and not self._unsynced:
@@ -525,6 +518,7 @@ class Log:
             self._drop_segments_above(offset)
             self._active.truncate(offset)
             self._active.file.sync()
+            self.producers.restore(self._segments, offset)
         except OSError as error:
             self.state = LogState.FAILED
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -581,6 +575,7 @@ class Log:
         try:
             self._save_epochs()
             self._active.seal()
+            self.producers.save_for_stop(self._base_offsets[0], self.log_end_offset)
         except OSError as error:
             self.state = LogState.FAILED
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

@@ -41,6 +41,7 @@ from ottla.log.layout import (
 )
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.log import Log, LogState
+from ottla.log.producers import Producers
 from ottla.log.recovery import open_log
 from ottla.log.segment import Segment
 
@@ -275,6 +276,9 @@ class LogManager:
             leader_epochs=LeaderEpochs(),
             log_start_offset=0,
             log_end_offset=0,
+            producers=Producers(
+                self._disk, self._clock, directory, [], config.producer_id_expiration_ms
+            ),
         )
         log.state = LogState.FAILED
         return log

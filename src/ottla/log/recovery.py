@@ -37,6 +37,7 @@ from ottla.log.layout import (
 )
 from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from ottla.log.log import Log
+from ottla.log.producers import Producers
 from ottla.log.scan import Walk
 from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
 
@@ -75,6 +76,8 @@ def open_log(
     if start_offset > recovery.next_offset:
         why = f"the log ends at {recovery.next_offset}, its log start offset is {start_offset}"
         raise CorruptFile(segments[-1].path, why)
+    producers = Producers(disk, clock, directory, names, config.producer_id_expiration_ms)
+    producers.restore(segments, recovery.next_offset)
     for segment in segments:
         segment.let_go_of_file()
     return Log(
@@ -88,6 +91,7 @@ def open_log(
         leader_epochs=recovery.epochs,
         log_start_offset=start_offset,
         log_end_offset=recovery.next_offset,
+        producers=producers,
     )
 
 

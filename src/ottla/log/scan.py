@@ -79,7 +79,15 @@ def seek(
 class Walk:
     """One pass over ``[position, end)`` of a log file; iterate it, then ask how it ended."""
 
-    __slots__ = ("_chunk_bytes", "_end", "_file", "_verify_crc", "position", "stopped_by")
+    __slots__ = (
+        "_chunk_bytes",
+        "_end",
+        "_file",
+        "_verify_crc",
+        "header",
+        "position",
+        "stopped_by",
+    )
 
     def __init__(
         self,
@@ -96,6 +104,8 @@ class Walk:
         self._chunk_bytes = chunk_bytes
         self.position = position
         """Where the next batch starts, or where the walk stopped: all before it is whole."""
+        self.header: tuple[int, ...] = ()
+        """The fields of the current batch's header, in ``BatchHeader``'s order."""
         self.stopped_by: str | None = None
         """Why the bytes at ``position`` are no batch; None at the end of the range."""
 
@@ -130,6 +140,7 @@ class Walk:
                     self.stopped_by = f"checksum of the batch at offset {base_offset} is wrong"
                     return
             self.position = position + size_bytes
+            self.header = header
             yield Batch(
                 position, size_bytes, base_offset, base_offset + delta, leader_epoch, max_timestamp
             )

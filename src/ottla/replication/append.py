@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.ids import TopicPartition
-from ottla.log.log import AppendResult
+from ottla.log.results import AppendResult
 from ottla.pending import Pending
 from ottla.replication.partition import Partition
 

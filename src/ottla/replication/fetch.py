@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.log import ReadResult
+from ottla.log.results import ReadResult
 from ottla.pending import Pending
 from ottla.records.region import Region
 from ottla.replication.partition import NO_LEADER_EPOCH, Partition

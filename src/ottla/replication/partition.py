@@ -18,7 +18,8 @@ from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
-from ottla.log.log import AppendResult, Log, LogState, ReadResult
+from ottla.log.log import Log, LogState
+from ottla.log.results import AppendResult, ReadResult
 from ottla.metadata.values import PartitionState
 
 logger = logging.getLogger(__name__)

@@ -430,7 +430,7 @@ def test_a_roll_without_space_can_be_tried_again(faulty, open_partition, batch, 
     while log._active.size_bytes + len(batch(6)) <= 300:
         append(log, batch(1))
     log.flush()
-    faulty.fail(call, nth=3 if call is DiskCall.OPEN else 1)
+    faulty.fail(call, nth=4 if call is DiskCall.OPEN else 1)
     with pytest.raises(KafkaError):
         append(log, batch(6))
     assert log.state is LogState.OPEN

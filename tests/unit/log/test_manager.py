@@ -57,6 +57,7 @@ def test_the_directory_is_laid_out_as_kafkas(started, place, batch):
         "00000000000000000000.index",
         "00000000000000000000.log",
         "00000000000000000000.timeindex",
+        "00000000000000000001.snapshot",
         "leader-epoch-checkpoint",
         "partition.metadata",
     ]

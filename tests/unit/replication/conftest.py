@@ -113,9 +113,9 @@ def batch(*values, codec=Codec.NONE, **fields):
     return build_batch(records, codec=codec, **fields)
 
 
-def large_batch(seed=0):
+def large_batch(seed=0, **fields):
     """A compressed batch above the size that is opened in the executor."""
-    return batch(SeededRng(seed).random_bytes(100_000), codec=Codec.GZIP)
+    return batch(SeededRng(seed).random_bytes(100_000), codec=Codec.GZIP, **fields)
 
 
 def result_of(answer):

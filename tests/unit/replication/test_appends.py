@@ -203,3 +203,53 @@ def test_duplicates_of_an_idempotent_producer_are_acknowledged_once_stored(node,
     node.executor.run_all()
     assert words.codes(first) == [ErrorCode.NONE]
     assert words.codes(again) in ([ErrorCode.NONE], [ErrorCode.DUPLICATE_SEQUENCE_NUMBER])
+
+
+def test_a_duplicate_waits_for_the_flush_that_its_original_waits_for(node, words):
+    resent = words.batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0)
+    first = node.append((0, resent))
+    node.append((0, words.batch()), acks=1)
+    again = node.append((0, resent))
+    assert isinstance(again, Pending)
+    assert not again.is_done
+    node.executor.run_next()
+    assert first.is_done
+    assert again.is_done, "the flush that covers the original covers its duplicate"
+    assert offsets(first, words) == offsets(again, words) == [0]
+    assert node.partition().log.log_end_offset == 3
+
+
+def test_a_duplicate_of_what_is_committed_is_answered_at_once(node, words):
+    resent = words.batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    node.append((0, resent))
+    node.executor.run_all()
+    answer = node.append((0, resent))
+    assert offsets(answer, words) == [0]
+    assert words.result_of(answer)[0].log_append_time_ms == 1_700_000_000_000
+    assert node.executor.waiting == 0
+
+
+def test_a_duplicate_is_refused_once_the_flush_of_its_original_failed(node, words):
+    resent = words.batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    first = node.append((0, resent))
+    again = node.append((0, resent))
+    node.disk.fail(DiskCall.SYNC)
+    node.executor.run_all()
+    assert words.codes(first) == words.codes(again) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert words.codes(node.append((0, resent))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_a_gap_is_refused_with_the_log_start_offset(node, words):
+    node.append((0, words.batch(producer_id=7, producer_epoch=0, base_sequence=0)))
+    answer = node.append((0, words.batch(producer_id=7, producer_epoch=0, base_sequence=2)))
+    (refusal,) = words.result_of(answer)
+    assert (refusal.code, refusal.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
+
+
+def test_a_large_duplicate_analysed_twice_at_once_is_written_once(node, words):
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    large = words.large_batch(**fields)
+    first, again = node.append((0, large)), node.append((0, large))
+    node.executor.run_all()
+    assert offsets(first, words) == offsets(again, words) == [0]
+    assert node.partition().log.log_end_offset == 1

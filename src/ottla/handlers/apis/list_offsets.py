@@ -10,7 +10,7 @@ from collections import Counter
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.ids import TopicPartition
-from ottla.log.log import TimestampedOffset
+from ottla.log.results import TimestampedOffset
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -8,7 +8,7 @@ Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as 
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.call import Call
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.log import AppendResult
+from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import (

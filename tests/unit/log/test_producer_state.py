@@ -1,0 +1,160 @@
+"""What a partition answers to an idempotent producer's next batch: rule by rule."""
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.producer_state import ProducerStates
+from ottla.records.batch import BatchHeader
+
+DAY = 24 * 60 * 60 * 1000
+NOW = 1_700_000_000_000
+LAST_SEQUENCE = 2**31 - 1
+
+
+def header(producer_id, epoch, sequence, count=1, *, attributes=0):
+    return BatchHeader(
+        0, 100, -1, 2, 0, attributes, count - 1, NOW, NOW, producer_id, epoch, sequence, count
+    )
+
+
+class Partition:
+    """Appends headers as the log does; offsets count up."""
+
+    def __init__(self, **options):
+        self.states = ProducerStates(DAY, **options)
+        self.end = 0
+        self.now = NOW
+
+    def append(self, *fields, **options):
+        """Return (first offset, is a duplicate)."""
+        batch = header(*fields, **options)
+        original = self.states.check(batch, self.now)
+        if original is not None:
+            return original.first_offset, True
+        first = self.end
+        self.end += batch.last_offset_delta + 1
+        self.states.update(batch, self.end - 1, batch.max_timestamp, self.now)
+        return first, False
+
+    def refusal(self, *fields):
+        before = self.states.get(fields[0]).batches.copy()
+        with pytest.raises(KafkaError) as caught:
+            self.append(*fields)
+        assert self.states.get(fields[0]).batches == before
+        return caught.value.code
+
+
+@pytest.fixture
+def partition():
+    return Partition()
+
+
+def test_each_of_the_last_five_batches_is_a_duplicate_with_its_first_offset(partition):
+    for sequence in range(0, 30, 3):
+        assert partition.append(9, 0, sequence, 3) == (sequence, False)
+    for sequence in range(15, 30, 3):
+        assert partition.append(9, 0, sequence, 3) == (sequence, True)
+    assert partition.append(9, 0, 30, 3) == (30, False)
+
+
+def test_an_older_batch_than_the_last_five_is_out_of_order(partition):
+    for sequence in range(6):
+        partition.append(9, 0, sequence)
+    assert partition.refusal(9, 0, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize(("sequence", "count"), [(0, 2), (1, 2), (0, 4), (2, 1)])
+def test_another_range_of_known_sequences_is_no_duplicate(partition, sequence, count):
+    partition.append(9, 0, 0, 3)
+    refused = partition.refusal(9, 0, sequence, count)
+    assert refused is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("sequence", [2, 7, LAST_SEQUENCE])
+def test_a_gap_is_out_of_order(partition, sequence):
+    partition.append(9, 0, 0)
+    assert partition.refusal(9, 0, sequence) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_unknown_producer_begins_anywhere(partition):
+    assert partition.append(9, 3, 500, 2) == (0, False)
+    assert partition.append(9, 3, 502) == (2, False)
+
+
+def test_an_older_epoch_is_refused_even_in_sequence(partition):
+    partition.append(9, 1, 0)
+    assert partition.refusal(9, 0, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert partition.refusal(9, 0, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_new_epoch_begins_with_sequence_0_and_knows_no_duplicates_of_the_old_one(partition):
+    partition.append(9, 0, 0)
+    assert partition.refusal(9, 1, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert partition.append(9, 1, 0) == (1, False)
+    assert partition.append(9, 1, 0) == (1, True)
+
+
+def test_without_an_epoch_any_sequence_goes_and_the_next_epoch_begins_anywhere(partition):
+    assert partition.append(9, -1, 4) == (0, False)
+    assert partition.append(9, -1, 4) == (0, True)
+    assert partition.append(9, -1, 2) == (1, False)
+    assert partition.append(9, 0, 77) == (2, False)
+
+
+def test_sequences_wrap_to_0(partition):
+    assert partition.append(9, 0, LAST_SEQUENCE) == (0, False)
+    assert partition.append(9, 0, 0) == (1, False)
+    assert partition.append(8, 0, LAST_SEQUENCE - 1, 5) == (2, False)
+    assert partition.states.get(8).batches[-1].last_sequence == 2
+    assert partition.states.get(8).batches[-1].first_sequence == LAST_SEQUENCE - 1
+    assert partition.append(8, 0, LAST_SEQUENCE - 1, 5) == (2, True)
+    assert partition.append(8, 0, 3) == (7, False)
+
+
+def test_producers_do_not_know_each_other(partition):
+    assert partition.append(1, 0, 0) == (0, False)
+    assert partition.append(2, 0, 0) == (1, False)
+    assert partition.append(1, 0, 0) == (0, True)
+
+
+def test_a_producer_is_forgotten_a_day_after_its_last_batch_not_before(partition):
+    partition.append(9, 0, 0)
+    partition.now += DAY - 1
+    assert partition.append(9, 0, 0) == (0, True)
+    partition.append(9, 0, 1)
+    partition.now += DAY - 1
+    assert partition.append(9, 0, 2) == (2, False)
+    partition.now += DAY
+    assert partition.append(9, 0, 2) == (3, False)
+
+
+def test_the_silent_are_dropped_when_somebody_new_comes(partition):
+    partition.append(1, 0, 0)
+    partition.now += DAY // 2
+    partition.append(2, 0, 0)
+    partition.now += DAY // 2
+    partition.append(3, 0, 0)
+    assert [producer_id for producer_id, _ in partition.states] == [2, 3]
+
+
+def test_beyond_the_bound_the_one_silent_for_the_longest_goes():
+    partition = Partition(producers_max=3)
+    for producer_id in (1, 2, 3):
+        partition.append(producer_id, 0, 0)
+    partition.append(1, 0, 1)
+    partition.append(4, 0, 0)
+    assert [producer_id for producer_id, _ in partition.states] == [3, 1, 4]
+    assert len(partition.states) == 3
+
+
+def test_a_transaction_is_open_from_its_first_batch_to_its_marker(partition):
+    transactional, marker = 0x10, 0x30
+    partition.append(5, 0, 0, 3, attributes=transactional)
+    partition.append(5, 0, 3, attributes=transactional)
+    state = partition.states.get(5)
+    assert state.current_transaction_first_offset == 0
+    partition.states.update(header(5, 1, -1, attributes=marker), 4, NOW, NOW)
+    assert state.current_transaction_first_offset == -1
+    assert (state.epoch, state.batches) == (1, [])
+    assert partition.refusal(5, 1, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert partition.append(5, 1, 0)[1] is False
