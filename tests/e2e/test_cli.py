@@ -58,6 +58,42 @@ def test_create_list_describe_delete(ottla, topic):
     assert ottla("topic", "describe", topic)[0] == 5
 
 
+def test_alter(ottla, topic):
+    def configs():
+        return json.loads(ottla("topic", "describe", topic, "-o", "json")[1])["configs"]
+
+    code, out, _ = ottla("topic", "alter", topic, "-c", "segment.ms=1h", "--dry-run")
+    assert (code, out.splitlines()[0]) == (0, f"would alter {topic}")
+    assert configs() == {"retention.ms": "604800000"}
+    code, out, _ = ottla(
+        *("topic", "alter", topic, "-c", "segment.ms=1h", "-c", "cleanup.policy=compact,delete"),
+        *("--delete-config", "retention.ms"),
+    )
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            f"altered {topic}",
+            "  segment.ms  3600000 (1h)",
+            "  cleanup.policy  compact,delete",
+            "  retention.ms  as the broker's",
+        ],
+    )
+    assert configs() == {"segment.ms": "3600000", "cleanup.policy": "compact,delete"}
+    every = json.loads(ottla("topic", "describe", topic, "--configs", "-o", "json")[1])["configs"]
+    assert (every["segment.ms"], every["retention.ms"]) == ("3600000", "604800000")
+
+
+def test_alter_refusals(ottla, topic):
+    code, _, err = ottla("topic", "alter", topic)
+    assert (code, "--delete-config" in err) == (2, True)
+    code, _, err = ottla("topic", "alter", topic, "-c", "retention.millis=1")
+    assert (code, "retention.ms" in err) == (2, True)
+    code, _, err = ottla("topic", "alter", topic, "-c", "min.insync.replicas=0")
+    assert (code, "at least 1" in err) == (2, True)
+    code, _, err = ottla("topic", "alter", topic + "x", "-c", "retention.ms=1d")
+    assert (code, f"did you mean {topic}" in err) == (5, True)
+
+
 def test_what_is_produced_is_consumed(ottla, topic):
     lines = "".join(f"k{number}\tvalue {number}\n" for number in range(1000))
     code, out, err = ottla("produce", topic, "-f", r"%k\t%v\n", "-H", "a=b", text=lines)

@@ -1,4 +1,4 @@
-"""``ottla topic``: create, list, describe, delete, add-partitions."""
+"""``ottla topic``: create, list, describe, alter, delete, add-partitions."""
 
 import sys
 from argparse import Namespace
@@ -29,7 +29,7 @@ from ottla.ids import TopicPartition, topic_id_text
 
 def register(commands: Commands) -> None:
     """Declare the commands."""
-    about = "Create, list, describe and delete topics."
+    about = "Create, list, describe, alter and delete topics."
     verbs = commands.add_parser("topic", help=about, description=about).add_subparsers(
         title="commands", metavar="COMMAND", required=True
     )
@@ -45,6 +45,20 @@ def register(commands: Commands) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--configs", action="store_true", help="all configs, not only those set")
     add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+    parser = add_command(verbs, "alter", "Change a topic's configs; they hold at once.", alter)
+    parser.add_argument("topic", metavar="TOPIC")
+    _add_config_option(parser)
+    parser.add_argument(
+        "--delete-config",
+        dest="deleted",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="back to the broker's default",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="check only, and change nothing")
     add_client_options(parser)
 
     parser = add_command(verbs, "delete", "Delete topics and all their records.", delete)
@@ -80,6 +94,13 @@ def _declare_create(parser: Parser) -> None:
         metavar="N",
         help="how many copies of each",
     )
+    _add_config_option(parser)
+    parser.add_argument("--if-not-exists", action="store_true", help="one that exists is no error")
+    parser.add_argument("--dry-run", action="store_true", help="check only, and create nothing")
+    add_client_options(parser)
+
+
+def _add_config_option(parser: Parser) -> None:
     parser.add_argument(
         "-c",
         "--config",
@@ -88,9 +109,6 @@ def _declare_create(parser: Parser) -> None:
         metavar="KEY=VALUE",
         help="retention.ms=7d and the like",
     )
-    parser.add_argument("--if-not-exists", action="store_true", help="one that exists is no error")
-    parser.add_argument("--dry-run", action="store_true", help="check only, and create nothing")
-    add_client_options(parser)
 
 
 def _add_consent_options(parser: Parser) -> None:
@@ -181,6 +199,31 @@ def _write_description(
         "configs": configs,
     }
     write_object(described, format_)
+
+
+def alter(options: Namespace) -> None:
+    """Change a topic's configs."""
+    topic: str = options.topic
+
+    async def command(cluster: Cluster) -> None:
+        configs = read_topic_configs(options.config)
+        if not configs and not options.deleted:
+            fix = "add -c KEY=VALUE or --delete-config KEY"
+            raise Failure("nothing to change", fix=fix, code=Exit.USAGE)
+        await existing_topic(cluster, topic)
+        try:
+            await Admin(cluster).alter_topic_configs(
+                topic, configs=configs, deleted=options.deleted, validate_only=options.dry_run
+            )
+        except KafkaError as error:
+            raise _with_hint(error, configs) from error
+        print(f"{'would alter' if options.dry_run else 'altered'} {topic}")
+        for key, value in configs.items():
+            print(f"  {key}  {value}{_human(key, value)}")
+        for key in options.deleted:
+            print(f"  {key}  as the broker's")
+
+    run(options, command)
 
 
 def delete(options: Namespace) -> None:

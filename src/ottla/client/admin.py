@@ -38,6 +38,15 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_SET, _DELETE = 0, 1
+"""What IncrementalAlterConfigs does with a key."""
 
 CLUSTER_DEFAULT = -1
 """Instead of a number of partitions or replicas: what the broker is set to."""
@@ -222,6 +231,39 @@ class Admin:
             return sorted(entries)
 
         return await self._cluster.retrying(attempt, gives_up=_is_unknown)
+
+    async def alter_topic_configs(
+        self,
+        topic: str,
+        *,
+        configs: Mapping[str, str],
+        deleted: Iterable[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set configs of a topic and take others back to their defaults; leave the rest."""
+        changes = [
+            AlterableConfig(name=key, config_operation=_SET, value=value)
+            for key, value in configs.items()
+        ]
+        changes += [
+            AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in deleted
+        ]
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=ResourceType.TOPIC, resource_name=topic, configs=changes
+                )
+            ],
+            validate_only=validate_only,
+        )
+
+        async def attempt() -> None:
+            connection = await self._cluster.controller()
+            answer = await connection.call(request, IncrementalAlterConfigsResponse)
+            for each in answer.responses:
+                _check(each.error_code, each.error_message, f"topic {each.resource_name}")
+
+        await self._cluster.retrying(attempt, gives_up=_is_unknown)
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id and brokers."""
