@@ -5,7 +5,7 @@ design's composition root; reliability rules 3 and 16 (first start, clean stop).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from os.path import abspath
 from typing import NamedTuple
@@ -105,6 +105,7 @@ class Broker:
         self._membership: Membership | None = None
         self._listener: Listener | None = None
         self._timers: dict[object, Timer] = {}
+        self._is_running = False
         self.address: tuple[str, int] = ("", 0)
         """Host and port really bound, once started."""
         self.cluster_id = ""
@@ -152,17 +153,24 @@ class Broker:
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
         await self._listen()
+        manager = self._log_manager
+        self._is_running = True
         self._every(
             self._config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
-            lambda manager: manager.checkpoint_job().run,
+            self._replica_manager.checkpoint,
+        )
+        self._every(
+            self._config[options.LOG_RETENTION_CHECK_INTERVAL_MS],
+            self._replica_manager.delete_old_segments,
         )
         self._every(
             self._config[options.LOG_SEGMENT_DELETE_DELAY_MS],
-            lambda manager: manager.remove_deleted,
+            lambda: run(self._env.executor, manager.remove_deleted),
         )
 
     async def stop(self) -> None:
         """Answer what is in flight, then close everything, durably. Harmless when not started."""
+        self._is_running = False
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -383,19 +391,18 @@ class Broker:
 
     # What goes on beside the requests.
 
-    def _every(self, interval_ms: int, work: Callable[[LogManager], Callable[[], None]]) -> None:
-        """Run what ``work`` returns in the executor, again and again, until the broker stops."""
+    def _every(self, interval_ms: int, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Run ``work`` again and again, so long after it has ended, until the broker stops."""
         seconds = max(interval_ms, 1) / 1000
 
-        def done(_: None, error: BaseException | None) -> None:
-            if error is not None:
-                logger.error("housekeeping failed, it will be tried again: %s", error)
-            if self._log_manager is not None:
+        def done(finished: Pending[None]) -> None:
+            if finished.error is not None:
+                logger.error("housekeeping failed, it will be tried again: %s", finished.error)
+            if self._is_running:
                 self._timers[work] = self._env.clock.call_later(seconds, start)
 
         def start() -> None:
-            if self._log_manager is not None:
-                self._env.executor.submit(work(self._log_manager), done)
+            pending_of(work()).on_done(done)
 
         self._timers[work] = self._env.clock.call_later(seconds, start)
 

@@ -25,6 +25,7 @@ def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
         log=LogConfig(
             segment_bytes=segment_bytes(config),
             segment_ms=config[topic_options.SEGMENT_MS],
+            segment_jitter_ms=config[topic_options.SEGMENT_JITTER_MS],
             segment_index_bytes=config[topic_options.SEGMENT_INDEX_BYTES],
             index_interval_bytes=config[topic_options.INDEX_INTERVAL_BYTES],
             max_message_bytes=config[topic_options.MAX_MESSAGE_BYTES],
@@ -33,6 +34,10 @@ def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
             message_timestamp_after_max_ms=config[topic_options.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
             is_compacted="compact" in config[topic_options.CLEANUP_POLICY],
             producer_id_expiration_ms=broker[PRODUCER_ID_EXPIRATION_MS],
+            is_deleted="delete" in config[topic_options.CLEANUP_POLICY],
+            retention_ms=config[topic_options.RETENTION_MS],
+            retention_bytes=config[topic_options.RETENTION_BYTES],
+            file_delete_delay_ms=config[topic_options.FILE_DELETE_DELAY_MS],
             flush_messages=config[topic_options.FLUSH_MESSAGES],
             flush_ms=config[topic_options.FLUSH_MS],
         ),

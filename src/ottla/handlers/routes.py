@@ -15,6 +15,7 @@ from ottla.handlers.apis.alter_configs import AlterConfigs
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.apis.create_partitions import CreatePartitions
 from ottla.handlers.apis.create_topics import CreateTopics
+from ottla.handlers.apis.delete_records import DeleteRecords
 from ottla.handlers.apis.delete_topics import DeleteTopics
 from ottla.handlers.apis.describe_cluster import DescribeCluster
 from ottla.handlers.apis.describe_configs import DescribeConfigs
@@ -89,6 +90,7 @@ def router_of(services: Services) -> Router:
             ApiKey.CREATE_TOPICS: CreateTopics(controller),
             ApiKey.DELETE_TOPICS: DeleteTopics(controller),
             ApiKey.CREATE_PARTITIONS: CreatePartitions(controller),
+            ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(image, advertised),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(
                 image,

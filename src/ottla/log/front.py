@@ -1,7 +1,7 @@
 """The front of a log: where it should start by its settings, and taking away what lies before.
 
 In the order of reliability rule 14: ``retained_from`` decides, ``raise_start_offset`` hides, a
-checkpoint of it is written (the caller's), ``drop_segments_below_start`` renames, the directory is
+checkpoint of it is written (the caller's), ``drop_segments_below`` renames, the directory is
 synced, the files are removed later (the caller's, too). Between replication and log.log; the
 decision itself is log.retention's. On the loop's thread, like the log.
 """
@@ -55,7 +55,7 @@ def raise_start_offset(log: Log, offset: int) -> bool:
     """Let no reader see what lies below ``offset``; False when it is so already.
 
     ``offset`` is not above the log end. It holds through a crash once a checkpoint was written
-    (``LogManager.checkpoint_job``); only then may ``drop_segments_below_start`` follow.
+    (``LogManager.checkpoint_job``); only then may ``drop_segments_below`` follow.
     """
     if offset <= log.log_start_offset:
         return False
@@ -66,23 +66,24 @@ def raise_start_offset(log: Log, offset: int) -> bool:
     return True
 
 
-def has_segments_below_start(log: Log) -> bool:
-    """Tell whether ``drop_segments_below_start`` has something to do."""
+def has_segments_below(log: Log, offset: int) -> bool:
+    """Tell whether ``drop_segments_below`` has something to do."""
     segments = log.segments
-    return len(segments) > 1 and segments[1].base_offset <= log.log_start_offset
+    return len(segments) > 1 and segments[1].base_offset <= offset
 
 
-def drop_segments_below_start(log: Log, disk: Disk, count_max: int) -> list[str]:
-    """Take the oldest segments, all of them below the log start offset, out of ``log``.
+def drop_segments_below(log: Log, disk: Disk, offset: int, count_max: int) -> list[str]:
+    """Take the oldest segments, all of them below ``offset``, out of ``log``.
 
-    At most ``count_max``. Their files are renamed, not opened; who reads one goes on. Returns the
-    new paths: they may be removed once the log's directory has been synced. Raises KafkaError
+    ``offset`` is a log start offset that is durable: the log's own may be further already. At most
+    ``count_max`` go. Their files are renamed, not opened; who reads one goes on. Returns the new
+    paths: they may be removed once the log's directory has been synced. Raises KafkaError
     KAFKA_STORAGE_ERROR when the disk refused the first one already.
     """
     log.ensure_open()
     paths: list[str] = []
     for _ in range(count_max):
-        if not has_segments_below_start(log):
+        if not has_segments_below(log, offset):
             break
         try:
             paths.extend(_mark_deleted(disk, log.segments[0]))

@@ -115,6 +115,11 @@ class LogManager:
         self._offline_points: dict[str, dict[TopicPartition, int]] = {}
         """What the checkpoint files said of offline partitions: kept until they are back."""
 
+    @property
+    def disk(self) -> Disk:
+        """The disk that the log directories are on."""
+        return self._disk
+
     # -- start --------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -20,8 +20,8 @@ from ottla.log.append import AppendOrigin
 from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.front import (
-    drop_segments_below_start,
-    has_segments_below_start,
+    drop_segments_below,
+    has_segments_below,
     raise_start_offset,
     retained_from,
 )
@@ -88,11 +88,11 @@ class LogMachine(RuleBasedStateMachine):
         raise_start_offset(self.log, offset)
         self.start_offset = max(self.start_offset, offset)
         write_offset_checkpoint(self.disk, "/start", {TP: self.start_offset})
-        for path in drop_segments_below_start(self.log, self.disk, 100):
+        for path in drop_segments_below(self.log, self.disk, self.start_offset, 100):
             assert path.removesuffix(".deleted").removeprefix("/t-0/") in before
             self.disk.sync_directory("/t-0")
             self.disk.remove(path)
-        assert not has_segments_below_start(self.log)
+        assert not has_segments_below(self.log, self.start_offset)
 
     @rule(
         times=st.lists(st.integers(-1, 50), min_size=1, max_size=4),
@@ -151,7 +151,7 @@ class LogMachine(RuleBasedStateMachine):
         """Retention by size: the log keeps so much, if it had it, and one segment more at most."""
         self.log.config = self.config._replace(retention_ms=-1, retention_bytes=keep)
         before = self.log.size_bytes
-        had_deleted = has_segments_below_start(self.log)
+        had_deleted = has_segments_below(self.log, self.start_offset)
         self.delete_below(retained_from(self.log, self.log.flushed_offset, NOW))
         assert had_deleted or self.log.size_bytes >= min(before, keep)
 

@@ -10,8 +10,8 @@ from ottla.ids import TopicPartition
 from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.front import (
-    drop_segments_below_start,
-    has_segments_below_start,
+    drop_segments_below,
+    has_segments_below,
     raise_start_offset,
     retained_from,
 )
@@ -135,7 +135,7 @@ def delete(log, disk, now_ms, upper=None):
     """Delete as the replica manager does, without its checkpoint."""
     upper = log.log_end_offset if upper is None else upper
     raise_start_offset(log, retained_from(log, upper, now_ms))
-    paths = drop_segments_below_start(log, disk, 100)
+    paths = drop_segments_below(log, disk, log.log_start_offset, 100)
     disk.sync_directory(log.directory)
     return paths
 
@@ -222,7 +222,7 @@ def test_a_reader_in_flight_goes_on_reading_what_was_deleted(place, rolled):
     region = log.read(0, max_bytes=10_000, upper_offset=6, min_one_message=True).region
     before = region.read()
     raise_start_offset(log, 4)
-    for path in drop_segments_below_start(log, disk, 100):
+    for path in drop_segments_below(log, disk, log.log_start_offset, 100):
         disk.remove(path)
     assert region.read() == before
 
@@ -237,7 +237,7 @@ def test_deleting_opens_no_file(open_partition, batch):
     log.flush()
     before = disk.counts[DiskCall.OPEN], disk.counts[DiskCall.READ]
     raise_start_offset(log, 4)
-    drop_segments_below_start(log, disk, 100)
+    drop_segments_below(log, disk, log.log_start_offset, 100)
     assert log.segment_count == 1
     assert (disk.counts[DiskCall.OPEN], disk.counts[DiskCall.READ]) == before
 
@@ -246,10 +246,10 @@ def test_segments_go_a_few_at_a_time(place, rolled):
     disk, _ = place
     log = rolled()
     raise_start_offset(log, 5)
-    drop_segments_below_start(log, disk, 1)
-    assert (log.segment_count, has_segments_below_start(log)) == (2, True)
-    drop_segments_below_start(log, disk, 1)
-    assert (log.segment_count, has_segments_below_start(log)) == (1, False)
+    drop_segments_below(log, disk, log.log_start_offset, 1)
+    assert (log.segment_count, has_segments_below(log, log.log_start_offset)) == (2, True)
+    drop_segments_below(log, disk, log.log_start_offset, 1)
+    assert (log.segment_count, has_segments_below(log, log.log_start_offset)) == (1, False)
     log.check()
 
 
@@ -279,11 +279,11 @@ def test_a_disk_that_refuses_the_rename_keeps_the_segment(open_partition, batch,
     raise_start_offset(log, 2)
     disk.fail(DiskCall.RENAME, errno=5)
     with pytest.raises(KafkaError) as caught:
-        drop_segments_below_start(log, disk, 100)
+        drop_segments_below(log, disk, log.log_start_offset, 100)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     disk.heal()
     assert log.segment_count == 3
-    drop_segments_below_start(log, disk, 100)
+    drop_segments_below(log, disk, log.log_start_offset, 100)
     assert log.segment_count == 1
     assert [offset for offset, _, _ in read_all(log)] == [2]
     log.check()
@@ -293,7 +293,7 @@ def test_a_start_removes_what_was_marked(place, rolled, open_partition):
     disk, directory = place
     log = rolled()
     raise_start_offset(log, 4)
-    paths = drop_segments_below_start(log, disk, 100)
+    paths = drop_segments_below(log, disk, log.log_start_offset, 100)
     log.close()
     again = open_partition(disk, directory, start=4, recovery_point=6, clean=True)
     assert not any(disk.exists(path) for path in paths)
@@ -338,7 +338,7 @@ def run_until_cut(disk, open_partition, batch, clock, known):
         raise_start_offset(log, wanted)
         write_offset_checkpoint(disk, "/data/start", {TP: log.log_start_offset})
         known[0] = log.log_start_offset
-        paths = drop_segments_below_start(log, disk, 100)
+        paths = drop_segments_below(log, disk, log.log_start_offset, 100)
         disk.sync_directory(log.directory)
         for path in paths:
             disk.remove(path)
@@ -394,6 +394,6 @@ def test_renames_that_became_durable_out_of_order_cost_nothing(open_partition, b
         disk.remove(f"{log.directory}/{missing:020d}.log")
     again = open_partition(disk, "/data", start=4, segment_bytes=100)
     assert [offset for offset, _, _ in read_all(again)] == [4, 5]
-    drop_segments_below_start(again, disk, 100)
+    drop_segments_below(again, disk, again.log_start_offset, 100)
     again.check()
     assert again.segment_count == 2

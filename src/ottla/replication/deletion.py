@@ -1,0 +1,214 @@
+"""Old records go: by retention, by request, and what both need of the disk, in its order.
+
+Decides and renames on the loop, a few files a turn; syncs, checkpoints and removals run in the
+executor. The order is reliability rule 14's: hide what goes, make the log start offset durable,
+only then rename, sync the directory, and remove after ``file.delete.delay.ms``. A crash in between
+is finished by the next start. Between the replica manager and log.front. Source: Kafka's
+LogManager.cleanupLogs, ReplicaManager.deleteRecords.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import NamedTuple
+
+from ottla.env.clock import Clock, Timer
+from ottla.env.executor import Executor, run
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.front import (
+    drop_segments_below,
+    has_segments_below,
+    raise_start_offset,
+    retained_from,
+)
+from ottla.log.log import Log, LogState
+from ottla.log.manager import LogManager
+from ottla.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_PER_TURN = 32
+"""Logs looked at before the loop gets its turn: each costs microseconds, or one cold read."""
+SEGMENTS_PER_TURN = 16
+"""Segments renamed before the loop gets its turn: some tens of microseconds each."""
+
+
+class Checkpoints:
+    """Writes the log manager's checkpoints, one job at a time: whoever waits shares the next."""
+
+    def __init__(self, log_manager: LogManager, executor: Executor) -> None:
+        self._log_manager = log_manager
+        self._executor = executor
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_writing = False
+
+    async def save(self) -> None:
+        """Return when what holds now is durable. Raises OSError."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        if not self._is_writing:
+            self._write()
+        await waiter
+
+    def _write(self) -> None:
+        waiters, self._waiting = self._waiting, []
+        self._is_writing = True
+
+        def done(_: None, error: BaseException | None) -> None:
+            self._is_writing = False
+            for waiter in waiters:
+                if waiter.cancelled():
+                    continue
+                if error is None:
+                    waiter.set_result(None)
+                else:
+                    waiter.set_exception(error)
+            if self._waiting:
+                self._write()
+
+        self._executor.submit(self._log_manager.checkpoint_job().run, done)
+
+
+class _Front(NamedTuple):
+    """A log and the start offset that its files are to follow once it is durable."""
+
+    log: Log
+    start_offset: int
+
+
+class Deletion:
+    """Takes old records of this node's partitions away."""
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        *,
+        clock: Clock,
+        executor: Executor,
+        partitions: Callable[[], Iterable[Partition]],
+    ) -> None:
+        self._disk = log_manager.disk
+        self._clock = clock
+        self._executor = executor
+        self._partitions = partitions
+        self._checkpoints = Checkpoints(log_manager, executor)
+        self._timers: dict[object, Timer] = {}
+        self._busy_count = 0
+        """Use: a stop waits until it is 0. Invariant: the coroutines of this class under way."""
+        self._settled: asyncio.Future[None] | None = None
+
+    async def checkpoint(self) -> None:
+        """Save recovery points and log start offsets as they are now. Raises OSError."""
+        with self._busy():
+            await self._checkpoints.save()
+
+    async def delete_records(
+        self, wanted: Sequence[tuple[Partition, int]]
+    ) -> list[int | KafkaError]:
+        """Raise the log start offsets, durably; return each low watermark, in order.
+
+        An offset is exclusive; -1 stands for the high watermark. Whole segments below it go too.
+        """
+        with self._busy():
+            outcomes = [await self._hide(partition, offset) for partition, offset in wanted]
+            try:
+                await self._checkpoints.save()
+            except OSError as error:
+                lost = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                return [lost if isinstance(found, int) else found for found in outcomes]
+            await self._drop(
+                [
+                    _Front(partition.log, start_offset)
+                    for (partition, _), start_offset in zip(wanted, outcomes, strict=True)
+                    if isinstance(start_offset, int)
+                ]
+            )
+            return [
+                found if isinstance(found, KafkaError) else partition.low_watermark
+                for (partition, _), found in zip(wanted, outcomes, strict=True)
+            ]
+
+    async def _hide(self, partition: Partition, offset: int) -> int | KafkaError:
+        try:
+            start_offset = partition.delete_records(offset)
+            await partition.flush_to(start_offset)
+        except KafkaError as error:
+            return error
+        return start_offset
+
+    async def delete_old_segments(self) -> None:
+        """Apply every partition's retention once. Raises OSError when nothing can be written."""
+        with self._busy():
+            fronts = []
+            for ordinal, partition in enumerate(list(self._partitions())):
+                if ordinal % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+                if not partition.is_failed and self._expire(partition):
+                    fronts.append(_Front(partition.log, partition.log_start_offset))
+            if fronts:
+                await self._checkpoints.save()
+                await self._drop(fronts)
+
+    def _expire(self, partition: Partition) -> bool:
+        """Raise the log start offset by the settings; True when segments can go."""
+        log = partition.log
+        try:
+            start_offset = retained_from(log, partition.high_watermark, self._clock.wall_ms())
+        except (KafkaError, OSError) as error:
+            logger.error("retention of %s: %s", log.topic_partition, error)  # noqa: TRY400
+            return False
+        raise_start_offset(log, start_offset)
+        return has_segments_below(log, start_offset)
+
+    async def _drop(self, fronts: Iterable[_Front]) -> None:
+        """Take whole segments away. What fails is tried again by the next retention."""
+        for log, start_offset in fronts:
+            try:
+                while log.state is LogState.OPEN and has_segments_below(log, start_offset):
+                    paths = drop_segments_below(log, self._disk, start_offset, SEGMENTS_PER_TURN)
+                    await run(self._executor, partial(self._disk.sync_directory, log.directory))
+                    self._remove_later(paths, log.config.file_delete_delay_ms)
+            except (KafkaError, OSError) as error:
+                if log.state is not LogState.CLOSED:  # Else its topic was deleted meanwhile.
+                    logger.error(  # noqa: TRY400 - the values are in it
+                        "segments of %s stay on disk: %s", log.topic_partition, error
+                    )
+
+    def _remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        key = object()
+
+        def work() -> None:
+            for path in paths:
+                with suppress(FileNotFoundError):  # The topic was deleted meanwhile.
+                    self._disk.remove(path)
+
+        def done(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                logger.error("the next start removes what is left of %s: %s", paths[0], error)
+
+        def start() -> None:
+            del self._timers[key]
+            self._executor.submit(work, done)
+
+        self._timers[key] = self._clock.call_later(delay_ms / 1000, start)
+
+    async def settle(self) -> None:
+        """Wait for what is under way; what waits for its removal is removed by the next start."""
+        while self._busy_count:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._busy_count += 1
+        try:
+            yield
+        finally:
+            self._busy_count -= 1
+            if self._settled is not None and not self._settled.done():
+                self._settled.set_result(None)

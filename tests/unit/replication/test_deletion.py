@@ -1,0 +1,204 @@
+"""DeleteRecords and retention over a replica manager: what is hidden, durable, gone, and when."""
+
+import asyncio
+
+import pytest
+
+from ottla.env.faulty_disk import DiskCall
+from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.log.checkpoints import read_offset_checkpoint
+
+LOG_START = "/data/log-start-offset-checkpoint"
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def small(make_node, words):
+    """A node whose partition 0 has six segments of one record; what was begun is done."""
+
+    def make(**config):
+        node = make_node(**({"segment_bytes": 100} | config))
+        for _ in range(6):
+            node.append((0, words.batch()))
+            node.executor.run_all()
+        return node
+
+    return make
+
+
+async def finish(node, pending=None):
+    """Let coroutines and the executor take turns until nothing moves."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+        node.executor.run_all()
+    if pending is not None:
+        assert pending.is_done
+        return pending.value
+    return None
+
+
+async def delete(node, *wanted):
+    outcomes = await finish(node, node.replica_manager.delete_records(list(wanted)))
+    return [one.code if isinstance(one, KafkaError) else one for one in outcomes]
+
+
+def logs(node):
+    return [name for name in node.disk.list_directory("/data/t-0") if ".log" in name]
+
+
+async def test_records_below_the_offset_are_gone_and_earliest_follows(small):
+    node = small()
+    assert await delete(node, (T0, 4)) == [4]
+    assert node.partition().log_start_offset == 4
+    assert node.fetch((0, 3), max_wait_ms=0)[0].code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert node.fetch((0, 4), max_wait_ms=0)[0].code is ErrorCode.NONE
+    assert node.partition().log.segment_count == 2
+
+
+async def test_answers_as_a_live_kafka_gives_them(small):
+    node = small()
+    out_of_range = ErrorCode.OFFSET_OUT_OF_RANGE
+    assert await delete(node, (T0, 3)) == [3]
+    assert await delete(node, (T0, 2)) == [3], "nothing comes back, and it is no error"
+    assert await delete(node, (T0, 7)) == [out_of_range]
+    assert await delete(node, (T0, -2)) == [out_of_range]
+    assert await delete(node, (T0, -1)) == [6]
+    assert await delete(node, (T0, -1), (T1, -1), (T1, 1)) == [6, 0, out_of_range]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await delete(node, (TopicPartition("t", 9), 0), (T1, 0)) == [unknown, 0]
+
+
+@pytest.mark.parametrize(
+    ("is_compacted", "is_deleted", "expected"),
+    [
+        (True, False, ErrorCode.POLICY_VIOLATION),
+        (True, True, 0),
+        (False, False, 0),
+        (False, True, 0),
+    ],
+)
+async def test_the_cleanup_policy_has_its_say(make_node, is_compacted, is_deleted, expected):
+    node = make_node(is_compacted=is_compacted, is_deleted=is_deleted)
+    assert await delete(node, (T0, 0)) == [expected]
+
+
+async def test_what_is_not_committed_cannot_be_deleted(make_node, words):
+    node = make_node()
+    node.append((0, words.batch()))  # Its flush has not run.
+    pending = node.replica_manager.delete_records([(T0, 1)])
+    await asyncio.sleep(0)
+    assert (await finish(node, pending))[0].code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_an_answer_means_that_it_survives_a_power_cut(small):
+    node = small()
+    assert await delete(node, (T0, 5)) == [5]
+    survivor = node.disk._inner.crash(SeededRng(0))
+    assert read_offset_checkpoint(survivor, LOG_START) == {T0: 5}
+
+
+async def test_records_that_were_only_in_the_page_cache_are_flushed_before_they_go(
+    make_node, words
+):
+    node = make_node(flush_messages=words.ASYNC_FLUSH)
+    node.append((0, words.batch()))
+    assert node.partition().log.flushed_offset == 0
+    assert await delete(node, (T0, -1)) == [1]
+    assert node.partition().log.flushed_offset == 1
+    assert read_offset_checkpoint(node.disk, LOG_START) == {T0: 1}
+
+
+async def test_no_file_goes_before_the_checkpoint_is_durable(small):
+    node = small()
+    pending = node.replica_manager.delete_records([(T0, 4)])
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(logs(node)) == 6, "the checkpoint is still in the executor"
+    assert not pending.is_done
+    await finish(node, pending)
+    assert len([name for name in logs(node) if name.endswith(".log")]) == 2
+
+
+async def test_a_later_request_does_not_take_files_on_an_earlier_checkpoint(small):
+    node = small()
+    first = node.replica_manager.delete_records([(T0, 2)])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    second = node.replica_manager.delete_records([(T0, 5)])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    node.executor.run_next()  # The checkpoint of the first.
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert read_offset_checkpoint(node.disk, LOG_START) == {T0: 2}
+    assert len([name for name in logs(node) if name.endswith(".log")]) == 4
+    assert await finish(node, first) == [5], "the low watermark as it is now"
+    assert await finish(node, second) == [5]
+
+
+async def test_a_checkpoint_that_cannot_be_written_is_answered_with_an_error(small):
+    node = small()
+    node.disk.fail(DiskCall.RENAME, errno=28)
+    assert await delete(node, (T0, 4)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert len(logs(node)) == 6
+    node.disk.heal()
+    assert await delete(node, (T0, 4)) == [4]
+
+
+async def test_files_are_removed_after_their_delay(small):
+    node = small(file_delete_delay_ms=5000)
+    await delete(node, (T0, 4))
+    assert len([name for name in logs(node) if name.endswith(".deleted")]) == 4
+    node.clock.advance(4.9)
+    await finish(node)
+    assert len(logs(node)) == 6
+    node.clock.advance(0.2)
+    await finish(node)
+    assert len(logs(node)) == 2
+
+
+async def test_retention_takes_every_partition_in_its_turn(small, words):
+    node = small(retention_bytes=150)
+    for _ in range(4):
+        node.append((1, words.batch()))
+        node.executor.run_all()
+    task = asyncio.ensure_future(node.replica_manager.delete_old_segments())
+    await finish(node)
+    await task
+    size_bytes = len(words.batch())
+    kept = -(-150 // size_bytes)
+    assert node.partition(0).log_start_offset == 6 - kept
+    assert node.partition(1).log_start_offset == 4 - kept
+    assert node.partition(0).log.segment_count == kept
+    assert read_offset_checkpoint(node.disk, LOG_START) == {T0: 6 - kept, T1: 4 - kept}
+
+
+async def test_retention_with_nothing_to_do_touches_no_disk(small):
+    node = small(retention_ms=-1)
+    before = dict(node.disk.counts)
+    await node.replica_manager.delete_old_segments()
+    assert dict(node.disk.counts) == before
+
+
+async def test_a_topic_deleted_meanwhile_is_left_alone(small, caplog):
+    node = small()
+    pending = node.replica_manager.delete_records([(T0, 4)])
+    await asyncio.sleep(0)
+    node.change(node.led(0)._replace(old=node.partition().state, new=None))
+    assert await finish(node, pending) == [4]
+    assert not caplog.records
+
+
+async def test_a_stop_waits_for_what_is_under_way_and_leaves_removals_to_the_next_start(small):
+    node = small()
+    pending = node.replica_manager.delete_records([(T0, 4)])
+    await asyncio.sleep(0)
+    stopping = asyncio.ensure_future(node.replica_manager.settle())
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    await finish(node, pending)
+    await stopping
+    node.clock.advance(3600.0)
+    assert node.executor.waiting == 0
