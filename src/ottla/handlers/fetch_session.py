@@ -97,6 +97,7 @@ class FetchSession:
                     part.partition_max_bytes,
                     part.current_leader_epoch,
                     topic.topic_id if self.uses_topic_ids else None,
+                    part.last_fetched_epoch,
                 )
                 if known is None:
                     partitions[key] = SessionPartition(key, spec)
@@ -130,8 +131,8 @@ class FetchSession:
     ) -> list[tuple[SessionPartition, FetchedPartition]]:
         """Return what the client does not know yet of ``fetched`` (of ``plan``), noted as told.
 
-        Data, a moved high watermark or log start offset, and errors, every time. What gave data
-        is read last next time, so that a small ``max_bytes`` does not starve the others.
+        Data, errors and diverging epochs, every time; a moved high watermark or log start. What
+        gave data is read last next time, so that a small ``max_bytes`` does not starve the others.
         """
         news = []
         no_error = ErrorCode.NONE
@@ -139,6 +140,7 @@ class FetchSession:
             if (
                 item.region is None
                 and item.code is no_error
+                and item.diverging is None
                 and item.high_watermark == partition.high_watermark
                 and item.log_start_offset == partition.log_start_offset
             ):

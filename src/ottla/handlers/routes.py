@@ -28,6 +28,7 @@ from ottla.handlers.apis.init_producer_id import InitProducerId
 from ottla.handlers.apis.list_config_resources import ListConfigResources
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.metadata import Metadata
+from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.handlers.apis.produce import Produce
 from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.handlers.leadership import Leaderships
@@ -74,12 +75,14 @@ def router_of(services: Services) -> Router:
             ApiKey.FETCH: Fetch(
                 replicas,
                 image,
+                advertised,
                 _fetch_sessions(services),
                 services.clock,
                 response_bytes_max=config[options.FETCH_MAX_BYTES],
                 wait_ms_max=config[options.FETCH_MAX_WAIT_MS],
             ),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
             ApiKey.METADATA: Metadata(
                 image,
                 controller,

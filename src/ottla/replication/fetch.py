@@ -3,7 +3,8 @@
 DelayedFetch keeps, per partition, how many bytes were there when it last looked; when a high
 watermark moves it looks at that partition alone, and reads again only when the sum suffices. So a
 waiting fetch costs the same per append however many partitions it watches.
-Source: the API refactoring seed, KIP-74 (response size), KIP-98 (isolation), KIP-320 (fencing).
+Source: the API refactoring seed, KIP-74 (response size), KIP-98 (isolation), KIP-320 (fencing),
+KIP-595 (diverging epochs), KIP-951 (current leaders).
 """
 
 import logging
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
+from ottla.log.leader_epochs import EpochEnd
 from ottla.log.results import ReadResult
 from ottla.pending import Pending
 from ottla.records.region import Region
@@ -21,6 +23,7 @@ from ottla.replication.partition import NO_LEADER_EPOCH, Partition
 log = logging.getLogger(__name__)
 
 INVALID_OFFSET = -1
+_WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NOTHING_NEW = ReadResult(None, INVALID_OFFSET, INVALID_OFFSET, first_batch_incomplete=False)
 
 
@@ -40,6 +43,8 @@ class FetchSpec(NamedTuple):
     current_leader_epoch: int = NO_LEADER_EPOCH
     topic_id: TopicId | None = None
     """Which topic of that name is meant; None: whichever there is."""
+    last_fetched_epoch: int = NO_LEADER_EPOCH
+    """Of the record before ``fetch_offset``, to find where histories part; negative: unknown."""
 
 
 class FetchLimits(NamedTuple):
@@ -53,6 +58,13 @@ class FetchLimits(NamedTuple):
     """True: not even the first batch may exceed ``max_bytes`` (request versions below 3)."""
 
 
+class CurrentLeader(NamedTuple):
+    """Who leads a partition instead, for a client that came to the wrong node or epoch."""
+
+    node_id: int
+    leader_epoch: int
+
+
 class FetchedPartition(NamedTuple):
     """What was read of one partition, or why nothing was."""
 
@@ -63,6 +75,15 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = INVALID_OFFSET
     region: Region | None = None
     """None when there is nothing to give."""
+    diverging: EpochEnd | None = None
+    """Where the client's history parts from the log's: it has to go back there."""
+    current_leader: CurrentLeader | None = None
+    """Given with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH, if there is a leader."""
+
+    @property
+    def ends_wait(self) -> bool:
+        """Tell whether the client must hear of it at once."""
+        return self.code is not ErrorCode.NONE or self.diverging is not None
 
 
 def exposed_end(partition: Partition, isolation: Isolation) -> int:
@@ -87,6 +108,10 @@ def read_partition(
         return FetchedPartition(spec.topic_partition, ErrorCode.INCONSISTENT_TOPIC_ID)
     try:
         partition.check_leader(spec.current_leader_epoch)
+        if spec.last_fetched_epoch >= 0:
+            diverging = _divergence(partition, spec)
+            if diverging is not None:
+                return _nothing_of(partition, spec, diverging)
         end = exposed_end(partition, isolation)
         # The usual case of a client with many partitions: it has read all there is.
         result = NOTHING_NEW
@@ -98,7 +123,7 @@ def read_partition(
                 min_one_message=min_one_message,
             )
     except KafkaError as error:
-        return FetchedPartition(spec.topic_partition, error.code)
+        return _refused(partition, spec, error.code)
     except OSError as error:
         # Whoever reads here may be waking others: an unreadable file must not stop that.
         log.error("%s cannot be read: %s", spec.topic_partition, error)  # noqa: TRY400 - no traceback
@@ -112,6 +137,37 @@ def read_partition(
         # A piece of a batch helps nobody: Kafka too sends nothing, unless it is the first of all.
         None if result.first_batch_incomplete else result.region,
     )
+
+
+def _divergence(partition: Partition, spec: FetchSpec) -> EpochEnd | None:
+    """Return where the log left the epoch of the client's last record, if that was before it.
+
+    Raises KafkaError(OFFSET_OUT_OF_RANGE) when the epoch or the offset is not in the log.
+    """
+    end = partition.end_offset_for_epoch(spec.last_fetched_epoch)
+    if end.epoch < 0 or spec.fetch_offset < partition.log_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if end.epoch < spec.last_fetched_epoch or end.end_offset < spec.fetch_offset:
+        return end
+    return None
+
+
+def _nothing_of(partition: Partition, spec: FetchSpec, diverging: EpochEnd) -> FetchedPartition:
+    return FetchedPartition(
+        spec.topic_partition,
+        ErrorCode.NONE,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log.log_start_offset,
+        diverging=diverging,
+    )
+
+
+def _refused(partition: Partition, spec: FetchSpec, code: ErrorCode) -> FetchedPartition:
+    leader = None
+    if code in _WRONG_LEADER and partition.state.leader >= 0:
+        leader = CurrentLeader(partition.state.leader, partition.state.leader_epoch)
+    return FetchedPartition(spec.topic_partition, code, current_leader=leader)
 
 
 def size_of(fetched: FetchedPartition) -> int:
@@ -159,7 +215,7 @@ class DelayedFetch:
         available = min(size_of(fetched), spec.max_bytes)
         self._total += available - self._available[key]
         self._available[key] = available
-        if fetched.code is ErrorCode.NONE and self._total < self._limits.min_bytes:
+        if not fetched.ends_wait and self._total < self._limits.min_bytes:
             return False
         self._pending.resolve(self._read())
         return True

@@ -35,6 +35,7 @@ class FollowingSessions(RuleBasedStateMachine):
         self.handler = Fetch(
             self.node.replica_manager,
             None,
+            None,
             self.sessions,
             self.node.clock,
             response_bytes_max=10**9,

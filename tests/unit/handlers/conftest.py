@@ -7,11 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.env.rng import SeededRng
+from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.list_offsets import ListOffsets
+from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.handlers.apis.produce import Produce
 from ottla.handlers.call import Call, Client
 from ottla.handlers.fetch_session import FetchSessionCache
+from ottla.ids import NodeId
+from ottla.metadata.values import BrokerValue
 
 path = Path(__file__).parents[1] / "replication" / "conftest.py"
 spec = importlib.util.spec_from_file_location("replication_doubles", path)
@@ -27,6 +31,10 @@ class OneTopicImage:
 
     def __init__(self):
         self.names = {doubles.TOPIC_ID: "t"}
+        self.brokers = {
+            NodeId(number): SimpleNamespace(registration=BrokerValue(host, 9092))
+            for number, host in ((1, "first"), (2, "second"))
+        }
 
     def topic_by_id(self, topic_id):
         name = self.names.get(topic_id)
@@ -50,12 +58,14 @@ def serve(make_node):
             "fetch": Fetch(
                 manager,
                 image,
+                Advertised(NodeId(1), ("here", 9092)),
                 FetchSessionCache(SeededRng(1), slots=slots, partitions_max=100),
                 node.clock,
                 response_bytes_max=response_bytes_max,
                 wait_ms_max=wait_ms_max,
             ),
             "list_offsets": ListOffsets(manager),
+            "offset_for_leader_epoch": OffsetForLeaderEpoch(manager),
         }
         client = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call
 from ottla.handlers.fetch_session import (
     SESSION_EPOCH_FINAL,
@@ -22,15 +23,19 @@ from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from ottla.replication.fetch import FetchedPartition, FetchLimits, FetchSpec, Isolation
 from ottla.replication.replica_manager import ReplicaManager
 
 TOPIC_IDS_SINCE = 13
+NODE_ENDPOINTS_SINCE = 16
 INVALID_OFFSET = -1
 _ISOLATIONS = frozenset(Isolation)
 
@@ -54,6 +59,7 @@ class Fetch:
         self,
         replica_manager: ReplicaManager,
         image: MetadataImage,
+        advertised: Advertised,
         sessions: FetchSessionCache,
         clock: Clock,
         *,
@@ -62,6 +68,7 @@ class Fetch:
     ) -> None:
         self._replica_manager = replica_manager
         self._image = image
+        self._advertised = advertised
         self._sessions = sessions
         self._clock = clock
         self._response_bytes_max = response_bytes_max
@@ -82,15 +89,16 @@ class Fetch:
         )
         by_id = call.api_version >= TOPIC_IDS_SINCE
         if request.session_epoch not in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
-            return self._continue_session(request, limits, by_id=by_id)
+            return self._with_endpoints(self._continue_session(request, limits, by_id=by_id), call)
         self._sessions.remove(request.session_id)
         if request.session_epoch == SESSION_EPOCH_INITIAL:
-            return self._begin_session(request, limits, by_id=by_id)
+            return self._with_endpoints(self._begin_session(request, limits, by_id=by_id), call)
         asked = self._sort_out(request, by_id=by_id)
         found = self._replica_manager.fetch(list(asked.specs.values()), limits)
         if isinstance(found, Pending):
-            return found.then(lambda fetched: _response(asked, fetched, isolation))
-        return _response(asked, found, isolation)
+            answer = found.then(lambda fetched: _response(asked, fetched, isolation))
+            return self._with_endpoints(answer, call)
+        return self._with_endpoints(_response(asked, found, isolation), call)
 
     # With a session.
 
@@ -143,6 +151,33 @@ class Fetch:
         found = self._replica_manager.fetch(plan.specs, limits)
         return found.then(answer) if isinstance(found, Pending) else answer(found)
 
+    def _with_endpoints(
+        self, answer: FetchResponse | Pending[FetchResponse], call: Call
+    ) -> FetchResponse | Pending[FetchResponse]:
+        """Say how to reach the leaders that the answer names (KIP-951)."""
+        if call.api_version < NODE_ENDPOINTS_SINCE:
+            return answer
+        if isinstance(answer, Pending):
+            return answer.then(lambda response: self._add_endpoints(response, call))
+        return self._add_endpoints(answer, call)
+
+    def _add_endpoints(self, response: FetchResponse, call: Call) -> FetchResponse:
+        leaders = {
+            part.current_leader.leader_id
+            for topic in response.responses
+            for part in topic.partitions
+            if part.current_leader is not None
+        }
+        if leaders:
+            response.node_endpoints = [
+                NodeEndpoint(
+                    node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                )
+                for broker in self._advertised.brokers(self._image, call.client)
+                if broker.node_id in leaders
+            ]
+        return response
+
     def _look_up(self, session: FetchSession) -> None:
         """Look for the partitions of the session that could not be read so far."""
         for partition in session.plan().refused:
@@ -186,6 +221,7 @@ class Fetch:
                     part.partition_max_bytes,
                     part.current_leader_epoch,
                     topic.topic_id if by_id else None,
+                    part.last_fetched_epoch,
                 )
         return asked
 
@@ -278,4 +314,11 @@ def _data(fetched: FetchedPartition, isolation: Isolation) -> PartitionData:
         log_start_offset=fetched.log_start_offset,
         aborted_transactions=[] if may_have_aborted else None,
         records=b"" if fetched.region is None else fetched.region,
+        diverging_epoch=fetched.diverging
+        and EpochEndOffset(epoch=fetched.diverging.epoch, end_offset=fetched.diverging.end_offset),
+        current_leader=fetched.current_leader
+        and LeaderIdAndEpoch(
+            leader_id=fetched.current_leader.node_id,
+            leader_epoch=fetched.current_leader.leader_epoch,
+        ),
     )

@@ -1,0 +1,51 @@
+"""OffsetForLeaderEpoch, key 23: where the records of a leader epoch end.
+
+Consumers ask after a change of leaders whether what they read last is still in the log; followers,
+where to truncate. v2 current leader epoch (KIP-320), v3 replica id, v4 flexible. The answer reaches
+to the log's end, not to the high watermark, as Kafka's does.
+"""
+
+from ottla.errors import KafkaError
+from ottla.handlers.call import Call
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ottla.replication.replica_manager import ReplicaManager
+
+
+class OffsetForLeaderEpoch:
+    """Asks the logs that this node leads."""
+
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self._replica_manager = replica_manager
+
+    def handle(
+        self, request: OffsetForLeaderEpochRequest, call: Call
+    ) -> OffsetForLeaderEpochResponse:
+        """Answer per partition, in the order of the request; -1 and -1: the log does not know."""
+        del call
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[self._look_up(topic.topic, part) for part in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _look_up(self, topic: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
+        try:
+            where = TopicPartition(topic, part.partition)
+            partition = self._replica_manager.leader_of(where, part.current_leader_epoch)
+        except KafkaError as error:
+            return EpochEndOffset(partition=part.partition, error_code=error.code)
+        end = partition.end_offset_for_epoch(part.leader_epoch)
+        return EpochEndOffset(
+            partition=part.partition, leader_epoch=end.epoch, end_offset=end.end_offset
+        )
