@@ -18,6 +18,7 @@ from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
+from ottla.log.front import raise_start_offset
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.log import Log, LogState
 from ottla.log.results import AppendResult, ReadResult
@@ -26,6 +27,8 @@ from ottla.metadata.values import PartitionState
 logger = logging.getLogger(__name__)
 
 NO_LEADER_EPOCH = LeaderEpoch(-1)
+HIGH_WATERMARK = -1
+"""In DeleteRecords: all that is committed."""
 
 
 class PartitionSettings(NamedTuple):
@@ -198,6 +201,14 @@ class Partition:
             self._flush()
         self._advance()
 
+    async def flush_to(self, offset: int) -> None:
+        """Return when all below ``offset`` is durable. Raises KafkaError when the log fails."""
+        while self.log.flushed_offset < offset:
+            if self.is_failed:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
+            self._flush()
+            await self.idle()
+
     async def idle(self) -> None:
         """Wait until no flush is in flight."""
         if self._is_flushing:
@@ -243,6 +254,31 @@ class Partition:
     def log_start_offset(self) -> int:
         """The first offset a consumer may ask for."""
         return self.log.log_start_offset
+
+    @property
+    def low_watermark(self) -> int:
+        """The lowest offset that a replica still has: this one's, while there are no followers."""
+        return self.log.log_start_offset
+
+    def delete_records(self, offset: int) -> int:
+        """Let nobody read what lies below ``offset`` (-1: the high watermark) any more.
+
+        Returns the offset meant. Not durable yet. Raises KafkaError: POLICY_VIOLATION for a topic
+        that is only compacted, OFFSET_OUT_OF_RANGE above the high watermark or below -1.
+        """
+        config = self.log.config
+        if config.is_compacted and not config.is_deleted:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"cleanup.policy of {self.topic_partition} has no delete",
+            )
+        if offset == HIGH_WATERMARK:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            why = f"{self.topic_partition}: {offset} is not in [0, {self.high_watermark}]"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+        raise_start_offset(self.log, offset)
+        return offset
 
     def read(
         self, fetch_offset: int, *, max_bytes: int, upper_offset: int, min_one_message: bool

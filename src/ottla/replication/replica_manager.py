@@ -18,7 +18,7 @@ from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
-from ottla.pending import Pending
+from ottla.pending import Pending, pending_of
 from ottla.replication.append import (
     AppendOutcome,
     AppendRefusal,
@@ -26,6 +26,7 @@ from ottla.replication.append import (
     Uncommitted,
     refusal_of,
 )
+from ottla.replication.deletion import Deletion
 from ottla.replication.fetch import (
     DelayedFetch,
     FetchedPartition,
@@ -72,6 +73,9 @@ class ReplicaManager:
         self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
         self._fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
         self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
+        self._deletion = Deletion(
+            log_manager, clock=clock, executor=executor, partitions=self._partitions.values
+        )
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:
         """Return the partition if this node hosts it."""
@@ -247,6 +251,38 @@ class ReplicaManager:
         self._produce_purgatory.check(topic_partition)
         self._fetch_purgatory.check(topic_partition)
 
+    # Old records.
+
+    def delete_records(
+        self, wanted: Sequence[tuple[TopicPartition, int]]
+    ) -> Pending[list[int | KafkaError]]:
+        """Raise log start offsets; done when that is durable. One low watermark or error each.
+
+        An offset is exclusive; -1 stands for the high watermark.
+        """
+        outcomes: list[int | KafkaError] = []
+        found: list[tuple[Partition, int]] = []
+        for where, offset in wanted:
+            try:
+                found.append((self.leader_of(where), offset))
+                outcomes.append(offset)
+            except KafkaError as error:
+                outcomes.append(error)
+
+        def merge(deleted: list[int | KafkaError]) -> list[int | KafkaError]:
+            results = iter(deleted)
+            return [one if isinstance(one, KafkaError) else next(results) for one in outcomes]
+
+        return pending_of(self._deletion.delete_records(found)).then(merge)
+
+    async def delete_old_segments(self) -> None:
+        """Apply the retention of every partition once. Raises OSError."""
+        await self._deletion.delete_old_segments()
+
+    async def checkpoint(self) -> None:
+        """Save recovery points and log start offsets as they are now. Raises OSError."""
+        await self._deletion.checkpoint()
+
     # Following the metadata image.
 
     def host_all(self, image: MetadataImage) -> None:
@@ -263,6 +299,7 @@ class ReplicaManager:
     async def settle(self) -> None:
         """Begin no flush by time any more; wait until none is in flight: the logs can be closed."""
         self._flush_sweep.stop()
+        await self._deletion.settle()
         idle = [partition.idle() for partition in self._partitions.values()]
         for partition_idle in idle:
             await partition_idle
