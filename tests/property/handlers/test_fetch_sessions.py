@@ -72,6 +72,7 @@ class FollowingSessions(RuleBasedStateMachine):
 
     @rule(index=indexes)
     def raise_log_start(self, index):
+        self.catch_up()  # Then nothing but the log start is news.
         partition = self.node.partition(index)
         if partition is not None:
             partition.log.log_start_offset = partition.high_watermark
