@@ -322,7 +322,9 @@ class Broker:
     def _controller(self) -> Controller:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
+        assert self._log_manager is not None, "the log directories are open"
         config, image = self._config, self._follower.image
+        offline = self._log_manager.offline
         return Controller(
             store=self._store,
             keys=self._keys,
@@ -336,6 +338,7 @@ class Broker:
             check_config=lambda given: topic_config(given, self._config_in_force),
             partitions_max=config[options.MAX_PARTITIONS],
             may_delete=config[options.DELETE_TOPIC_ENABLE],
+            has_directory_left=lambda topic: any(where.topic == topic for where in offline),
         )
 
     def _configs(self) -> Configs:

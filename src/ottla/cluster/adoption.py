@@ -22,6 +22,7 @@ from ottla.metadata.store import ABSENT, OPS_MAX, Delete, Guard, MetadataStore, 
 from ottla.metadata.values import (
     PartitionState,
     TopicValue,
+    decode_name,
     encode_name,
     encode_partition,
     encode_topic,
@@ -57,8 +58,10 @@ async def adopt(
             logger.error("%s: the directory %s is of another topic", where, found.directory)
     for name, partitions in strangers.items():
         revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
+    unopened = {where.topic for where in log_manager.offline}
     for mark in marks:
-        revision = await store.commit([], [Delete(mark.key)])
+        if decode_name(mark.value) not in unopened:  # Else its directory may be the deleted one.
+            revision = await store.commit([], [Delete(mark.key)])
     return revision
 
 

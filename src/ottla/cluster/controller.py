@@ -81,6 +81,7 @@ class Controller:
         check_config: Callable[[dict[str, str]], Config],
         partitions_max: int,
         may_delete: bool,
+        has_directory_left: Callable[[str], bool],
     ) -> None:
         self._store = store
         self._keys = keys
@@ -91,6 +92,7 @@ class Controller:
         self._check_config = check_config
         self._partitions_max = partitions_max
         self._may_delete = may_delete
+        self._has_directory_left = has_directory_left
         self._auto_creating: set[str] = set()
 
     # Create.
@@ -254,12 +256,17 @@ class Controller:
         return topic.name, topic.topic_id
 
     async def _forget(self, topic: TopicImage) -> None:
-        """Remove what the deleted topic leaves in the store; its directories are gone already."""
+        """Remove what the deleted topic leaves in the store.
+
+        Its directories are gone already. One that could not be opened is not: then the mark stays,
+        so that no later start takes the directory for a topic of its own.
+        """
         ops: list[Op] = [
             Delete(self._keys.partition(topic.topic_id, index))
             for index in range(len(topic.partitions))
         ]
-        ops.append(Delete(self._keys.deleted_topic(topic.topic_id)))
+        if not self._has_directory_left(topic.name):
+            ops.append(Delete(self._keys.deleted_topic(topic.topic_id)))
         for begin in range(0, len(ops), OPS_MAX):
             await self._commit([], ops[begin : begin + OPS_MAX])
 

@@ -127,6 +127,26 @@ async def test_an_interrupted_deletion_is_finished(written, bring_together, foll
     assert await following.store.get(mark) is None
 
 
+async def test_a_deleted_topic_does_not_come_back_from_an_unreadable_directory(
+    written, bring_together, following, disk
+):
+    written(("t", 0))
+    mark = following.keys.deleted_topic(ID)
+    await following.store.commit([], [Put(mark, encode_name("t"))])
+    log_file = disk.open("/data/t-0/00000000000000000000.log")
+    kept = log_file.read_at(0, log_file.size())
+    log_file.truncate(0)  # Shorter than its recovery point: corruption with a name.
+    manager = await bring_together()
+    assert manager.offline
+    assert await following.store.get(mark) is not None
+    manager.stop()
+    log_file.write_at(0, kept)
+    manager = await bring_together()
+    assert "t" not in following.image.topics
+    assert not manager.logs
+    assert await following.store.get(mark) is None
+
+
 async def test_a_deletion_does_not_touch_the_topic_that_came_after(
     written, bring_together, following
 ):

@@ -11,7 +11,7 @@ from ottla.config.files import broker_config
 from ottla.config.topic import SEGMENT_MS, topic_config
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NULL_TOPIC_ID, NodeId, TopicId
+from ottla.ids import NULL_TOPIC_ID, NodeId, TopicId, topic_id_text
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.store import Ambiguous, Delete, Put, Unavailable
 from ottla.metadata.values import TopicValue, encode_topic
@@ -31,7 +31,7 @@ async def done(pending):
 
 @pytest.fixture
 def start(following):
-    def start(*, nodes=(1,), partitions_max=100, may_delete=True):
+    def start(*, nodes=(1,), partitions_max=100, may_delete=True, left=()):
         return Controller(
             store=following.store,
             keys=following.keys,
@@ -41,6 +41,7 @@ def start(following):
             check_config=lambda given: topic_config(given, broker_config({})),
             partitions_max=partitions_max,
             may_delete=may_delete,
+            has_directory_left=left.__contains__,
         )
 
     return start
@@ -247,6 +248,16 @@ async def test_deletion_can_be_switched_off(start, following):
         ErrorCode.TOPIC_DELETION_DISABLED
     ]
     assert "t" in following.image.topics
+
+
+async def test_a_deleted_topic_whose_directory_stays_leaves_its_mark(start, keys_left):
+    """Else a later start would take the directory for a topic that came from elsewhere."""
+    controller = start(left={"t"})
+    (made,) = await done(controller.create_topics([NewTopic("t")]))
+    await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
+    assert [key for key in await keys_left() if "delete/" in key] == [
+        f"delete/{topic_id_text(made.topic_id)}"
+    ]
 
 
 async def test_of_two_who_delete_a_topic_one_hears_that_it_is_gone(controller, following):
