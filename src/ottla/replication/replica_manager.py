@@ -131,7 +131,7 @@ class ReplicaManager:
         for topic_partition, records in appends:
             partition = partitions.get(topic_partition)
             if partition is None:
-                outcomes.append(self._absent(topic_partition))
+                outcomes.append(AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
             try:
                 result = partition.append(records, acks=acks)
@@ -151,9 +151,6 @@ class ReplicaManager:
             timeout_seconds=timeout_ms / 1000,
         )
         return pending
-
-    def _absent(self, topic_partition: TopicPartition) -> AppendRefusal:
-        return AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _append_large(
         self, appends: Appends, *, acks: int, timeout_ms: int
