@@ -147,13 +147,3 @@ class Walk:
 
     def _read(self, position: int, length: int) -> memoryview:
         return memoryview(self._file.read_at(position, min(length, self._end - position)))
-
-
-def is_zero_filled(file: File, position: int, end: int) -> bool:
-    """Tell whether ``[position, end)`` holds zeros only: space that was never written."""
-    while position < end:
-        data = file.read_at(position, min(SCAN_CHUNK_BYTES, end - position))
-        if not data or data.count(0) != len(data):
-            return False
-        position += len(data)
-    return True
