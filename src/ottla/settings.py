@@ -11,16 +11,30 @@ from ottla.config.topic import segment_bytes
 from ottla.log.config import LogConfig
 from ottla.network.limits import Limits
 from ottla.records.batch import TimestampType
+from ottla.records.compression import GZIP_LEVEL_DEFAULT, Codec
 from ottla.replication.partition import PartitionSettings
 
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
 }
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_LEVELS = {
+    Codec.GZIP: topic_options.COMPRESSION_GZIP_LEVEL,
+    Codec.LZ4: topic_options.COMPRESSION_LZ4_LEVEL,
+    Codec.ZSTD: topic_options.COMPRESSION_ZSTD_LEVEL,
+}
 
 
 def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
     """Return what a topic's configuration, and the broker's, mean to its partitions."""
+    compression = _CODECS.get(config[topic_options.COMPRESSION_TYPE])
     return PartitionSettings(
         log=LogConfig(
             segment_bytes=segment_bytes(config),
@@ -29,6 +43,8 @@ def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
             segment_index_bytes=config[topic_options.SEGMENT_INDEX_BYTES],
             index_interval_bytes=config[topic_options.INDEX_INTERVAL_BYTES],
             max_message_bytes=config[topic_options.MAX_MESSAGE_BYTES],
+            compression=compression,
+            compression_level=_compression_level(config, compression),
             message_timestamp_type=_TIMESTAMP_TYPES[config[topic_options.MESSAGE_TIMESTAMP_TYPE]],
             message_timestamp_before_max_ms=config[topic_options.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
             message_timestamp_after_max_ms=config[topic_options.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
@@ -43,6 +59,12 @@ def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
         ),
         min_insync_replicas=config[topic_options.MIN_INSYNC_REPLICAS],
     )
+
+
+def _compression_level(config: Config, compression: Codec | None) -> int | None:
+    option = None if compression is None else _LEVELS.get(compression)
+    level = None if option is None else config[option]
+    return None if compression is Codec.GZIP and level == GZIP_LEVEL_DEFAULT else level
 
 
 OPEN_FILES_RESERVE = 64

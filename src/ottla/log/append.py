@@ -28,7 +28,9 @@ from ottla.records.batch import (
     set_log_append_time,
     set_max_timestamp,
 )
+from ottla.records.compression import Codec
 from ottla.records.decode import decode_batch
+from ottla.records.recode import compressed_batch, decompressed_batch
 from ottla.records.validate import (
     check_batch_records,
     decompressed_bytes_limit,
@@ -37,6 +39,16 @@ from ottla.records.validate import (
 
 EXECUTOR_SIZE_BYTES = 64 * 1024
 """A compressed batch larger than this is opened off the loop (design D3)."""
+
+RECODE_SIZE_BYTES = 16 * 1024
+"""A batch larger than this gets another codec off the loop."""
+
+LOOP_DECOMPRESSED_BYTES_MAX = 1024 * 1024
+"""What a batch may decompress to on the loop: a millisecond's work. See ``TooLongForLoop``."""
+
+
+class TooLongForLoop(Exception):
+    """A small batch turned out to hold far more than its size tells: ``analyse`` it elsewhere."""
 
 
 class AppendOrigin(Enum):
@@ -73,11 +85,15 @@ class Analysis(NamedTuple):
     """At least one."""
 
 
-def needs_executor(records: memoryview) -> bool:
-    """Tell whether ``analyse`` would take long: a compressed batch of more than 64 KiB."""
-    return len(records) > EXECUTOR_SIZE_BYTES and bool(
-        records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
-    )
+def needs_executor(records: memoryview, compression: Codec | None) -> bool:
+    """Tell whether ``analyse`` would take long: a large batch to be opened or to be recoded.
+
+    ``compression``: see ``LogConfig``. Larger ones than ``RECODE_SIZE_BYTES`` need be asked about.
+    """
+    codec = records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    if compression is not None and codec != compression:
+        return True
+    return bool(codec) and len(records) > EXECUTOR_SIZE_BYTES
 
 
 def analyse(
@@ -95,21 +111,32 @@ def analyse(
     if records.readonly:
         records = memoryview(bytearray(records))
     if origin is AppendOrigin.CLIENT:
-        view, header = check_client_batch(records, config, now_ms)
+        limit = decompressed_bytes_limit(config.max_message_bytes)
+        view, header = check_client_batch(records, config, now_ms, limit)
         return Analysis(view, origin, (AnalysedBatch(0, header),))
     return Analysis(records, origin, _check_own_batches(records))
 
 
 def check_client_batch(
-    records: memoryview, config: LogConfig, now_ms: int
+    records: memoryview, config: LogConfig, now_ms: int, limit: int
 ) -> tuple[memoryview, BatchHeader]:
     """Check what a producer sent; return the one batch in it, and its header. See ``analyse``.
 
-    ``records`` must be writable: a wrong largest timestamp is put right in place.
+    ``records`` must be writable: a wrong largest timestamp is put right in place. Where the topic
+    has a codec of its own the batch returned is another one, in that codec. ``limit``: bytes that
+    the records may decompress to; raises TooLongForLoop if it is that of the loop.
     """
     view, header = frame_produced_batch(records, config.max_message_bytes)
-    limit = decompressed_bytes_limit(config.max_message_bytes)
-    _, min_timestamp, max_timestamp, first_null_key = check_batch_records(view, header, limit)
+    codec = config.compression
+    is_recoded = codec is not None and header.attributes & CODEC_MASK != codec
+    try:
+        if is_recoded:
+            view, header = decompressed_batch(view, header, limit)
+        _, min_timestamp, max_timestamp, first_null_key = check_batch_records(view, header, limit)
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and limit == LOOP_DECOMPRESSED_BYTES_MAX:
+            raise TooLongForLoop from error
+        raise
     if config.is_compacted and first_null_key >= 0:
         raise _keyless(view, limit)
     if header.attributes & TIMESTAMP_TYPE_BIT:
@@ -123,6 +150,21 @@ def check_client_batch(
         if max_timestamp != header.max_timestamp or header.attributes & TIMESTAMP_TYPE_BIT:
             set_max_timestamp(view, TimestampType.CREATE_TIME, max_timestamp)
             header = read_header(view)
+    return _recoded(view, header, config) if is_recoded else (view, header)
+
+
+def _recoded(
+    view: memoryview, header: BatchHeader, config: LogConfig
+) -> tuple[memoryview, BatchHeader]:
+    """Compress the checked batch as the topic wants it; it may have become too large by that."""
+    assert config.compression is not None
+    view, header = compressed_batch(view, header, config.compression, config.compression_level)
+    if len(view) > config.max_message_bytes:
+        why = (
+            f"batch of {len(view)} bytes after compression with {config.compression.name.lower()};"
+            f" max.message.bytes is {config.max_message_bytes}"
+        )
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
     return view, header
 
 

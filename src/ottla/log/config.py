@@ -8,6 +8,7 @@ to ``Log.config``. Defaults are Kafka's.
 from typing import NamedTuple
 
 from ottla.records.batch import TimestampType
+from ottla.records.compression import Codec
 
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
@@ -33,6 +34,12 @@ class LogConfig(NamedTuple):
 
     max_message_bytes: int = 1024 * 1024 + 12
     """``max.message.bytes``: the largest batch a client may append, header included."""
+
+    compression: Codec | None = None
+    """``compression.type``: the codec that batches are stored in; None: as the producer chose."""
+
+    compression_level: int | None = None
+    """The level of that codec: ``compression.gzip.level`` and the like; None: its default."""
 
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     """``message.timestamp.type``."""

@@ -20,6 +20,7 @@ from ottla.env.disk import Disk
 from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import (
+    LOOP_DECOMPRESSED_BYTES_MAX,
     Analysis,
     AppendOrigin,
     analyse,
@@ -165,13 +166,15 @@ class Log:
 
         ``leader_epoch`` is stamped on the batches unless they come by replication. The bytes are
         patched in place when they are writable. Raises KafkaError: see ``analyse`` and
-        ``append_analysed``.
+        ``append_analysed``; TooLongForLoop for a small batch that decompresses to a large one.
         """
         now_ms = self._clock.wall_ms()
         if origin is AppendOrigin.CLIENT and not records.readonly:
             if self.state is not LogState.OPEN:
                 raise self._unusable()
-            view, header = check_client_batch(records, self.config, now_ms)
+            view, header = check_client_batch(
+                records, self.config, now_ms, LOOP_DECOMPRESSED_BYTES_MAX
+            )
             return self._append_one(view, header, leader_epoch)
         analysis = analyse(records, self.config, now_ms, origin)
         return self.append_analysed(analysis, leader_epoch=leader_epoch)

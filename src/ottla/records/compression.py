@@ -40,6 +40,8 @@ class Codec(IntEnum):
 
 GZIP_WINDOW_BITS = 31
 GZIP_LEVEL_FASTEST = 1
+GZIP_LEVEL_DEFAULT = -1
+"""Kafka's name for "no level said"; zlib would take it for its level 6."""
 LZ4_LEVEL_DEFAULT = 9
 """Kafka's name for lz4's fast mode; other levels are its high-compression mode."""
 LZ4_STEP_BYTES_MIN = 64 * 1024

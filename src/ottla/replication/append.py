@@ -106,3 +106,24 @@ class DelayedProduce:
 
     def _refuse(self, ordinal: int, code: ErrorCode, why: str) -> None:
         self._outcomes[ordinal] = AppendRefusal(code, why)
+
+
+def joined(
+    begun: list[AppendOutcome] | Pending[list[AppendOutcome]], rest: Pending[list[AppendOutcome]]
+) -> Pending[list[AppendOutcome]]:
+    """Return the outcomes of both, in this order, when both are there.
+
+    Not ``overlaps``: the rest is not appended yet.
+    """
+    both: Pending[list[AppendOutcome]] = Pending()
+    first: Pending[list[AppendOutcome]] = Pending()
+    if isinstance(begun, Pending):
+        begun.on_done(first.take_over)
+    else:
+        first.resolve(begun)
+
+    def then_rest(done: Pending[list[AppendOutcome]]) -> None:
+        rest.then(lambda outcomes: [*(done.value or ()), *outcomes]).on_done(both.take_over)
+
+    first.on_done(then_rest)
+    return both

@@ -12,7 +12,13 @@ from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
-from ottla.log.append import EXECUTOR_SIZE_BYTES, Analysis, analyse, needs_executor
+from ottla.log.append import (
+    RECODE_SIZE_BYTES,
+    Analysis,
+    TooLongForLoop,
+    analyse,
+    needs_executor,
+)
 from ottla.log.config import INT64_MAX, LogConfig
 from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
@@ -24,6 +30,7 @@ from ottla.replication.append import (
     AppendRefusal,
     DelayedProduce,
     Uncommitted,
+    joined,
     refusal_of,
 )
 from ottla.replication.deletion import Deletion
@@ -111,10 +118,13 @@ class ReplicaManager:
         """Append one produced batch per partition; wait for their commit if ``acks`` is -1.
 
         The views are patched in place and not kept. One outcome per entry, in order. Large
-        compressed batches are opened off the loop; the Pending then does not yet ``overlap``.
+        compressed batches are opened, and large ones recompressed, off the loop; the Pending then
+        does not yet ``overlap``.
         """
-        for _, records in appends:
-            if len(records) > EXECUTOR_SIZE_BYTES and needs_executor(records):
+        for where, records in appends:
+            if len(records) > RECODE_SIZE_BYTES and needs_executor(
+                records, self._config_of(where).compression
+            ):
                 return self._append_large(appends, acks=acks, timeout_ms=timeout_ms)
         return self._append_here(appends, acks=acks, timeout_ms=timeout_ms)
 
@@ -125,6 +135,7 @@ class ReplicaManager:
         acks: int,
         timeout_ms: int,
     ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
+        """Append one by one. What is too long for the loop goes on, with the rest, off it."""
         outcomes: list[AppendOutcome] = []
         waiting: list[Uncommitted] = []
         partitions = self._partitions
@@ -138,15 +149,26 @@ class ReplicaManager:
             except KafkaError as error:
                 outcomes.append(refusal_of(error, partition.log_start_offset))
                 continue
+            except TooLongForLoop:
+                ahead = appends[len(outcomes) :]
+                views = [(where, view) for where, view in ahead if isinstance(view, memoryview)]
+                rest = self._append_large(views, acks=acks, timeout_ms=timeout_ms)
+                return joined(self._committed(outcomes, waiting, timeout_ms), rest)
             last_offset = result.last_offset
             if acks == ACKS_ALL and partition.high_watermark <= last_offset:
                 waiting.append(Uncommitted(len(outcomes), topic_partition, last_offset + 1))
             outcomes.append(result)
+        return self._committed(outcomes, waiting, timeout_ms)
+
+    def _committed(
+        self, outcomes: list[AppendOutcome], waiting: list[Uncommitted], timeout_ms: int
+    ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
+        """Return ``outcomes`` when all that is ``waiting`` is committed."""
         if not waiting:
             return outcomes
         pending: Pending[list[AppendOutcome]] = Pending(overlaps=True)
         self._produce_purgatory.watch(
-            DelayedProduce(outcomes, waiting, partitions, pending),
+            DelayedProduce(outcomes, waiting, self._partitions, pending),
             [uncommitted.topic_partition for uncommitted in waiting],
             timeout_seconds=timeout_ms / 1000,
         )

@@ -4,6 +4,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin, analyse, needs_executor
 from ottla.log.config import LogConfig
 from ottla.records.batch import TimestampType, batch_crc, read_header, set_max_timestamp
+from ottla.records.compression import Codec
+from ottla.records.decode import decode_batch
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -113,8 +115,62 @@ def test_own_batches_are_whole_or_refused(batch, cut):
 
 
 def test_only_large_compressed_batches_leave_the_loop(batch):
-    assert not needs_executor(batch(size=100_000))
-    assert not needs_executor(batch(codec=1))
+    assert not needs_executor(batch(size=100_000), None)
+    assert not needs_executor(batch(codec=1), None)
     records = batch(size=100_000)
     records[22] |= 1
-    assert needs_executor(records)
+    assert needs_executor(records, None)
+
+
+def test_what_gets_another_codec_is_for_the_executor(batch):
+    records = batch(size=20_000)
+    assert needs_executor(records, Codec.LZ4)
+    assert not needs_executor(records, Codec.NONE)
+    records[22] |= Codec.GZIP
+    assert needs_executor(records, Codec.NONE)
+    assert not needs_executor(records, Codec.GZIP)
+
+
+@pytest.mark.parametrize("source", Codec)
+@pytest.mark.parametrize("target", Codec)
+def test_a_topics_own_codec(batch, source, target):
+    records = batch(5, codec=source)
+    before = bytes(records)
+    analysis = analyse(records, LogConfig(compression=target), NOW)
+    header = analysis.batches[0].header
+    assert header.codec == target
+    assert header.size_bytes == len(analysis.records)
+    assert header.crc == batch_crc(analysis.records)
+    assert (
+        decode_batch(analysis.records, 1 << 20).records
+        == decode_batch(memoryview(before), 1 << 20).records
+    )
+    assert (analysis.records.obj is records.obj) == (source == target)
+
+
+def test_recompression_obeys_the_level(batch):
+    sizes = []
+    for level in (-100_000, 19):
+        config = LogConfig(compression=Codec.ZSTD, compression_level=level)
+        sizes.append(len(analyse(batch(500), config, NOW).records))
+    assert sizes[1] < sizes[0] / 2
+
+
+def test_a_batch_that_the_topics_codec_makes_too_large(batch):
+    config = LogConfig(max_message_bytes=1000, compression=Codec.NONE)
+    assert refusal(batch(1, size=5000, codec=Codec.GZIP), config) is ErrorCode.MESSAGE_TOO_LARGE
+    analyse(batch(1, size=500, codec=Codec.GZIP), config, NOW)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_refused_batch_is_refused_in_any_codec(batch, codec):
+    config = LogConfig(compression=Codec.LZ4, is_compacted=True)
+    assert refusal(batch(key=None, codec=codec), config) is ErrorCode.INVALID_RECORD
+
+
+def test_a_wrong_largest_timestamp_is_put_right_in_another_codec(batch):
+    records = batch(3)
+    set_max_timestamp(records, TimestampType.CREATE_TIME, NOW + 77)
+    analysis = analyse(records, LogConfig(compression=Codec.SNAPPY), NOW)
+    assert analysis.batches[0].header.max_timestamp == NOW + 2
+    assert analysis.batches[0].header.crc == batch_crc(analysis.records)

@@ -6,6 +6,8 @@ from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
+from ottla.records.batch import read_header
+from ottla.records.compression import Codec
 
 
 def offsets(answer, words):
@@ -192,6 +194,38 @@ def test_a_broken_large_batch_is_refused_and_the_rest_appended(node, words):
     answer = node.append((0, broken), (1, words.large_batch(1)))
     node.executor.run_all()
     assert words.codes(answer) == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+
+
+def test_a_large_batch_gets_its_topics_codec_in_the_executor(make_node, words):
+    node = make_node(compression=Codec.ZSTD)
+    answer = node.append((0, words.batch(bytes(20_000))))
+    assert node.partition().log.log_end_offset == 0
+    node.executor.run_all()
+    assert offsets(answer, words) == [0]
+    header = read_header(node.read())
+    assert (header.codec, header.size_bytes < 1000) == (Codec.ZSTD, True)
+
+
+def test_a_small_batch_with_large_contents_is_opened_in_the_executor(node, words):
+    """A compression bomb of a few kilobytes must not stall the loop."""
+    bomb = words.batch(bytes(20_000_000), codec=Codec.ZSTD)
+    assert len(bomb) < 4096
+    good = words.batch(b"good")
+    answer = node.append((0, good), (1, bomb), (0, good))
+    assert not answer.overlaps
+    assert node.partition(0).log.log_end_offset == 1, "what comes before it is appended at once"
+    assert node.partition(1).log.log_end_offset == 0
+    node.executor.run_all()
+    assert offsets(answer, words) == [0, 0, 1]
+
+
+def test_a_bomb_is_refused_and_the_rest_appended(node, words):
+    bomb = words.batch(bytes(100_000_000), codec=Codec.ZSTD)
+    answer = node.append((0, words.batch()), (1, bomb), (0, words.batch()))
+    node.executor.run_all()
+    codes = [ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE]
+    assert words.codes(answer) == codes
+    assert node.partition(1).log.log_end_offset == 0
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
