@@ -230,7 +230,9 @@ class _Recovery:
         is_first = True
         for batch in walk:
             why = self._contradiction(segment, batch.base_offset, batch.last_offset, expected)
-            if why is None and batch.leader_epoch < self._leader_epoch:
+            # Formats 0 and 1 know no epochs, and may follow a batch that does.
+            epoch = self._leader_epoch if batch.leader_epoch == NO_EPOCH else batch.leader_epoch
+            if why is None and epoch < self._leader_epoch:
                 why = f"leader epoch {batch.leader_epoch} after {self._leader_epoch}"
             if why is not None:
                 walk.stopped_by, walk.position = why, batch.position
@@ -241,7 +243,7 @@ class _Recovery:
                     self.epochs.truncate_from_end(batch.base_offset)
                     is_first = False
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
-            self._leader_epoch = batch.leader_epoch
+            self._leader_epoch = epoch
             segment.note(batch)
             expected = self.next_offset = batch.last_offset + 1
         return walk

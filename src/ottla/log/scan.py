@@ -10,12 +10,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.env.disk import File
+from ottla.log.old_formats import NoBatch, is_old, read_old_batch
 from ottla.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_LENGTH_MIN,
     HEADER,
     HEADER_SIZE_BYTES,
     LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
     MAGIC_V2,
 )
 from ottla.records.crc import crc32c
@@ -120,9 +122,12 @@ class Walk:
             if at + HEADER_SIZE_BYTES > len(chunk):
                 chunk_start, at = position, 0
                 chunk = self._read(position, self._chunk_bytes)
-                if len(chunk) < HEADER_SIZE_BYTES:
-                    self.stopped_by = f"{len(chunk)} bytes are too few for a header"
+            if len(chunk) - at < HEADER_SIZE_BYTES or chunk[at + MAGIC_POSITION] < MAGIC_V2:
+                old = self._read_old(chunk[at:])
+                if old is None:
                     return
+                yield old
+                continue
             header = unpack(chunk, at)
             base_offset, length, leader_epoch, magic, crc, _, delta, _, max_timestamp = header[:9]
             size_bytes = length + LOG_OVERHEAD_BYTES
@@ -144,6 +149,27 @@ class Walk:
             yield Batch(
                 position, size_bytes, base_offset, base_offset + delta, leader_epoch, max_timestamp
             )
+
+    def _read_old(self, head: memoryview) -> Batch | None:
+        """Go past an entry of format 0 or 1; None when it is not whole."""
+        position = self.position
+        if not is_old(head):
+            self.stopped_by = f"{len(head)} bytes are too few for a header"
+            return None
+        header = read_old_batch(self._file, position, self._end, head)
+        if isinstance(header, NoBatch):
+            self.stopped_by = header.why
+            return None
+        self.header = header
+        self.position = position + header.size_bytes
+        return Batch(
+            position,
+            header.size_bytes,
+            header.base_offset,
+            header.last_offset,
+            header.partition_leader_epoch,
+            header.max_timestamp,
+        )
 
     def _read(self, position: int, length: int) -> memoryview:
         return memoryview(self._file.read_at(position, min(length, self._end - position)))

@@ -7,7 +7,7 @@ The one look-up that opens batches. Between log.log and log.segment. Source: Kaf
 from collections.abc import Iterable
 
 from ottla.log.segment import Segment
-from ottla.records.decode import decode_batch
+from ottla.records.decode import decode_batches
 from ottla.records.record import Record
 
 
@@ -25,8 +25,9 @@ def first_record_reaching(
         batch = segment.first_batch_reaching(timestamp, from_offset)
         while batch is not None:
             view = memoryview(segment.file.read_at(batch.position, batch.size_bytes))
-            for record in decode_batch(view, decompressed_bytes_max).records:
-                if record.timestamp >= timestamp and record.offset >= from_offset:
-                    return record
+            for _, records in decode_batches(view, decompressed_bytes_max):
+                for record in records:
+                    if record.timestamp >= timestamp and record.offset >= from_offset:
+                        return record
             batch = segment.next_batch(batch.position + batch.size_bytes)
     return None
