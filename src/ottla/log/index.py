@@ -69,6 +69,10 @@ class Index:
             with suppress(OSError):
                 self.write()
 
+    def extend(self, entries: bytes) -> None:
+        """Append many entries in the file's format; the next ``write`` takes them to the file."""
+        self.entries += entries
+
     def keep(self, count: int) -> None:
         """Drop all entries but the first ``count``."""
         if count < self.count:

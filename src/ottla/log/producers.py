@@ -8,16 +8,17 @@ the log's end and no log file is read. Below log.log and log.recovery. Source: K
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import KafkaError
+from ottla.log.bulk_walk import headers_at, producer_positions
 from ottla.log.producer_snapshot import ProducerSnapshots
 from ottla.log.producer_state import BatchMetadata, ProducerStates
-from ottla.log.scan import LOOKUP_CHUNK_BYTES, Walk
 from ottla.log.segment import Segment
-from ottla.records.batch import NO_PRODUCER_ID, BatchHeader
+from ottla.records.batch import BatchHeader
 
 
 class Producers:
@@ -48,11 +49,17 @@ class Producers:
         """Note a batch that was written with this last offset and largest timestamp."""
         self.states.update(header, last_offset, max_timestamp, self._clock.wall_ms())
 
-    def restore(self, segments: Sequence[Segment], log_end_offset: int) -> None:
+    def restore(
+        self,
+        segments: Sequence[Segment],
+        log_end_offset: int,
+        walked: Mapping[int, "WalkedProducers"] | None = None,
+    ) -> None:
         """Know what a log of ``segments`` that ends at ``log_end_offset`` says, and only that.
 
-        All count as heard of now. Snapshots of what lies above that end go, durably: the log may
-        pass their offset again with other batches. Blocks. Raises OSError.
+        ``walked``: what recovery saw on its way, by base offset of the segment; saves reading those
+        again. All count as heard of now. Snapshots of what lies above that end go, durably: the log
+        may pass their offset again with other batches. Blocks. Raises OSError.
         """
         now_ms = self._clock.wall_ms()
         self._snapshots.remove_above(log_end_offset)
@@ -65,7 +72,8 @@ class Producers:
         if offset < log_end_offset:
             bases = [segment.base_offset for segment in segments]
             for segment in segments[max(bisect_right(bases, offset) - 1, 0) :]:
-                _replay(segment, offset, self.states, now_ms)
+                seen = walked.get(segment.base_offset) if walked else None
+                _replay(segment, offset, seen, self.states, now_ms)
 
     def take_snapshot(self, log_end_offset: int, *, sync: bool) -> None:
         """Write a snapshot; see ``ProducerSnapshots.take``. Blocks. Does not raise."""
@@ -82,7 +90,24 @@ class Producers:
             self._disk.sync_directory(self._directory)
 
 
-def _replay(segment: Segment, from_offset: int, states: ProducerStates, now_ms: int) -> None:
+class WalkedProducers(NamedTuple):
+    """The batches of one segment that tell of producers, as a walk saw it.
+
+    It began at ``from_position``. Who takes those at ``positions`` (ascending) in order, knows as
+    much as who takes all.
+    """
+
+    from_position: int
+    positions: list[int]
+
+
+def _replay(
+    segment: Segment,
+    from_offset: int,
+    walked: WalkedProducers | None,
+    states: ProducerStates,
+    now_ms: int,
+) -> None:
     """Note the producers' batches of ``segment`` at or above ``from_offset``.
 
     Reads headers only. What is unreadable below the recovery point is found by whoever reads it;
@@ -94,14 +119,11 @@ def _replay(segment: Segment, from_offset: int, states: ProducerStates, now_ms: 
             position = segment.position_of(from_offset)
         except KafkaError:
             position = 0
-    walk = Walk(
-        segment.file,
-        position,
-        segment.size_bytes,
-        verify_crc=False,
-        chunk_bytes=LOOKUP_CHUNK_BYTES,
-    )
-    for batch in walk:
-        header = walk.header
-        if header[9] > NO_PRODUCER_ID and batch.base_offset >= from_offset:
-            states.update(BatchHeader(*header), batch.last_offset, batch.max_timestamp, now_ms)
+    file, end = segment.file, segment.size_bytes
+    if walked is not None and walked.from_position <= position:
+        positions = walked.positions
+    else:
+        positions = producer_positions(file, position, end, segment.base_offset)
+    for header in headers_at(file, positions):
+        if header.base_offset >= from_offset:
+            states.update(header, header.last_offset, header.max_timestamp, now_ms)

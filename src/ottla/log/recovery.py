@@ -19,6 +19,7 @@ from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
 from ottla.ids import TopicPartition
+from ottla.log.bulk_walk import PRODUCER_ID, BulkWalk, beginnings
 from ottla.log.checkpoints import (
     read_epoch_checkpoint,
     read_partition_metadata,
@@ -37,9 +38,10 @@ from ottla.log.layout import (
 )
 from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from ottla.log.log import Log
-from ottla.log.producers import Producers
-from ottla.log.scan import Walk
+from ottla.log.producers import Producers, WalkedProducers
+from ottla.log.scan import LOOKUP_CHUNK_BYTES, Walk
 from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.records.batch import NO_PRODUCER_ID
 
 
 def open_log(
@@ -77,7 +79,7 @@ def open_log(
         why = f"the log ends at {recovery.next_offset}, its log start offset is {start_offset}"
         raise CorruptFile(segments[-1].path, why)
     producers = Producers(disk, clock, directory, names, config.producer_id_expiration_ms)
-    producers.restore(segments, recovery.next_offset)
+    producers.restore(segments, recovery.next_offset, recovery.walked)
     for segment in segments:
         segment.let_go_of_file()
     return Log(
@@ -162,6 +164,9 @@ class _Recovery:
         stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.epochs = LeaderEpochs(stored)
         self._stored_epochs = stored
+        self._saw_all_epochs = False
+        self.walked: dict[int, WalkedProducers] = {}
+        """What was seen of producers, by base offset of the segment."""
 
     def open_tail(self) -> None:
         """After a clean stop: only find the end of the last segment."""
@@ -225,6 +230,14 @@ class _Recovery:
         file_bytes = segment.size_bytes
         resume = segment.rewind(keep_below, trusted=trusted)
         walk = Walk(segment.file, resume, file_bytes, verify_crc=not trusted)
+        bulk = BulkWalk(
+            segment.file,
+            file_bytes,
+            base_offset=segment.base_offset,
+            verify_crc=not trusted,
+            may_skip=self._config.is_compacted,
+            index_interval_bytes=segment.index_interval_bytes,
+        )
         expected: int | None = segment.base_offset if resume == 0 else None
         self.next_offset = segment.base_offset
         is_first = True
@@ -242,10 +255,18 @@ class _Recovery:
                     # What the batches say counts from here on, not what the checkpoint says.
                     self.epochs.truncate_from_end(batch.base_offset)
                     is_first = False
+                    if batch.position == 0 and segment is self._segments[0]:
+                        self._saw_all_epochs = True
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
             self._leader_epoch = epoch
             segment.note(batch)
-            expected = self.next_offset = batch.last_offset + 1
+            if walk.header[PRODUCER_ID] > NO_PRODUCER_ID:
+                bulk.note_producer(batch.position)
+            expected = self.next_offset = segment.note_ahead(
+                bulk, next_offset=batch.last_offset + 1, leader_epoch=batch.leader_epoch
+            )
+            walk.position = segment.size_bytes
+        self.walked[segment.base_offset] = WalkedProducers(resume, bulk.producer_positions())
         return walk
 
     def _contradiction(
@@ -291,12 +312,10 @@ class _Recovery:
 
     def _settle_epochs(self) -> None:
         """Drop epochs behind the end; find those that no checkpoint told (slow, and rare)."""
-        if self._stored_epochs is None and self.next_offset > self._segments[0].base_offset:
+        if self._stored_epochs is None and not self._saw_all_epochs:
             self.epochs = LeaderEpochs()
             for segment in self._segments:
-                for batch in Walk(segment.file, 0, segment.size_bytes, verify_crc=False):
-                    if batch.leader_epoch > self.epochs.latest:
-                        self.epochs.assign(batch.leader_epoch, batch.base_offset)
+                self._find_epochs(segment)
         # The front first: an epoch that starts at the end goes, in every recovery alike.
         self.epochs.truncate_from_start(max(self._log_start_offset, self._segments[0].base_offset))
         self.epochs.truncate_from_end(self.next_offset)
@@ -305,6 +324,16 @@ class _Recovery:
             path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
             write_epoch_checkpoint(self._disk, path, self.epochs.entries)
         self.epochs.is_dirty = False
+
+    def _find_epochs(self, segment: Segment) -> None:
+        end = segment.size_bytes
+        walk = Walk(segment.file, 0, end, verify_crc=False, chunk_bytes=LOOKUP_CHUNK_BYTES)
+        bulk = BulkWalk(
+            segment.file, end, base_offset=segment.base_offset, verify_crc=False, may_skip=True
+        )
+        for batch in beginnings(walk, bulk):
+            if batch.leader_epoch > self.epochs.latest:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
 
 
 # -- interrupted work -------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from ottla.env.disk import Buffer, Disk, File
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
+from ottla.log.bulk_walk import BulkWalk
 from ottla.log.layout import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -162,10 +163,7 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.append(*latest)
             self._bytes_since_index_entry = 0
-            # One time entry stays free for the one that a roll itself writes.
-            self.index_bytes = max(
-                len(self.offset_index.entries) + 8, len(self.time_index.entries) + 24
-            )
+            self._note_index_size()
         self._bytes_since_index_entry += size_bytes
         tail = self._tail_last_offsets
         if len(tail) == 2 * _TAIL_BATCHES:
@@ -341,8 +339,20 @@ class Segment:
         walk = self._walk(0)
         size_bytes = self.size_bytes
         self._forget(None)
+        bulk = BulkWalk(
+            self.file,
+            size_bytes,
+            base_offset=self.base_offset,
+            verify_crc=False,
+            may_skip=True,
+            index_interval_bytes=self.index_interval_bytes,
+        )
         for batch in walk:
             self.note(batch)
+            self.note_ahead(
+                bulk, next_offset=batch.last_offset + 1, leader_epoch=batch.leader_epoch
+            )
+            walk.position = self.size_bytes
         self.size_bytes = size_bytes
         if walk.stopped_by is not None:
             raise self._unreadable(walk)
@@ -370,6 +380,46 @@ class Segment:
     def note(self, batch: Batch) -> None:
         """Take ``batch``, which stands in the file right behind ``size_bytes``, into account."""
         self._note(batch.position, batch.size_bytes, batch.last_offset, batch.max_timestamp)
+
+    def note_ahead(self, bulk: BulkWalk, *, next_offset: int, leader_epoch: int) -> int:
+        """Note all ordinary batches that stand right behind ``size_bytes``, quickly. Blocks.
+
+        The first of them must have ``next_offset`` and ``leader_epoch``. Returns the offset behind
+        the last one: ``next_offset`` itself when there is none.
+        """
+        latest = self.latest
+        assert latest is not None
+        entry, time_entry = self.offset_index.last(), self.time_index.last()
+        if entry is not None and entry.offset >= next_offset:
+            return next_offset
+        stretch = bulk.advance(
+            self.size_bytes,
+            next_offset=next_offset,
+            leader_epoch=leader_epoch,
+            latest_timestamp=latest.timestamp,
+            latest_offset=latest.offset,
+            entry_timestamp=NO_TIMESTAMP if time_entry is None else time_entry.timestamp,
+            bytes_since_entry=self._bytes_since_index_entry,
+        )
+        if stretch is None:
+            return next_offset
+        self.offset_index.extend(stretch.offset_entries)
+        self.time_index.extend(stretch.time_entries)
+        if stretch.offset_entries:
+            self._note_index_size()
+        self._bytes_since_index_entry = stretch.bytes_since_entry
+        self.latest = TimestampOffset(stretch.latest_timestamp, stretch.latest_offset)
+        # The tail's list has to be without gaps: it begins anew behind the stretch.
+        del self._tail_last_offsets[:]
+        del self._tail_positions[:]
+        self.size_bytes = stretch.end_position
+        return stretch.next_offset
+
+    def _note_index_size(self) -> None:
+        # One time entry stays free for the one that a roll itself writes.
+        self.index_bytes = max(
+            len(self.offset_index.entries) + 8, len(self.time_index.entries) + 24
+        )
 
     def _forget(self, joint: tuple[int, TimestampOffset] | None) -> None:
         del self._tail_last_offsets[:]

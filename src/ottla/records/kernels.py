@@ -1,11 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-# mypy: disable-error-code="valid-type, untyped-decorator, no-any-return"
-"""The loops over records: the only hot code that looks inside a batch, and the only place for it.
+# mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
+"""The loops over records and batches: the only hot code that looks inside, the only place for it.
 
 One file, two forms: Cython's pure-Python mode compiles it to the extension beside it, which wins
 at import; without a C compiler this file runs as it stands, about a hundred times slower, with
-the same results. Knows nothing of headers, offsets, sums, codecs or errors: bytes in, numbers out.
-Called by ``ottla.records.validate`` with the records of one uncompressed (or decompressed) batch.
+the same results. Knows nothing of files, codecs or errors: bytes in, numbers out. Two loops:
+``validate_records``, called by ``ottla.records.validate`` with the records of one uncompressed (or
+decompressed) batch, and ``walk_batches``, which takes recovery (``ottla.log.bulk_walk``) from
+header to header through a log file; it takes the ordinary batch and leaves every other one to its
+caller. The checksum in C stands in kernels.pxd.
 
 Source: Kafka's documentation, "Record". Grammar (varints are zigzag, little end first):
 
@@ -24,6 +27,8 @@ Source: Kafka's documentation, "Record". Grammar (varints are zigzag, little end
 A varint has at most 5 bytes and 32 bits, a varlong 10 bytes and 64 bits; more is refused.
 """
 
+# ruff: noqa: F821 - the C functions are declared in kernels.pxd
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -33,7 +38,11 @@ try:
 except ImportError:  # an installation without compiler runs this file without Cython, too
     from ottla.records import uncompiled as cython
 
+from ottla.records.crc import crc32c
+
 if TYPE_CHECKING:
+    from array import array
+
     from typing_extensions import Buffer
 
 COMPILED: bool = cython.compiled
@@ -174,3 +183,271 @@ def _walk(  # noqa: C901, PLR0911, PLR0912, PLR0915 - flat, because a call per f
     if position != end:
         return _RECORDS_END, count, -1, 0, 0
     return 0, count, first_null_key, delta_min, delta_max
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+WALK_NEEDS_DATA = 0
+"""Of ``walk_batches``: the next batch is not all in the data."""
+WALK_UNUSUAL = 1
+"""The next batch is not ordinary, or none: somebody else has to judge it."""
+WALK_OUTPUT_FULL = 2
+"""No room in an output array: take what there is and call again."""
+WALK_PRODUCERS_FULL = 3
+"""More than half of the table of producers is in use: hand in a larger one."""
+
+# The fields of ``state``. Set by the caller; those marked "too" are brought up to date.
+POSITION = 0
+"""Of the next batch in its file; too."""
+NEXT_OFFSET = 1
+"""The offset that the next batch must have; too."""
+BYTES_SINCE_ENTRY = 2
+"""Size of the batches since the last index entry; too."""
+LATEST_TIMESTAMP = 3
+"""The largest timestamp so far; too."""
+LATEST_OFFSET = 4
+"""The last offset of the first batch with the largest timestamp; too."""
+ENTRY_TIMESTAMP = 5
+"""Timestamp of the last time index entry, -1: there is none; too."""
+PRODUCER_COUNT = 6
+"""Slots of the table in use; too."""
+OFFSET_WORDS, TIME_WORDS, NOTED_COUNT = 7, 8, 9
+"""Result only: how much of each output array is used."""
+DATA_POSITION, DATA_END = 10, 11
+"""Where in the file the data stands, and ends."""
+FILE_END = 12
+"""Position that no batch may reach beyond."""
+LEADER_EPOCH = 13
+"""The epoch that a batch must have."""
+BASE_OFFSET = 14
+"""Of the segment."""
+INDEX_INTERVAL = 15
+"""More bytes than this since the last one, and the next batch gets an index entry."""
+MAY_SKIP = 16
+"""1: offsets may be missing between batches (compaction)."""
+VERIFY = 17
+"""1: check the sums, for which a batch must be whole in the data; 0: its header suffices."""
+WALK_STATE_SIZE = 18
+
+PRODUCER_SLOT_SIZE = 8
+"""A slot of the table of producers: id + 1 (0: free), whether a transaction is open, how many
+batches were seen, and the positions of the last five, each at its number modulo 5."""
+
+
+def walk_batches(  # noqa: PLR0917 - arrays that are made once, for a loop without any object
+    data: Buffer,
+    state: array[int],
+    offset_entries: array[int],
+    time_entries: array[int],
+    noted: array[int],
+    producers: array[int],
+) -> int:
+    """Go from batch to batch while each is ordinary; return why not further, a ``WALK_`` number.
+
+    Ordinary: of magic 2, whole, its numbers possible, its offset and leader epoch as ``state``
+    expects them and its sum right. Index entries come out as the 32-bit words of the files'
+    formats (in the machine's byte order), two or three each. ``noted``: positions of batches with
+    a producer id that tell of transactions: every control batch, and the first of a transaction.
+    All others of a producer stand in ``producers``, the last five of each: a hash table with a
+    power of two of slots. ``state``, ``noted``, ``producers``: 64-bit; the entries: 32-bit.
+    """
+    view: cython.const[cython.uchar][::1] = data
+    fields: cython.longlong[::1] = state
+    offsets: cython.uint[::1] = offset_entries
+    times: cython.uint[::1] = time_entries
+    positions: cython.longlong[::1] = noted
+    table: cython.longlong[::1] = producers
+    reason: cython.int
+    if len(offsets) < 2 or len(times) < 3 or len(positions) < 1 or len(fields) < 18:
+        raise ValueError("an array is too small")
+    if fields[11] - fields[10] > len(view) or len(table) < 16 or len(table) & (len(table) - 1):
+        raise ValueError("the data or the table is smaller than told")
+    with cython.nogil:
+        reason = _walk_batches(view, fields, offsets, times, positions, table)
+    return reason
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _short(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    return (data[at] << 8) | data[at + 1]
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _unsigned(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    return _short(data, at) * 0x10000 + _short(data, at + 2)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _signed(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    high: cython.longlong = _short(data, at)
+    if high > 0x7FFF:
+        high -= 0x10000
+    return high * 0x10000 + _short(data, at + 2)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _signed_long(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    return _signed(data, at) * 0x10000 * 0x10000 + _unsigned(data, at + 4)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _walk_batches(  # noqa: C901, PLR0912, PLR0915, PLR0917 - flat, as above
+    data: cython.const[cython.uchar][::1],
+    state: cython.longlong[::1],
+    offset_entries: cython.uint[::1],
+    time_entries: cython.uint[::1],
+    noted: cython.longlong[::1],
+    producers: cython.longlong[::1],
+) -> cython.int:
+    # By number: a name of the module would be a Python object, here where none may be touched.
+    position: cython.longlong = state[0]
+    next_offset: cython.longlong = state[1]
+    bytes_since_entry: cython.longlong = state[2]
+    latest_timestamp: cython.longlong = state[3]
+    latest_offset: cython.longlong = state[4]
+    entry_timestamp: cython.longlong = state[5]
+    producer_count: cython.longlong = state[6]
+    data_position: cython.longlong = state[10]
+    data_end: cython.longlong = state[11]
+    file_end: cython.longlong = state[12]
+    leader_epoch: cython.longlong = state[13]
+    segment_offset: cython.longlong = state[14]
+    index_interval: cython.longlong = state[15]
+    may_skip: cython.bint = state[16] != 0
+    verify: cython.bint = state[17] != 0
+    offset_words: cython.Py_ssize_t = 0
+    time_words: cython.Py_ssize_t = 0
+    noted_count: cython.Py_ssize_t = 0
+    slot_mask: cython.longlong = len(producers) // 8 - 1
+    at: cython.Py_ssize_t
+    base_offset: cython.longlong
+    delta: cython.longlong
+    count: cython.longlong
+    size: cython.longlong
+    timestamp: cython.longlong
+    producer_id: cython.longlong
+    slot: cython.longlong
+    attributes: cython.int
+    crc: cython.longlong
+    reason: cython.int
+
+    while True:
+        reason = 0  # WALK_NEEDS_DATA
+        if position < data_position or position + 61 > data_end:
+            break
+        reason = 1  # WALK_UNUSUAL
+        at = position - data_position
+        size = _signed(data, at + 8) + 12
+        if size < 61 or size > file_end - position or data[at + 16] != 2:
+            break
+        base_offset = _signed_long(data, at)
+        if base_offset != next_offset and not (may_skip and base_offset > next_offset):
+            break
+        delta = _signed(data, at + 23)
+        count = _signed(data, at + 57)
+        if delta < 0 or count < 0 or count > delta + 1:
+            break
+        if base_offset - segment_offset > 0x7FFFFFFF - delta:
+            break
+        if _signed(data, at + 12) != leader_epoch:
+            break
+        if verify:
+            if position + size > data_end:
+                reason = 0
+                break
+            if cython.compiled:
+                crc = ottla_crc32c(cython.address(data[at + 21]), size - 21)
+            else:
+                crc = crc32c(data[at + 21 : at + size])
+            if crc != _unsigned(data, at + 17):
+                break
+
+        # It is ordinary. Nothing has changed yet: whoever finds no room stops before it.
+        reason = 2  # WALK_OUTPUT_FULL
+        if offset_words + 2 > len(offset_entries) or time_words + 3 > len(time_entries):
+            break
+        if noted_count >= len(noted):
+            break
+        producer_id = _signed_long(data, at + 43)
+        if producer_id >= 0:
+            if 2 * producer_count > slot_mask:
+                reason = 3  # WALK_PRODUCERS_FULL
+                break
+            slot = (producer_id ^ (producer_id >> 17)) & slot_mask
+            while producers[slot * 8] != 0 and producers[slot * 8] != producer_id + 1:
+                slot = (slot + 1) & slot_mask
+            slot *= 8
+            if producers[slot] == 0:
+                producers[slot] = producer_id + 1
+                producer_count += 1
+            attributes = data[at + 22]
+            if attributes & 0x20:  # A marker: it ends the producer's transaction.
+                producers[slot + 1] = 0
+                noted[noted_count] = position
+                noted_count += 1
+            else:
+                if attributes & 0x10 and producers[slot + 1] == 0:
+                    producers[slot + 1] = 1
+                    noted[noted_count] = position
+                    noted_count += 1
+                producers[slot + 3 + producers[slot + 2] % 5] = position
+                producers[slot + 2] += 1
+
+        timestamp = _signed_long(data, at + 35)
+        next_offset = base_offset + delta + 1
+        if timestamp > latest_timestamp:
+            latest_timestamp = timestamp
+            latest_offset = next_offset - 1
+        if bytes_since_entry > index_interval:
+            offset_entries[offset_words] = next_offset - 1 - segment_offset
+            offset_entries[offset_words + 1] = position
+            offset_words += 2
+            if latest_timestamp > entry_timestamp:
+                entry_timestamp = latest_timestamp
+                time_entries[time_words] = entry_timestamp // 0x10000 // 0x10000
+                time_entries[time_words + 1] = entry_timestamp - (
+                    entry_timestamp // 0x10000 // 0x10000 * 0x10000 * 0x10000
+                )
+                time_entries[time_words + 2] = latest_offset - segment_offset
+                time_words += 3
+            bytes_since_entry = 0
+        bytes_since_entry += size
+        position += size
+
+    state[0] = position
+    state[1] = next_offset
+    state[2] = bytes_since_entry
+    state[3] = latest_timestamp
+    state[4] = latest_offset
+    state[5] = entry_timestamp
+    state[6] = producer_count
+    state[7] = offset_words
+    state[8] = time_words
+    state[9] = noted_count
+    return reason
+
+
+def checksum(data: Buffer, *, portable: bool = False) -> int:
+    """Return the CRC32C of ``data`` as the walk does; ``portable``: without a CPU's instruction."""
+    view: cython.const[cython.uchar][::1] = data
+    if cython.compiled:
+        if len(view) == 0:
+            return 0
+        if portable:
+            return ottla_crc32c_portable(cython.address(view[0]), len(view))
+        return ottla_crc32c(cython.address(view[0]), len(view))
+    return crc32c(view)
+
+
+if cython.compiled:
+    ottla_crc32c_choose()

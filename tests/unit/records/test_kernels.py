@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from ottla.records import kernels as imported_kernels
+from ottla.records.crc import crc32c
 
 TRUNCATED, VARINT, LENGTH, OFFSET, FIELD, HEADER_COUNT, RECORD_END, RECORDS_END = range(-1, -9, -1)
 
@@ -143,3 +144,11 @@ def test_a_big_payload_is_walked_with_the_lock_released_to_the_same_result(kerne
         thread.join()
     assert results == [(0, 300, -1, 0, 0)] * 3
     assert kernels.validate_records(data[:-1], 300)[:2] == (LENGTH, 299)
+
+
+def test_the_walks_checksum_is_crc32c(kernels):
+    data = bytes(range(256)) * 5
+    for size in [*range(20), 61, 1000]:
+        for portable in (False, True):
+            assert kernels.checksum(data[:size], portable=portable) == crc32c(data[:size])
+    assert kernels.checksum(b"123456789") == 0xE3069283
