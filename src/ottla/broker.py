@@ -4,6 +4,7 @@ Starts in the order of the data's path, from the disk up, and stops the other wa
 design's composition root; reliability rules 3 and 16 (first start, clean stop).
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -28,11 +29,12 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import Rng, SystemRng
 from ottla.handlers.advertised import Advertised
-from ottla.handlers.apis.describe_log_dirs import LogDirectory
+from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 from ottla.handlers.call import Client
 from ottla.handlers.routes import Services, router_of
 from ottla.ids import NodeId, TopicId, topic_id_text
 from ottla.log.checkpoints import read_meta_properties
+from ottla.log.directory import LogDirectory, LogDirectoryUnusable
 from ottla.log.layout import META_PROPERTIES
 from ottla.log.manager import LogManager
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
@@ -112,6 +114,9 @@ class Broker:
         """The cluster's id, once started."""
         self.data_is_new = False
         """Whether this start made the data directory."""
+        self.failed = asyncio.Event()
+        """Set when this node cannot go on, and should be stopped; then ``failure`` tells why."""
+        self.failure: LogDirectoryUnusable | None = None
 
     def _take_config(self, config: Config) -> None:
         """Let ``config``, which is the static one plus what was altered, be in force."""
@@ -203,23 +208,31 @@ class Broker:
             return (MEMORY_LOG_DIR,)
         return tuple(map(abspath, self._config[options.LOG_DIRS]))
 
-    def _measure_log_dirs(self) -> Pending[list[LogDirectory]]:
-        disk = self._env.disk
+    def _measure_log_dirs(self) -> Pending[list[MeasuredDirectory]]:
+        assert self._log_manager is not None, "the log directories are open"
+        disk, directories = self._env.disk, list(self._log_manager.directories.values())
 
-        def measured(path: str) -> LogDirectory:
+        def measured(directory: LogDirectory) -> MeasuredDirectory:
+            path = directory.path
+            if directory.failure is not None:
+                return MeasuredDirectory(path, -1, -1, directory.failure)
             try:
-                return LogDirectory(path, disk.total_bytes(path), disk.free_bytes(path))
+                return MeasuredDirectory(path, disk.total_bytes(path), disk.free_bytes(path))
             except OSError as error:
-                return LogDirectory(path, -1, -1, error)
+                return MeasuredDirectory(path, -1, -1, error)
 
         return pending_of(
-            run(self._env.executor, lambda: [measured(path) for path in self._log_dirs])
+            run(self._env.executor, lambda: [measured(directory) for directory in directories])
         )
 
     def _open_log_dirs(self) -> None:
         """Take the directories and open the logs in them; makes a cluster id if there is none."""
-        path = f"{self._log_dirs[0]}/{META_PROPERTIES}"
-        known = read_meta_properties(self._env.disk, path)
+        try:
+            path = f"{self._log_dirs[0]}/{META_PROPERTIES}"
+            known = read_meta_properties(self._env.disk, path)
+        except OSError as error:
+            why = f"its {META_PROPERTIES} cannot be read ({error.strerror})"
+            raise self._without_metadata(self._log_dirs[0], why) from error
         self.data_is_new = known is None
         self.cluster_id = _new_cluster_id(self._env.rng) if known is None else known.cluster_id
         manager = LogManager(
@@ -233,8 +246,24 @@ class Broker:
         )
         manager.start()
         self._log_manager = manager
-        for where, error in manager.offline.items():
-            logger.error("%s is offline: %s", where, error)
+        first = manager.directories[self._log_dirs[0]]
+        if first.failure is not None:
+            raise self._without_metadata(first.path, str(first.failure)) from first.failure
+        manager.listeners.append(self._directory_changed)
+        for where, fault in manager.offline.items():
+            logger.error("%s is offline: %s", where, fault)
+
+    def _directory_changed(self, directory: LogDirectory) -> None:
+        """Give up when the disk took the metadata; what is in other directories serves on else."""
+        if directory.failure is not None and directory.path == self._log_dirs[0]:
+            self.failure = self._without_metadata(directory.path, str(directory.failure))
+            logger.critical("this node cannot go on: %s", self.failure)
+            self.failed.set()
+
+    def _without_metadata(self, path: str, why: str) -> LogDirectoryUnusable:
+        what = "the cluster's metadata" if len(self._log_dirs) > 1 else "all data"
+        fix = f"it holds {what}: see what is wrong with the disk, then start again"
+        return LogDirectoryUnusable(path, why, fix)
 
     async def _open_store(self) -> None:
         """Open the metadata store; on its first start it takes over the directory's cluster id."""

@@ -16,6 +16,7 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
+from ottla.log.directory import LogDirectoryUnusable
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.header import encode_request_header
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -139,3 +140,34 @@ async def test_one_unreadable_partition_does_not_take_the_node_with_it(tmp_path)
     assert (told[0].leader_id, told[1].leader_id) == (-1, 1)
     assert told[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert (told[0].offline_replicas, told[1].offline_replicas) == ([1], [])
+
+
+async def started_on_two_disks(tmp_path):
+    given = {"log_dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}"}
+    broker = make_broker(make_environment(RealDisk()), **given)
+    await broker.start()
+    return broker
+
+
+async def test_a_lost_disk_stops_the_node_only_with_the_metadata(tmp_path):
+    broker = await started_on_two_disks(tmp_path)
+    manager = broker._log_manager
+    manager.fail_directory(str(tmp_path / "two"), OSError(5, "Input/output error"))
+    assert not broker.failed.is_set()
+    told = asyncio.get_running_loop().create_future()
+    broker._measure_log_dirs().on_done(told.set_result)
+    measured = (await told).value
+    assert [found.error is None for found in measured] == [True, False]
+    manager.fail_directory(str(tmp_path / "one"), OSError(5, "Input/output error"))
+    assert broker.failed.is_set()
+    assert "the cluster's metadata" in str(broker.failure)
+    await broker.stop()
+
+
+async def test_a_start_without_the_metadata_is_refused_by_name(tmp_path):
+    broker = await started_on_two_disks(tmp_path)
+    await broker.stop()
+    (tmp_path / "one" / "meta.properties").rename(tmp_path / "one" / "aside")
+    (tmp_path / "one" / "meta.properties").mkdir()
+    with pytest.raises(LogDirectoryUnusable, match=r"one: its meta\.properties cannot be read"):
+        await started_on_two_disks(tmp_path)

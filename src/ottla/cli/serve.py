@@ -177,10 +177,15 @@ async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
             ),
             flush=True,
         )
+    failed = loop.create_task(broker.failed.wait())
+    failed.add_done_callback(lambda _: stop.set())
     await stop.wait()
+    failed.cancel()
     if not quiet and sys.stderr.isatty():
         note("stopping; once more Ctrl-C to leave at once")
     await broker.stop()
+    if broker.failure is not None:
+        raise broker.failure
 
 
 def _on_signal(stop: asyncio.Event) -> None:

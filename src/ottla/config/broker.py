@@ -39,9 +39,11 @@ from ottla.config.option import (
 
 CLUSTER_WIDE = Scope.CLUSTER_WIDE
 ENDPOINTS = ValueType("LIST", 7, read_endpoints)
-ONE_DIRECTORY: Validator[tuple[str, ...]] = Validator(
-    "one directory",
-    lambda value: None if len(value) == 1 else Refusal("a node keeps its data in one directory"),
+DIRECTORIES: Validator[tuple[str, ...]] = Validator(
+    "one directory or more, none twice",
+    lambda value: (
+        None if value and len(set(value)) == len(value) else Refusal("name each directory once")
+    ),
 )
 ONE_ENDPOINT: Validator[tuple[Endpoint, ...]] = Validator(
     "one listener",
@@ -84,8 +86,10 @@ LOG_DIRS = Option(
     "log.dirs",
     LIST,
     ("ottla-data",),
-    "The data directory.",
-    validator=ONE_DIRECTORY,
+    "The data directories, best each on a disk of its own: a new partition goes to the one with"
+    " the fewest, and a disk that fails takes only what lies on it away. The first one also holds"
+    " the cluster's metadata.",
+    validator=DIRECTORIES,
     deviates="Kafka's is /tmp/kafka-logs, which a restart of the machine empties.",
 )
 NUM_PARTITIONS = Option(

@@ -19,7 +19,7 @@ from ottla.handlers.apis.delete_records import DeleteRecords
 from ottla.handlers.apis.delete_topics import DeleteTopics
 from ottla.handlers.apis.describe_cluster import DescribeCluster
 from ottla.handlers.apis.describe_configs import DescribeConfigs
-from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, LogDirectory
+from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, MeasuredDirectory
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.find_coordinator import FindCoordinator
@@ -52,7 +52,7 @@ class Services(NamedTuple):
     """Gives the configuration in force, which ``config`` is at the start."""
     controller: Controller
     configs: Configs
-    measure_log_dirs: Callable[[], Pending[list[LogDirectory]]]
+    measure_log_dirs: Callable[[], Pending[list[MeasuredDirectory]]]
     producer_ids: ProducerIds
     advertised: Advertised
     clock: Clock

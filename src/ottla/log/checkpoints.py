@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
 from ottla.ids import TopicId, TopicPartition, parse_topic_id, topic_id_text
+from ottla.log.faults import sync, sync_directory
 from ottla.log.layout import TEMPORARY_SUFFIX
 
 _VERSION = "0"
@@ -36,11 +37,11 @@ def replace_file(disk: Disk, path: str, text: str) -> None:
     file = disk.open(temporary, create=True, exclusive=True)
     try:
         file.write_at(0, text.encode())
-        file.sync()
+        sync(file)
     finally:
         file.close()
     disk.rename(temporary, path)
-    disk.sync_directory(dirname(path))
+    sync_directory(disk, dirname(path))
 
 
 def read_file(disk: Disk, path: str) -> str | None:

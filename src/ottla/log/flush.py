@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from ottla.env.disk import Disk, File
 from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
+from ottla.log.faults import sync
+from ottla.log.segment import Segment
 
 
 class FlushJob:
@@ -22,6 +24,7 @@ class FlushJob:
         "_files",
         "generation",
         "is_void",
+        "rolled",
         "target_offset",
     )
 
@@ -30,7 +33,8 @@ class FlushJob:
         *,
         target_offset: int,
         generation: int,
-        files: Sequence[File],
+        rolled: Sequence[Segment],
+        active: File,
         disk: Disk,
         epochs_path: str,
         epochs: list[EpochStart] | None,
@@ -40,7 +44,9 @@ class FlushJob:
         self.generation = generation
         self.is_void = False
         """Set when the log was abandoned: its directory may belong to another topic by now."""
-        self._files = files
+        self.rolled = rolled
+        """Segments that are full, and were not durable when the flush began."""
+        self._files = [*(segment.file for segment in rolled), active]
         self._disk = disk
         self._epochs_path = epochs_path
         self._epochs = epochs
@@ -51,10 +57,13 @@ class FlushJob:
         return self._epochs is not None
 
     def run(self) -> None:
-        """Sync. Blocks; on any thread. Raises OSError: the data's fate is unknown then."""
+        """Sync. Blocks; on any thread. Raises SyncFailed: the data's fate is unknown then.
+
+        Any other OSError comes before the first sync: nothing has happened.
+        """
         if self.is_void:
             return
         if self._epochs is not None:
             write_epoch_checkpoint(self._disk, self._epochs_path, self._epochs)
         for file in self._files:
-            file.sync()
+            sync(file)

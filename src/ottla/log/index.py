@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
+from ottla.log import faults
 
 _ENTRIES_PER_WRITE = 64
 """Entries gathered in memory before they are written: at most so many are rebuilt after a kill."""
@@ -91,7 +92,7 @@ class Index:
             if file.size() > len(self.entries):
                 file.truncate(len(self.entries))
             if sync:
-                file.sync()
+                faults.sync(file)
         finally:
             file.close()
         self._written_bytes = len(self.entries)

@@ -13,7 +13,6 @@ Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability ru
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from enum import Enum
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
@@ -30,7 +29,9 @@ from ottla.log.append import (
 )
 from ottla.log.checkpoints import write_epoch_checkpoint
 from ottla.log.config import LogConfig
+from ottla.log.faults import SyncFailed, ends_directory, sync, sync_directory
 from ottla.log.flush import FlushJob
+from ottla.log.health import LogHealth, LogState
 from ottla.log.invariants import check_log
 from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
@@ -51,16 +52,7 @@ from ottla.records.region import Region
 from ottla.records.validate import decompressed_bytes_limit
 
 
-class LogState(Enum):
-    """What may be done with a log."""
-
-    OPEN = "open"
-    FAILED = "failed"
-    """The disk's answer to a sync or a repair was an error: nothing here is believed any more."""
-    CLOSED = "closed"
-
-
-class Log:
+class Log(LogHealth):
     """The log of one partition in one directory. Made by recovery.open_log or LogManager.create.
 
     Whoever makes it has made everything below ``log_end_offset`` durable.
@@ -82,9 +74,7 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "producers",
-        "state",
         "topic_id",
-        "topic_partition",
     )
 
     def __init__(  # noqa: PLR0913 - the parts of a log, all keyword-only
@@ -102,10 +92,10 @@ class Log:
         log_end_offset: int,
         producers: Producers,
     ) -> None:
+        super().__init__(topic_partition)
         self._disk = disk
         self._clock = clock
         self.directory = directory
-        self.topic_partition = topic_partition
         self.topic_id = topic_id
         """None: the directory does not say (written before topic ids, or its creation was cut)."""
         self.config = config
@@ -121,7 +111,6 @@ class Log:
         log end offset; falls only by ``truncate_to``."""
         self.producers = producers
         """Use: drops duplicates. Invariant: knows all batches below the log end."""
-        self.state = LogState.OPEN
         self._segments = segments
         self._base_offsets = [segment.base_offset for segment in segments]
         self._active = segments[-1]
@@ -278,13 +267,11 @@ class Log:
         """Undo a write that the disk refused. The log goes on if that works, and fails if not."""
         try:
             self._active.cut_to_size()
-        except OSError:
-            self.state = LogState.FAILED
+        except OSError as worse:
+            self._fail(worse)
+        else:
+            self.report(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}")
-
-    def _unusable(self) -> KafkaError:
-        why = f"the log of {self.topic_partition} is {self.state.value}"
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
     def roll(self, base_offset: int | None = None) -> None:
         """Close the active segment for good and start one at ``base_offset`` (None: the log end).
@@ -299,9 +286,12 @@ class Log:
         is_synced = self.config.flush_messages == 1
         try:
             self._active.seal(sync=is_synced)
+        except SyncFailed as error:
+            self._fail(error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         except OSError as error:
-            # The sync of the data may be what failed; that is never tried twice.
-            self.state = LogState.FAILED
+            # An index could not be written: the segment is as good as before.
+            self.report(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if base_offset == self._active.base_offset:
             return
@@ -322,9 +312,11 @@ class Log:
         )
         try:
             segment.create()
-            self._disk.sync_directory(self.directory)
+            sync_directory(self._disk, self.directory)
         except (OSError, CorruptFile) as error:
             self._remove_stillborn(segment)
+            if isinstance(error, OSError):
+                self.report(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._segments.append(segment)
         self._base_offsets.append(base_offset)
@@ -335,8 +327,8 @@ class Log:
         try:
             if self._disk.exists(segment.path) and self._disk.size_of(segment.path) == 0:
                 self._disk.remove(segment.path)
-        except OSError:
-            self.state = LogState.FAILED
+        except OSError as error:
+            self._fail(error)
 
     # -- flush --------------------------------------------------------------------------------
 
@@ -349,32 +341,43 @@ class Log:
         if (
             self.flushed_offset == self.log_end_offset
             or self._flush_job is not None
-            or self.state is not LogState.OPEN
+            or not self.is_in_service
         ):
             return None
         epochs = self.leader_epochs
-        self._flush_job = job = FlushJob(
-            target_offset=self.log_end_offset,
-            generation=self._generation,
-            files=[*(segment.file for segment in self._unsynced), self._active.file],
-            disk=self._disk,
-            epochs_path=f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}",
-            epochs=list(epochs.entries) if epochs.is_dirty else None,
-        )
+        try:
+            job = FlushJob(
+                target_offset=self.log_end_offset,
+                generation=self._generation,
+                rolled=self._unsynced,
+                active=self._active.file,
+                disk=self._disk,
+                epochs_path=f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}",
+                epochs=list(epochs.entries) if epochs.is_dirty else None,
+            )
+        except OSError as error:  # A file that was let go of could not be opened again.
+            self.report(error)
+            return None
+        self._flush_job = job
         epochs.is_dirty = False
         self._unsynced = []
         return job
 
-    def finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
+    def finish_flush(self, job: FlushJob, error: OSError | None) -> None:
         """Take the outcome of ``job`` (on the loop): raise the flushed offset, or fail for good.
 
-        After an error nothing not yet flushed may ever be acknowledged: the kernel may have
-        dropped the pages and call the next sync a success (reliability rule 2).
+        After a failed sync nothing not yet flushed may ever be acknowledged: the kernel may have
+        dropped the pages and call the next sync a success (reliability rule 2). A full disk
+        refuses the leader epochs before any sync: then the log goes on.
         """
         self._flush_job = None
-        if error is not None:
-            if self.state is LogState.OPEN:
-                self.state = LogState.FAILED
+        if isinstance(error, OSError) and not ends_directory(error):
+            # Nothing was synced yet: the next flush does it all.
+            self._unsynced = [*job.rolled, *self._unsynced]
+            self.leader_epochs.is_dirty = True
+            self.report(error)
+        elif isinstance(error, OSError):
+            self._fail(error)
         elif job.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, job.target_offset)
         elif job.saves_epochs:
@@ -390,8 +393,7 @@ class Log:
         """Make everything durable now. Blocks; no flush may be in flight. Raises KafkaError."""
         if self._flush_job is not None:
             raise InvariantBroken(f"{self.topic_partition}: flush while one is in flight")
-        if self.state is not LogState.OPEN:
-            raise self._unusable()
+        self.ensure_open()
         job = self.begin_flush()
         if job is None:
             return
@@ -416,7 +418,7 @@ class Log:
         the log cannot be read, KAFKA_STORAGE_ERROR when it has failed. May block on a cold index.
         """
         if self.state is not LogState.OPEN:
-            raise self._unusable()
+            self.ensure_open()
         if not self.log_start_offset <= start_offset <= self.log_end_offset:
             why = (
                 f"{self.topic_partition}: offset {start_offset} is not in "
@@ -487,11 +489,6 @@ class Log:
     def _ordinal_of(self, offset: int) -> int:
         return max(bisect_right(self._base_offsets, offset) - 1, 0)
 
-    def ensure_open(self) -> None:
-        """Raise KafkaError KAFKA_STORAGE_ERROR unless the log is in service."""
-        if self.state is not LogState.OPEN:
-            raise self._unusable()
-
     # -- the front, truncation, the end -------------------------------------------------------
 
     def forget_oldest_segment(self) -> None:
@@ -520,10 +517,10 @@ class Log:
             self._save_epochs()
             self._drop_segments_above(offset)
             self._active.truncate(offset)
-            self._active.file.sync()
+            sync(self._active.file)
             self.producers.restore(self._segments, offset)
         except OSError as error:
-            self.state = LogState.FAILED
+            self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if self._active in self._unsynced:
             self._unsynced.remove(self._active)  # It was synced just now.
@@ -549,7 +546,7 @@ class Log:
             if dropped in self._unsynced:
                 self._unsynced.remove(dropped)
             self._disk.rename(dropped.path, dropped.path + DELETED_SUFFIX)
-            self._disk.sync_directory(self.directory)
+            sync_directory(self._disk, self.directory)
             self._disk.remove(dropped.path_of(LOG_SUFFIX) + DELETED_SUFFIX)
             dropped.let_go()
 
@@ -566,13 +563,12 @@ class Log:
         KafkaError when the data cannot be made durable; the log is closed all the same.
         """
         try:
-            if self.state is LogState.OPEN:
+            if self.is_in_service:
                 self.flush()
                 self._seal_for_stop()
         finally:
             self.state = LogState.CLOSED
-            for segment in self._segments:
-                segment.let_go()
+            self.let_go()
 
     def _seal_for_stop(self) -> None:
         try:
@@ -580,7 +576,7 @@ class Log:
             self._active.seal()
             self.producers.save_for_stop(self._base_offsets[0], self.log_end_offset)
         except OSError as error:
-            self.state = LogState.FAILED
+            self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def abandon(self) -> None:
@@ -589,6 +585,10 @@ class Log:
         self._generation += 1
         if self._flush_job is not None:
             self._flush_job.is_void = True
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Let go of all files; regions and flushes on their way keep theirs."""
         for segment in self._segments:
             segment.let_go()
 

@@ -1,36 +1,37 @@
 """All partitions in this node's log directories: find, create, delete, checkpoint, stop.
 
-Owns the directories themselves: whose they are, that nobody else uses them, whether the last stop
-was clean. Knows nothing of leaders or clients. Above log.recovery and log.log, below replication.
-A partition that cannot be opened is offline with its reason; the others serve. Nothing that cannot
-be read is ever deleted. Source: Kafka's LogManager; reliability rules 3, 5, 14, 16.
+Owns which partition lies in which directory, and whether the last stop was clean. Knows nothing of
+leaders or clients. Above log.recovery and log.log, below replication. A partition that cannot be
+opened is offline with its reason, a directory whose disk fails with all that lies in it; the others
+serve. Nothing that cannot be read is ever deleted. Source: Kafka's LogManager; reliability rules 2,
+3, 5, 14, 16.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from posixpath import basename, dirname
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
-from ottla.env.disk import Disk, Lock
+from ottla.env.disk import Disk
 from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.log.checkpoints import (
-    MetaProperties,
-    read_meta_properties,
     read_offset_checkpoint,
     replace_file,
-    write_meta_properties,
     write_offset_checkpoint,
     write_partition_metadata,
 )
 from ottla.log.config import LogConfig
+from ottla.log.directory import Fault, LogDirectory
+from ottla.log.faults import SyncFailed, ends_directory, sync_directory
+from ottla.log.health import LogState
 from ottla.log.layout import (
     CLEAN_SHUTDOWN,
-    LOCK,
     LOG_START_CHECKPOINT,
-    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     TEMPORARY_SUFFIX,
@@ -40,25 +41,14 @@ from ottla.log.layout import (
     partition_directory,
 )
 from ottla.log.leader_epochs import LeaderEpochs
-from ottla.log.log import Log, LogState
+from ottla.log.log import Log
 from ottla.log.producers import Producers
 from ottla.log.recovery import open_log
 from ottla.log.segment import Segment
 
+logger = logging.getLogger(__name__)
+
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
-
-
-class LogDirectoryUnusable(OttlaError):
-    """A log directory that this node must not or cannot use. ``fix`` tells people what to do."""
-
-    def __init__(self, path: str, why: str, fix: str) -> None:
-        super().__init__(path, why, fix)
-        self.path = path
-        self.why = why
-        self.fix = fix
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.why}; {self.fix}"
 
 
 class _Points(NamedTuple):
@@ -68,19 +58,40 @@ class _Points(NamedTuple):
     log_start_offsets: dict[TopicPartition, int]
 
 
+class DuplicatePartition(OttlaError):
+    """A partition that two log directories hold: nobody can tell which copy is the right one."""
+
+    def __init__(self, topic_partition: TopicPartition, log_dirs: Sequence[str]) -> None:
+        super().__init__(topic_partition, log_dirs)
+        self.topic_partition = topic_partition
+        self.log_dirs = log_dirs
+
+    def __str__(self) -> str:
+        places = " and ".join(f"{log_dir}/{self.topic_partition}" for log_dir in self.log_dirs)
+        return f"two directories hold it, {places}: move one of them away and start again"
+
+
 class CheckpointJob:
     """Recovery points and log start offsets as of one moment, on their way to the disk."""
 
-    __slots__ = ("_disk", "_files")
+    __slots__ = ("_disk", "_files", "failures")
 
     def __init__(self, disk: Disk, files: dict[str, dict[TopicPartition, int]]) -> None:
         self._disk = disk
         self._files = files
+        self.failures: dict[str, OSError] = {}
+        """By log directory: why its checkpoints are not what they should be."""
 
     def run(self) -> None:
-        """Write the checkpoints. Blocks; on any thread, one job at a time. Raises OSError."""
+        """Write the checkpoints. Blocks; on any thread, one job at a time.
+
+        A directory that refuses does not stop the others: see ``failures``.
+        """
         for path, offsets in self._files.items():
-            write_offset_checkpoint(self._disk, path, offsets)
+            try:
+                write_offset_checkpoint(self._disk, path, offsets)
+            except OSError as error:
+                self.failures[dirname(path)] = error
 
 
 class LogManager:
@@ -101,17 +112,23 @@ class LogManager:
         self._disk = disk
         self._clock = clock
         self._rng = rng
-        self._log_dirs = [path.rstrip("/") or "/" for path in log_dirs]
+        paths = [path.rstrip("/") or "/" for path in log_dirs]
+        self.directories = {path: LogDirectory(disk, path) for path in paths}
+        """By path, in the order given. Those that are offline among them."""
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._config_for = config_for
-        self._locks: list[Lock] = []
         self._deleted: list[str] = []
+        """Use: emptied in an executor while the loop appends; single list calls only."""
+        self.listeners: list[Callable[[LogDirectory], None]] = []
+        """Told on the loop when a directory has gone offline."""
         self.logs: dict[TopicPartition, Log] = {}
         """Use: look-ups on every request. Invariant: each is open, or failed since."""
-        self.offline: dict[TopicPartition, OttlaError | OSError] = {}
+        self.offline: dict[TopicPartition, Fault] = {}
         """Partitions found on disk that could not be opened, and why."""
         self._offline_directories: dict[TopicPartition, str] = {}
+        self._unclean: set[str] = set()
+        """Directories that hold a partition which could not be opened."""
         self._offline_points: dict[str, dict[TopicPartition, int]] = {}
         """What the checkpoint files said of offline partitions: kept until they are back."""
 
@@ -125,52 +142,67 @@ class LogManager:
     def start(self) -> None:
         """Take the directories and open every partition in them. Blocks.
 
-        Raises LogDirectoryUnusable (in use, of another cluster or node, unreadable). A partition
-        that cannot be opened goes to ``offline``. After an exception nothing is held.
+        Raises LogDirectoryUnusable when one is in use or of another cluster or node, or when none
+        can be used. A directory whose disk refuses is offline, and so is a partition that cannot
+        be opened. After an exception nothing is held.
         """
         try:
-            for log_dir in self._log_dirs:
-                self._take(log_dir)
-            for log_dir in self._log_dirs:
-                self._open_all(log_dir)
+            for directory in self.directories.values():
+                directory.take(cluster_id=self._cluster_id, node_id=self._node_id, rng=self._rng)
+            names = {directory: self._names_in(directory) for directory in self._online()}
+            self._set_duplicates_apart(names)
+            for directory, found in names.items():
+                if directory.is_online:
+                    self._open_directory(directory, found)
+            if not any(self._online()):
+                raise next(iter(self.directories.values())).unusable()
         except BaseException:
             self._release()
             raise
+        for directory in self.directories.values():
+            if not directory.is_online:
+                logger.error(
+                    "the log directory %s is offline: %s", directory.path, directory.failure
+                )
 
-    def _take(self, log_dir: str) -> None:
+    def _online(self) -> Iterable[LogDirectory]:
+        return [directory for directory in self.directories.values() if directory.is_online]
+
+    def _names_in(self, directory: LogDirectory) -> list[str]:
         try:
-            if not self._disk.exists(log_dir):
-                self._disk.make_directory(log_dir)
-                self._disk.sync_directory(dirname(log_dir) or ".")
-            self._locks.append(self._disk.lock(f"{log_dir}/{LOCK}"))
-        except BlockingIOError as error:
-            why = "another process uses this data directory"
-            raise LogDirectoryUnusable(log_dir, why, "stop it, or choose another one") from error
+            return self._disk.list_directory(directory.path)
         except OSError as error:
-            why = f"cannot be used as a data directory ({error.strerror})"
-            fix = "choose a directory that this user may write"
-            raise LogDirectoryUnusable(log_dir, why, fix) from error
-        self._identify(log_dir)
+            directory.failure = error
+            return []
 
-    def _identify(self, log_dir: str) -> None:
-        """Check that the directory is this node's, or make a new one so."""
-        path = f"{log_dir}/{META_PROPERTIES}"
-        meta = read_meta_properties(self._disk, path)
-        if meta is None:
-            directory_id = topic_id_text(TopicId(self._rng.random_bytes(16)))
-            meta = MetaProperties(self._cluster_id, self._node_id, directory_id)
-            write_meta_properties(self._disk, path, meta)
-        found = (meta.cluster_id, meta.node_id)
-        if found != (self._cluster_id, self._node_id):
-            why = (
-                f"belongs to node {meta.node_id} of cluster {meta.cluster_id}; "
-                f"this is node {self._node_id} of cluster {self._cluster_id}"
-            )
-            raise LogDirectoryUnusable(log_dir, why, "point this node at its own directory")
+    def _set_duplicates_apart(self, names: dict[LogDirectory, list[str]]) -> None:
+        """Take what two directories hold for offline, before anything of it is touched."""
+        holders: dict[TopicPartition, list[str]] = {}
+        for directory, found in names.items():
+            for name in found:
+                where = parse_partition_directory(name)
+                if where is not None:
+                    holders.setdefault(where, []).append(directory.path)
+        for where, paths in holders.items():
+            if len(paths) > 1:
+                self.offline[where] = DuplicatePartition(where, paths)
 
-    def _open_all(self, log_dir: str) -> None:
+    def _open_directory(self, directory: LogDirectory, names: list[str]) -> None:
+        try:
+            self._open_all(directory.path, names)
+        except OSError as error:
+            directory.failure = error
+            for where, log in list(self.logs.items()):
+                if dirname(log.directory) == directory.path:
+                    log.abandon()
+                    del self.logs[where]
+            for where, log_dir in list(self._offline_directories.items()):
+                if log_dir == directory.path:
+                    del self.offline[where], self._offline_directories[where]
+
+    def _open_all(self, log_dir: str, names: list[str]) -> None:
+        """Open every partition of a directory. Raises OSError when the directory itself fails."""
         disk = self._disk
-        names = disk.list_directory(log_dir)
         for name in names:
             if name.endswith(TEMPORARY_SUFFIX) and not disk.is_directory(f"{log_dir}/{name}"):
                 disk.remove(f"{log_dir}/{name}")
@@ -190,16 +222,16 @@ class LogManager:
             topic_partition = parse_partition_directory(name)
             if topic_partition is None or not disk.is_directory(f"{log_dir}/{name}"):
                 continue
-            if topic_partition in self.logs or topic_partition in self.offline:
-                why = f"{topic_partition} is in another data directory, too"
-                raise LogDirectoryUnusable(log_dir, why, "keep one of them")
-            self._open(log_dir, topic_partition, points, is_clean=is_clean)
+            if topic_partition in self.offline:
+                self._set_apart(log_dir, topic_partition, points)
+            else:
+                self._open(log_dir, topic_partition, points, is_clean=is_clean)
 
     def _open(
         self, log_dir: str, topic_partition: TopicPartition, points: "_Points", *, is_clean: bool
     ) -> None:
         try:
-            self.logs[topic_partition] = open_log(
+            log = open_log(
                 self._disk,
                 self._clock,
                 f"{log_dir}/{topic_partition}",
@@ -209,19 +241,57 @@ class LogManager:
                 log_start_offset=points.log_start_offsets.get(topic_partition, 0),
                 is_clean=is_clean,
             )
+        except SyncFailed:
+            raise  # The disk is not to be trusted with anything else, either.
         except (OttlaError, OSError) as error:
             self.offline[topic_partition] = error
-            self._offline_directories[topic_partition] = log_dir
-            for file_name, offsets in (
-                (RECOVERY_POINT_CHECKPOINT, points.recovery_points),
-                (LOG_START_CHECKPOINT, points.log_start_offsets),
-            ):
-                if topic_partition in offsets:
-                    kept = self._offline_points.setdefault(f"{log_dir}/{file_name}", {})
-                    kept[topic_partition] = offsets[topic_partition]
+            self._set_apart(log_dir, topic_partition, points)
+        else:
+            self._add(log)
+
+    def _add(self, log: Log) -> None:
+        log.on_disk_error = partial(self._on_disk_error, log)
+        self.logs[log.topic_partition] = log
+
+    def _set_apart(self, log_dir: str, topic_partition: TopicPartition, points: "_Points") -> None:
+        """Keep what is known of an offline partition in ``log_dir`` for the day it is back."""
+        self._offline_directories[topic_partition] = log_dir
+        self._unclean.add(log_dir)
+        for file_name, offsets in (
+            (RECOVERY_POINT_CHECKPOINT, points.recovery_points),
+            (LOG_START_CHECKPOINT, points.log_start_offsets),
+        ):
+            if topic_partition in offsets:
+                kept = self._offline_points.setdefault(f"{log_dir}/{file_name}", {})
+                kept[topic_partition] = offsets[topic_partition]
 
     def _read_points(self, log_dir: str, file_name: str) -> dict[TopicPartition, int]:
         return read_offset_checkpoint(self._disk, f"{log_dir}/{file_name}") or {}
+
+    # -- directories that fail ----------------------------------------------------------------
+
+    def _on_disk_error(self, log: Log, error: OSError) -> None:
+        if ends_directory(error):
+            self.fail_directory(dirname(log.directory), error)
+
+    def fail_directory(self, path: str, error: OSError) -> None:
+        """Take the directory ``path`` and every log in it out of service. On the loop.
+
+        Nothing is written there any more, and nothing acknowledged that was not yet durable
+        (reliability rule 2). It takes a restart to bring it back.
+        """
+        directory = self.directories[path]
+        if not directory.is_online:
+            return
+        directory.failure = error
+        count = 0
+        for log in self.logs.values():
+            if dirname(log.directory) == path:
+                log.take_out(error)
+                count += 1
+        logger.error("the log directory %s is offline, with %d partitions: %s", path, count, error)
+        for listener in self.listeners:
+            listener(directory)
 
     # -- partitions ---------------------------------------------------------------------------
 
@@ -229,10 +299,13 @@ class LogManager:
         """Return the log, or None when there is none here or it is offline."""
         return self.logs.get(topic_partition)
 
-    def create(self, topic_partition: TopicPartition, topic_id: TopicId) -> Log:
+    def create(
+        self, topic_partition: TopicPartition, topic_id: TopicId, *, is_new: bool = True
+    ) -> Log:
         """Return the partition's log, making it durably when it is not there. Blocks.
 
-        A directory whose creation was cut short by a crash is completed. Raises KafkaError:
+        A directory whose creation was cut short by a crash is completed. One that is not new may
+        lie in a directory that is offline: then it is not made again, empty. Raises KafkaError:
         INCONSISTENT_TOPIC_ID when the directory belongs to an older topic of that name (delete it
         first), KAFKA_STORAGE_ERROR when it is offline or the disk refused,
         INVALID_TOPIC_EXCEPTION for a name that cannot be a directory.
@@ -247,15 +320,22 @@ class LogManager:
         if log is not None and log.topic_id is not None:
             why = f"{topic_partition} is of topic {topic_id_text(log.topic_id)} on disk"
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, why)
+        offline = [path for path, found in self.directories.items() if not found.is_online]
+        if log is None and offline and not is_new:
+            why = f"it is not in the log directories that work; offline: {', '.join(offline)}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        log_dir = self._emptiest_log_dir() if log is None else dirname(log.directory)
         try:
             if log is None:
-                log = self._create_directory(topic_partition, name)
+                log = self._create_directory(topic_partition, f"{log_dir}/{name}")
             write_partition_metadata(self._disk, f"{log.directory}/{PARTITION_METADATA}", topic_id)
-            self._disk.sync_directory(dirname(log.directory))
+            sync_directory(self._disk, log_dir)
         except (OSError, CorruptFile) as error:
+            if isinstance(error, OSError) and ends_directory(error):
+                self.fail_directory(log_dir, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
-        self.logs[topic_partition] = log
+        self._add(log)
         return log
 
     def stand_in(self, topic_partition: TopicPartition, topic_id: TopicId) -> Log:
@@ -263,7 +343,7 @@ class LogManager:
 
         It touches no file, and is not one of ``logs``.
         """
-        log_dir = self._offline_directories.get(topic_partition, self._log_dirs[0])
+        log_dir = self._offline_directories.get(topic_partition, next(iter(self.directories)))
         directory = f"{log_dir}/{topic_partition}"
         config, now_ms = self._config_for(topic_partition.topic), self._clock.wall_ms()
         interval = config.index_interval_bytes
@@ -288,8 +368,7 @@ class LogManager:
         log.state = LogState.FAILED
         return log
 
-    def _create_directory(self, topic_partition: TopicPartition, name: str) -> Log:
-        directory = f"{self._emptiest_log_dir()}/{name}"
+    def _create_directory(self, topic_partition: TopicPartition, directory: str) -> Log:
         if not self._disk.exists(directory):
             self._disk.make_directory(directory)
         return open_log(
@@ -304,9 +383,12 @@ class LogManager:
         )
 
     def _emptiest_log_dir(self) -> str:
-        counts = dict.fromkeys(self._log_dirs, 0)
+        counts = {directory.path: 0 for directory in self._online()}
+        if not counts:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
         for log in self.logs.values():
-            counts[dirname(log.directory)] += 1
+            if (log_dir := dirname(log.directory)) in counts:
+                counts[log_dir] += 1
         return min(counts, key=counts.__getitem__)
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -320,11 +402,16 @@ class LogManager:
             return
         log.abandon()
         log_dir = dirname(log.directory)
+        if not self.directories[log_dir].is_online:
+            why = f"{log.directory}: its log directory is offline"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         target = f"{log_dir}/{deleted_directory(topic_partition, self._rng.random_bytes(16))}"
         try:
             self._disk.rename(log.directory, target)
-            self._disk.sync_directory(log_dir)
+            sync_directory(self._disk, log_dir)
         except OSError as error:
+            if ends_directory(error):
+                self.fail_directory(log_dir, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._deleted.append(target)
 
@@ -333,15 +420,12 @@ class LogManager:
 
         What cannot be removed stays for the next call.
         """
-        remaining = []
-        for directory in self._deleted:
-            try:
+        for directory in list(self._deleted):
+            with suppress(OSError):
                 for name in self._disk.list_directory(directory):
                     self._disk.remove(f"{directory}/{name}")
                 self._disk.remove_directory(directory)
-            except OSError:
-                remaining.append(directory)
-        self._deleted = remaining
+                self._deleted.remove(directory)
 
     # -- checkpoints and stop -----------------------------------------------------------------
 
@@ -352,12 +436,14 @@ class LogManager:
         behind when it is written, never ahead (rule 5).
         """
         files: dict[str, dict[TopicPartition, int]] = {}
-        for log_dir in self._log_dirs:
+        for directory in self._online():
             for file_name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT):
-                path = f"{log_dir}/{file_name}"
+                path = f"{directory.path}/{file_name}"
                 files[path] = dict(self._offline_points.get(path, {}))
         for topic_partition, log in self.logs.items():
             log_dir = dirname(log.directory)
+            if not self.directories[log_dir].is_online:
+                continue
             files[f"{log_dir}/{RECOVERY_POINT_CHECKPOINT}"][topic_partition] = log.flushed_offset
             # After a crash the log may end where it was flushed: it must not start behind that.
             start_offset = min(log.log_start_offset, log.flushed_offset)
@@ -365,13 +451,20 @@ class LogManager:
                 files[f"{log_dir}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
         return CheckpointJob(self._disk, files)
 
+    def checkpointed(self, job: CheckpointJob) -> None:
+        """Take the outcome of a checkpoint that ran. On the loop."""
+        for log_dir, error in job.failures.items():
+            if ends_directory(error):
+                self.fail_directory(log_dir, error)
+
     def stop(self) -> None:
         """Flush and close everything, say that the stop was clean, give the directories back.
 
         Blocks; no flush may be in flight. A directory in which something could not be made durable
         is left without the mark, so that the next start verifies it (rule 16).
         """
-        unclean = set(self._offline_directories.values())
+        self.listeners.clear()
+        unclean = set(self._unclean)
         for log in self.logs.values():
             try:
                 failed = log.state is LogState.FAILED
@@ -381,15 +474,14 @@ class LogManager:
             if failed:
                 unclean.add(dirname(log.directory))
         try:
-            self.checkpoint_job().run()
-            for log_dir in self._log_dirs:
-                if log_dir not in unclean:
-                    replace_file(self._disk, f"{log_dir}/{CLEAN_SHUTDOWN}", _CLEAN_SHUTDOWN_TEXT)
-        except OSError:
-            # Without the mark the next start is slower and right.
-            with suppress(OSError):
-                for log_dir in unclean:
-                    self._disk.sync_directory(log_dir)
+            job = self.checkpoint_job()
+            job.run()
+            for directory in self._online():
+                if directory.path not in unclean and directory.path not in job.failures:
+                    # Without the mark the next start is slower and right.
+                    with suppress(OSError):
+                        path = f"{directory.path}/{CLEAN_SHUTDOWN}"
+                        replace_file(self._disk, path, _CLEAN_SHUTDOWN_TEXT)
         finally:
             self.logs.clear()
             self._release()
@@ -398,9 +490,8 @@ class LogManager:
         for log in self.logs.values():
             log.abandon()
         self.logs.clear()
-        for lock in self._locks:
-            lock.release()
-        self._locks.clear()
+        for directory in self.directories.values():
+            directory.release()
 
     def deleted_directories(self) -> list[str]:
         """Return the names of directories that ``remove_deleted`` would remove."""

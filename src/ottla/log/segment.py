@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from ottla.env.disk import Buffer, Disk, File
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
+from ottla.log import faults
 from ottla.log.bulk_walk import BulkWalk
 from ottla.log.layout import (
     LOG_SUFFIX,
@@ -192,7 +193,7 @@ class Segment:
         """
         self.time_index.append(*self.largest_timestamp())
         if sync:
-            self.file.sync()
+            faults.sync(self.file)
         self.save_indexes(sync=sync)
         del self._tail_last_offsets[:]
         del self._tail_positions[:]

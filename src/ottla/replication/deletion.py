@@ -9,21 +9,24 @@ LogManager.cleanupLogs, ReplicaManager.deleteRecords.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from posixpath import dirname
 from typing import NamedTuple
 
 from ottla.env.clock import Clock, Timer
 from ottla.env.executor import Executor, run
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.faults import sync_directory
 from ottla.log.front import (
     drop_segments_below,
     has_segments_below,
     raise_start_offset,
     retained_from,
 )
-from ottla.log.log import Log, LogState
+from ottla.log.health import LogState
+from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.replication.partition import Partition
 
@@ -41,34 +44,37 @@ class Checkpoints:
     def __init__(self, log_manager: LogManager, executor: Executor) -> None:
         self._log_manager = log_manager
         self._executor = executor
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[Mapping[str, OSError]]] = []
         self._is_writing = False
 
-    async def save(self) -> None:
-        """Return when what holds now is durable. Raises OSError."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def save(self) -> Mapping[str, OSError]:
+        """Return when what holds now is durable; but for the log directories in the result."""
+        waiter: asyncio.Future[Mapping[str, OSError]]
+        waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         if not self._is_writing:
             self._write()
-        await waiter
+        return await waiter
 
     def _write(self) -> None:
         waiters, self._waiting = self._waiting, []
         self._is_writing = True
+        job = self._log_manager.checkpoint_job()
 
         def done(_: None, error: BaseException | None) -> None:
             self._is_writing = False
+            self._log_manager.checkpointed(job)
             for waiter in waiters:
                 if waiter.cancelled():
                     continue
                 if error is None:
-                    waiter.set_result(None)
+                    waiter.set_result(job.failures)
                 else:
                     waiter.set_exception(error)
             if self._waiting:
                 self._write()
 
-        self._executor.submit(self._log_manager.checkpoint_job().run, done)
+        self._executor.submit(job.run, done)
 
 
 class _Front(NamedTuple):
@@ -100,9 +106,10 @@ class Deletion:
         self._settled: asyncio.Future[None] | None = None
 
     async def checkpoint(self) -> None:
-        """Save recovery points and log start offsets as they are now. Raises OSError."""
+        """Save recovery points and log start offsets as they are now."""
         with self._busy():
-            await self._checkpoints.save()
+            for log_dir, error in (await self._checkpoints.save()).items():
+                logger.error("the checkpoints of %s stay as they were: %s", log_dir, error)
 
     async def delete_records(
         self, wanted: Sequence[tuple[Partition, int]]
@@ -113,11 +120,12 @@ class Deletion:
         """
         with self._busy():
             outcomes = [await self._hide(partition, offset) for partition, offset in wanted]
-            try:
-                await self._checkpoints.save()
-            except OSError as error:
-                lost = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                return [lost if isinstance(found, int) else found for found in outcomes]
+            failures = await self._checkpoints.save()
+            for ordinal, (partition, _) in enumerate(wanted):
+                log_dir = dirname(partition.log.directory)
+                if log_dir in failures and isinstance(outcomes[ordinal], int):
+                    why = str(failures[log_dir])
+                    outcomes[ordinal] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
             await self._drop(
                 [
                     _Front(partition.log, start_offset)
@@ -139,7 +147,7 @@ class Deletion:
         return start_offset
 
     async def delete_old_segments(self) -> None:
-        """Apply every partition's retention once. Raises OSError when nothing can be written."""
+        """Apply every partition's retention once."""
         with self._busy():
             fronts = []
             for ordinal, partition in enumerate(list(self._partitions())):
@@ -148,8 +156,12 @@ class Deletion:
                 if not partition.is_failed and self._expire(partition):
                     fronts.append(_Front(partition.log, partition.log_start_offset))
             if fronts:
-                await self._checkpoints.save()
-                await self._drop(fronts)
+                failures = await self._checkpoints.save()
+                for log_dir, error in failures.items():
+                    logger.error("old segments in %s stay: %s", log_dir, error)
+                await self._drop(
+                    front for front in fronts if dirname(front.log.directory) not in failures
+                )
 
     def _expire(self, partition: Partition) -> bool:
         """Raise the log start offset by the settings; True when segments can go."""
@@ -166,11 +178,13 @@ class Deletion:
         """Take whole segments away. What fails is tried again by the next retention."""
         for log, start_offset in fronts:
             try:
-                while log.state is LogState.OPEN and has_segments_below(log, start_offset):
+                while log.is_in_service and has_segments_below(log, start_offset):
                     paths = drop_segments_below(log, self._disk, start_offset, SEGMENTS_PER_TURN)
-                    await run(self._executor, partial(self._disk.sync_directory, log.directory))
+                    await run(self._executor, partial(sync_directory, self._disk, log.directory))
                     self._remove_later(paths, log.config.file_delete_delay_ms)
             except (KafkaError, OSError) as error:
+                if isinstance(error, OSError):
+                    log.report(error)
                 if log.state is not LogState.CLOSED:  # Else its topic was deleted meanwhile.
                     logger.error(  # noqa: TRY400 - the values are in it
                         "segments of %s stay on disk: %s", log.topic_partition, error

@@ -19,8 +19,9 @@ from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
 from ottla.log.front import raise_start_offset
+from ottla.log.health import LogState
 from ottla.log.leader_epochs import EpochEnd
-from ottla.log.log import Log, LogState
+from ottla.log.log import Log
 from ottla.log.results import AppendResult, ReadResult
 from ottla.metadata.values import PartitionState
 
@@ -101,7 +102,7 @@ class Partition:
     @property
     def is_failed(self) -> bool:
         """Tell whether the log is lost to a disk error; it is not served any more."""
-        return self.log.state is not LogState.OPEN
+        return not self.log.is_in_service
 
     def configure(self, settings: PartitionSettings) -> None:
         """Take over changed settings; they hold from the next append on."""
@@ -194,7 +195,7 @@ class Partition:
             raise error
         self.log.finish_flush(job, error)
         if error is not None:
-            logger.error("fsync of %s failed, the log is offline: %s", self.topic_partition, error)
+            logger.error("%s could not be flushed: %s", self.topic_partition, error)
             self._moved(self.topic_partition)
             return
         if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:

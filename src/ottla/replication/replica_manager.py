@@ -7,6 +7,7 @@ image says. Source: the API refactoring seed ("Replica Manager").
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from posixpath import dirname
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
@@ -20,6 +21,7 @@ from ottla.log.append import (
     needs_executor,
 )
 from ottla.log.config import INT64_MAX, LogConfig
+from ottla.log.directory import LogDirectory
 from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
@@ -70,6 +72,7 @@ class ReplicaManager:
         """``flush_sweep_interval_ms``: see ``FlushSweep``."""
         self._node_id = node_id
         self._log_manager = log_manager
+        log_manager.listeners.append(self._directory_changed)
         self._executor = executor
         self._settings = settings
         self._clock = clock
@@ -103,7 +106,9 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is None or not partition.is_failed:
             return None
-        return self._unopened.get(topic_partition, "the disk failed under its log")
+        failure = partition.log.failure
+        why = "the disk failed under its log" if failure is None else str(failure)
+        return self._unopened.get(topic_partition, why)
 
     @property
     def partitions(self) -> Iterable[Partition]:
@@ -270,6 +275,19 @@ class ReplicaManager:
         self._produce_purgatory.check(topic_partition)
         self._fetch_purgatory.check(topic_partition)
 
+    def _directory_changed(self, directory: LogDirectory) -> None:
+        """Let everybody know who waits for a partition in it.
+
+        In a later turn: it may be an append or a flush of one of them that found it out.
+        """
+
+        def tell() -> None:
+            for where, partition in list(self._partitions.items()):
+                if dirname(partition.log.directory) == directory.path:
+                    self._moved(where)
+
+        self._clock.call_later(0, tell)
+
     # Old records.
 
     def delete_records(
@@ -295,11 +313,11 @@ class ReplicaManager:
         return pending_of(self._deletion.delete_records(found)).then(merge)
 
     async def delete_old_segments(self) -> None:
-        """Apply the retention of every partition once. Raises OSError."""
+        """Apply the retention of every partition once."""
         await self._deletion.delete_old_segments()
 
     async def checkpoint(self) -> None:
-        """Save recovery points and log start offsets as they are now. Raises OSError."""
+        """Save recovery points and log start offsets as they are now."""
         await self._deletion.checkpoint()
 
     # Following the metadata image.
@@ -309,7 +327,8 @@ class ReplicaManager:
         for name, topic in image.topics.items():
             for index, state in enumerate(topic.partitions):
                 if self._node_id in state.replicas:
-                    self._host(TopicPartition(name, index), topic.topic_id, state)
+                    where = TopicPartition(name, index)
+                    self._host(where, topic.topic_id, state, is_new=False)
 
     def answer_waiting_fetches(self) -> None:
         """Answer every fetch that waits with what there is; for a stop."""
@@ -337,7 +356,7 @@ class ReplicaManager:
         for change in delta.partitions:
             if change.new is not None and self._node_id in change.new.replicas:
                 where = TopicPartition(change.topic, change.partition)
-                self._host(where, change.topic_id, change.new)
+                self._host(where, change.topic_id, change.new, is_new=change.old is None)
         if any(config_type is ConfigType.BROKER for config_type, _ in delta.configs):
             self._reconfigure({where.topic for where in self._partitions})
             return
@@ -345,14 +364,16 @@ class ReplicaManager:
             {name for config_type, name in delta.configs if config_type is ConfigType.TOPIC}
         )
 
-    def _host(self, where: TopicPartition, topic_id: TopicId, state: PartitionState) -> None:
+    def _host(
+        self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
+    ) -> None:
         partition = self._partitions.get(where)
         is_open = partition is not None and where not in self._unopened
         if partition is not None and is_open and partition.topic_id == topic_id:
             partition.apply_state(state)
             return
         try:
-            partition_log = self._log_manager.create(where, topic_id)
+            partition_log = self._log_manager.create(where, topic_id, is_new=is_new)
             self._unopened.pop(where, None)
         except KafkaError as error:
             logger.error("%s is offline: %s", where, error)  # noqa: TRY400 - the values are in it

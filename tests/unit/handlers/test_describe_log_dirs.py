@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, LogDirectory
+from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, MeasuredDirectory
 from ottla.handlers.call import Call, Client
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
@@ -48,16 +48,16 @@ def describe():
 
 
 def test_each_directory_has_its_own_partitions(describe):
-    found = describe(LogDirectory("/one", 100, 50), LogDirectory("/two", 100, 60))
+    found = describe(MeasuredDirectory("/one", 100, 50), MeasuredDirectory("/two", 100, 60))
     assert found == [(0, "/one", {"a": 10}, 50), (0, "/two", {"b": 20}, 60)]
 
 
 def test_a_lost_log_has_no_size(describe):
-    assert describe(LogDirectory("/one", 100, 50), offline=[A]) == [(0, "/one", {}, 50)]
+    assert describe(MeasuredDirectory("/one", 100, 50), offline=[A]) == [(0, "/one", {}, 50)]
 
 
 def test_a_lost_directory_does_not_hide_the_others(describe):
-    lost = LogDirectory("/one", -1, -1, OSError("gone"))
-    found = describe(lost, LogDirectory("/two", 100, 60))
+    lost = MeasuredDirectory("/one", -1, -1, OSError("gone"))
+    found = describe(lost, MeasuredDirectory("/two", 100, 60))
     storage = ErrorCode.KAFKA_STORAGE_ERROR
     assert found == [(storage, "/one", {}, -1), (0, "/two", {"b": 20}, 60)]

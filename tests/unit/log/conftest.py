@@ -78,12 +78,12 @@ def log(place, open_partition):
 
 @pytest.fixture
 def make_manager(clock):
-    def make(disk, directory, *, cluster_id="ottla-test", node_id=1, **config):
+    def make(disk, directory, *, cluster_id="ottla-test", node_id=1, names=("logs",), **config):
         return LogManager(
             disk=disk,
             clock=clock,
             rng=SeededRng(7),
-            log_dirs=[f"{directory}/logs"],
+            log_dirs=[f"{directory}/{name}" for name in names],
             cluster_id=cluster_id,
             node_id=node_id,
             config_for=lambda topic: LogConfig(**config),

@@ -5,8 +5,8 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
+from ottla.log.directory import LogDirectoryUnusable
 from ottla.log.log import LogState
-from ottla.log.manager import LogDirectoryUnusable
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 OTHER_ID = TopicId(b"fedcba9876543210")

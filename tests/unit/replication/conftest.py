@@ -37,6 +37,7 @@ class Node:
         flush_messages=1,
         min_insync_replicas=1,
         partitions=2,
+        log_dirs=("/data",),
         flush_sweep_interval_ms=ASYNC_FLUSH,
         **config,
     ):
@@ -50,7 +51,7 @@ class Node:
             disk=self.disk,
             clock=self.clock,
             rng=SeededRng(1),
-            log_dirs=["/data"],
+            log_dirs=log_dirs,
             cluster_id="cluster",
             node_id=NODE,
             config_for=lambda topic: self.settings.log,

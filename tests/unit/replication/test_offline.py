@@ -1,5 +1,7 @@
 """A partition without a log: it answers KAFKA_STORAGE_ERROR, and the others go on."""
 
+import asyncio
+
 import pytest
 
 from ottla.env.faulty_disk import DiskCall
@@ -62,7 +64,7 @@ def test_a_log_that_fails_later_is_offline_as_well(make_node, words):
 
 def test_a_topic_that_the_disk_refused_comes_with_the_next_change(make_node, words):
     node = make_node(partitions=0)
-    node.disk.fail(DiskCall.MAKE_DIRECTORY)
+    node.disk.fail(DiskCall.MAKE_DIRECTORY, errno=28)
     node.change(node.led(0))
     assert node.replica_manager.offline(TopicPartition("t", 0)) is not None
     node.change(node.led(0, epoch=1))
@@ -92,3 +94,61 @@ def test_a_directory_of_an_older_topic_survives_the_newer_ones_deletion(node, wo
 async def test_a_stop_does_not_stumble_over_it(node):
     await node.replica_manager.settle()
     node.log_manager.stop()
+
+
+@pytest.fixture
+def two_disks(make_node):
+    """Partition 0 in /a, partition 1 in /b."""
+    return make_node(log_dirs=("/a", "/b"))
+
+
+def test_a_lost_disk_costs_its_partitions_and_no_others(two_disks, words):
+    node = two_disks
+    lost, waiting = node.append((1, words.batch())), node.fetch((1, 0))
+    node.disk.fail(DiskCall.SYNC)
+    node.executor.run_all()
+    node.clock.advance(0)
+    assert words.codes(lost) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert words.codes(waiting) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    kept = node.append((0, words.batch()))
+    node.executor.run_all()
+    assert words.codes(kept) == [ErrorCode.NONE]
+    assert node.read(0)
+
+
+def test_who_waits_for_a_neighbour_on_the_lost_disk_is_told(make_node, words):
+    node = make_node()
+    node.append((1, words.batch()))
+    node.executor.run_all()
+    waiting = node.fetch((1, 1))
+    node.append((0, words.batch()))
+    node.disk.fail(DiskCall.SYNC)
+    node.executor.run_all()
+    node.clock.advance(0)
+    assert words.codes(waiting) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+async def test_deletion_goes_on_where_the_disk_works(two_disks, words):
+    node = two_disks
+    for index in (0, 1):
+        node.append((index, words.batch()))
+    node.executor.run_all()
+    node.log_manager.fail_directory("/b", OSError(5, "Input/output error"))
+    deleted = node.replica_manager.delete_records(
+        [(TopicPartition("t", 0), 1), (TopicPartition("t", 1), 1)]
+    )
+    while not deleted.is_done:
+        await asyncio.sleep(0)
+        node.executor.run_all()
+    low, error = deleted.value
+    assert (low, error.code) == (1, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def test_a_partition_that_may_lie_on_a_lost_disk_is_not_made_anew(two_disks):
+    node = two_disks
+    node.log_manager.fail_directory("/b", OSError(5, "Input/output error"))
+    known = node.led(7)
+    node.change(known._replace(old=known.new))
+    assert "offline: /b" in node.replica_manager.offline(TopicPartition("t", 7))
+    node.change(node.led(8))
+    assert node.replica_manager.offline(TopicPartition("t", 8)) is None

@@ -24,22 +24,22 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 
 
-class LogDirectory(NamedTuple):
+class MeasuredDirectory(NamedTuple):
     """A log directory, and the volume it is on, as they were found just now."""
 
     path: str
     """Absolute."""
     total_bytes: int
     usable_bytes: int
-    error: OSError | None = None
-    """Why the sizes are not known."""
+    error: Exception | None = None
+    """Why it is offline, or its sizes are not known."""
 
 
 class DescribeLogDirs:
     """Answers from the open logs and from what the operating system says of the volumes."""
 
     def __init__(
-        self, replicas: ReplicaManager, measure: Callable[[], Pending[list[LogDirectory]]]
+        self, replicas: ReplicaManager, measure: Callable[[], Pending[list[MeasuredDirectory]]]
     ) -> None:
         """``measure`` looks at every log directory, off the loop."""
         self._replicas = replicas
@@ -57,7 +57,7 @@ class DescribeLogDirs:
         )
 
     def _result(
-        self, directory: LogDirectory, asked: list[DescribableLogDirTopic] | None
+        self, directory: MeasuredDirectory, asked: list[DescribableLogDirTopic] | None
     ) -> DescribeLogDirsResult:
         if directory.error is not None:
             return DescribeLogDirsResult(

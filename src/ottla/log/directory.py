@@ -1,0 +1,105 @@
+"""One directory of ``log.dirs``: whose it is, that nobody else uses it, whether its disk works.
+
+Owns its lock, its identity (meta.properties) and its state. Knows nothing of the partitions in it.
+Below log.manager. A directory that fails stays away until a restart; the others go on. Source:
+Kafka's LogManager, KIP-112 (a broker survives the loss of a disk); reliability rules 2 and 3.
+"""
+
+from posixpath import dirname
+
+from ottla.env.disk import Disk, Lock
+from ottla.env.rng import Rng
+from ottla.errors import CorruptFile, OttlaError
+from ottla.ids import TopicId, topic_id_text
+from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.log.layout import LOCK, META_PROPERTIES
+
+Fault = OttlaError | OSError
+"""Why something on a disk cannot be used."""
+
+
+class LogDirectoryUnusable(OttlaError):
+    """A log directory that this node must not or cannot use. ``fix`` tells people what to do."""
+
+    def __init__(self, path: str, why: str, fix: str) -> None:
+        super().__init__(path, why, fix)
+        self.path = path
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}; {self.fix}"
+
+
+class LogDirectory:
+    """A log directory of this node, in use from ``take`` to ``release``."""
+
+    __slots__ = ("_disk", "_lock", "failure", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self.failure: Fault | None = None
+        """Why it is offline; None while it serves. Invariant: set once, never taken back."""
+        self._lock: Lock | None = None
+
+    @property
+    def is_online(self) -> bool:
+        """Tell whether it serves."""
+        return self.failure is None
+
+    def take(self, *, cluster_id: str, node_id: int, rng: Rng) -> None:
+        """Lock the directory, make it when it is missing, and see that it is this node's. Blocks.
+
+        Raises LogDirectoryUnusable when another process uses it or it is of another cluster or
+        node: that must be put right by somebody. One whose disk refuses, or whose identity cannot
+        be read, is offline afterwards.
+        """
+        try:
+            self._make_and_lock()
+            self._identify(cluster_id, node_id, rng)
+        except (OSError, CorruptFile) as error:
+            self.failure = error
+            self.release()
+
+    def _make_and_lock(self) -> None:
+        disk, path = self._disk, self.path
+        if not disk.exists(path):
+            disk.make_directory(path)
+            disk.sync_directory(dirname(path) or ".")
+        try:
+            self._lock = disk.lock(f"{path}/{LOCK}")
+        except BlockingIOError as error:
+            why = "another process uses this data directory"
+            raise LogDirectoryUnusable(path, why, "stop it, or choose another one") from error
+
+    def _identify(self, cluster_id: str, node_id: int, rng: Rng) -> None:
+        """Check that the directory is this node's, or make a new one so."""
+        path = f"{self.path}/{META_PROPERTIES}"
+        meta = read_meta_properties(self._disk, path)
+        if meta is None:
+            directory_id = topic_id_text(TopicId(rng.random_bytes(16)))
+            meta = MetaProperties(cluster_id, node_id, directory_id)
+            write_meta_properties(self._disk, path, meta)
+        if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+            why = (
+                f"belongs to node {meta.node_id} of cluster {meta.cluster_id}; "
+                f"this is node {node_id} of cluster {cluster_id}"
+            )
+            raise LogDirectoryUnusable(self.path, why, "point this node at its own directory")
+
+    def unusable(self) -> LogDirectoryUnusable:
+        """Return the error that tells people why it is offline, and what to do."""
+        failure = self.failure
+        if isinstance(failure, OSError):
+            why = f"cannot be used as a data directory ({failure.strerror})"
+            fix = "choose a directory that this user may write, on a disk that works"
+            return LogDirectoryUnusable(self.path, why, fix)
+        fix = "put the file back from a copy, or choose another directory"
+        return LogDirectoryUnusable(self.path, str(failure), fix)
+
+    def release(self) -> None:
+        """Let others use it. Harmless when it is not held."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -1,0 +1,71 @@
+"""Whether one log may be read and changed, and who is told when its disk refuses.
+
+The part of a Log that knows its state; log.log adds the data. Owns no file and decides nothing of
+what an error means (log.faults does). On the loop. Source: reliability rules 1, 2 and 18.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+
+
+class LogState(Enum):
+    """What may be done with a log."""
+
+    OPEN = "open"
+    FULL = "out of disk space"
+    """No batch is taken; all else goes on: reads, flushes, deletion."""
+    FAILED = "failed"
+    """The disk's answer to a sync or a repair was an error: nothing here is believed any more."""
+    CLOSED = "closed"
+
+
+class LogHealth:
+    """The state of a log, and its ways out of service."""
+
+    __slots__ = ("failure", "on_disk_error", "state", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.state = LogState.OPEN
+        self.failure: OSError | None = None
+        """What the disk said when the log failed."""
+        self.on_disk_error: Callable[[OSError], None] | None = None
+        """Use: told on the loop what the disk refused. It may take the log out of service."""
+
+    @property
+    def is_in_service(self) -> bool:
+        """Tell whether it is read and changed; batches it takes only while it is OPEN."""
+        return self.state is LogState.OPEN or self.state is LogState.FULL
+
+    def ensure_open(self) -> None:
+        """Raise KafkaError KAFKA_STORAGE_ERROR unless the log is in service."""
+        if not self.is_in_service:
+            raise self._unusable()
+
+    def _unusable(self) -> KafkaError:
+        why = f"the log of {self.topic_partition} is {self.state.value}"
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+
+    def _fail(self, error: OSError) -> None:
+        """Believe nothing here any more, and say so."""
+        self.take_out(error)
+        self.report(error)
+
+    def take_out(self, error: OSError) -> None:
+        """Go out of service for good, because of ``error``. Files are let go, none is touched."""
+        if self.is_in_service:
+            self.state = LogState.FAILED
+            self.failure = error
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Let go of all files."""
+        raise NotImplementedError
+
+    def report(self, error: OSError) -> None:
+        """Tell the owner of the log's directory what its disk refused. On the loop."""
+        if self.on_disk_error is not None:
+            self.on_disk_error(error)
