@@ -425,7 +425,8 @@ class Segment:
     def _forget(self, joint: tuple[int, TimestampOffset] | None) -> None:
         del self._tail_last_offsets[:]
         del self._tail_positions[:]
-        self._bytes_since_index_entry = 0
+        # A joint is a batch with an entry: it gets it again, so that later ones stay in place.
+        self._bytes_since_index_entry = 0 if joint is None else self.index_interval_bytes + 1
         self.first_timestamp = None
         self.index_bytes = 0
         if joint is None:

@@ -176,6 +176,27 @@ def test_damaged_indexes_are_rebuilt(
     assert len(read_all(log)) == 42
 
 
+@pytest.mark.parametrize("point", [0, 17, 38, 40])
+def test_recoveries_do_not_thin_the_indexes_out(stopped, open_partition, point):
+    disk, directory, path, _ = stopped(**CONFIG)
+    names = [name for name in disk.list_directory(path) if name.endswith("index")]
+
+    def contents():
+        files = [disk.open_read_only(f"{path}/{name}") for name in names]
+        return {file.path: file.read_at(0, file.size()) for file in files}
+
+    stopped_with = contents()
+    for _ in range(2):
+        open_partition(disk, directory, clean=True, recovery_point=point, **CONFIG).close()
+        assert contents() == stopped_with
+    open_partition(disk, directory, recovery_point=point, **CONFIG)
+    recovered_with = contents()  # Without the last time entry: the segment takes appends again.
+    assert sum(map(len, stopped_with.values())) - sum(map(len, recovered_with.values())) in {0, 12}
+    for _ in range(3):
+        open_partition(disk, directory, recovery_point=point, **CONFIG)
+        assert contents() == recovered_with
+
+
 def test_epochs_are_found_again_without_their_checkpoint(stopped, open_partition):
     disk, directory, path, _ = stopped(**CONFIG)
     disk.remove(f"{path}/leader-epoch-checkpoint")
