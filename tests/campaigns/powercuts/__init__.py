@@ -1,0 +1,1 @@
+"""The parts of the power cut campaign, ``tests/campaigns/powercut.py``."""

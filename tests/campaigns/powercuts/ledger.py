@@ -1,0 +1,143 @@
+"""What was sent, acknowledged, seen and deleted; and the judgement over what a restart found.
+
+Pure: knows no sockets and no files. One writer per partition sends its batches one behind the
+other, so a batch has one right place, known before it is sent: the offset behind its predecessor.
+A found log is right if, batch for batch and byte for byte, it is a prefix of what was sent that
+ends not before what was acknowledged or seen, and starts where a deletion put it.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+
+class SentBatch(NamedTuple):
+    """A batch as its producer made it. ``crc`` covers all that a broker leaves alone."""
+
+    base_offset: int
+    count: int
+    crc: int
+    payload: bytes
+    data: bytes
+
+    @property
+    def end_offset(self) -> int:
+        """Exclusive."""
+        return self.base_offset + self.count
+
+
+@dataclass(slots=True)
+class PartitionLedger:
+    """One partition's history, from its only writer's view."""
+
+    name: str
+    producer_id: int
+    batches: list[SentBatch] = field(default_factory=list)
+    """Invariant: each begins where the one before ends."""
+    acked_end: int = 0
+    """Exclusive: all below was acknowledged."""
+    seen_end: int = 0
+    """Exclusive: a consumer has read all below."""
+    deleted_to: int = 0
+    """The log start offset that is promised: nothing below comes back."""
+    asked_to: int = 0
+    """The log start offset may have come so far."""
+    next_sequence: int = 0
+
+    @property
+    def sent_end(self) -> int:
+        """Exclusive: offsets below may be there."""
+        return self.batches[-1].end_offset if self.batches else 0
+
+    def judge(self, start: int, end: int, found: list[dict[str, Any]]) -> list[str]:
+        """Compare ``[start, end)`` and the batches read in it with what should be there."""
+        problems = []
+        if not self.deleted_to <= start <= self.asked_to:
+            why = f"deleted to {self.deleted_to}, asked to {self.asked_to}"
+            problems.append(f"{self.name} starts at {start}: {why}")
+        if end < max(self.acked_end, self.seen_end):
+            why = f"acknowledged to {self.acked_end}, seen to {self.seen_end}"
+            problems.append(f"{self.name} lost records: it ends at {end}, {why}")
+        if end > self.sent_end:
+            problems.append(f"{self.name} ends at {end}, {self.sent_end} was sent: phantoms")
+        expected = [one for one in self.batches if start < one.end_offset <= end]
+        if end not in {0, *(one.end_offset for one in self.batches)}:
+            problems.append(f"{self.name} ends at {end}, inside of a batch")
+        if len(found) != len(expected):
+            problems.append(f"{self.name}: {len(found)} batches are not {len(expected)}")
+        for one, header in zip(expected, found, strict=False):
+            if not header["crc_ok"]:
+                problems.append(f"{self.name}@{header['base_offset']}: bad checksum")
+            right = (one.base_offset, one.crc, one.payload)
+            if (header["base_offset"], header["crc"], header["payload"]) != right:
+                at = f"{self.name}@{one.base_offset}"
+                problems.append(f"{at}: found another batch, {header['base_offset']}")
+        return problems
+
+    def settle(self, start: int, end: int) -> list[SentBatch]:
+        """Take what was found as the truth that must hold; return the batches that are not there.
+
+        A consumer may have seen it now, so it must never change again.
+        """
+        self.seen_end = max(self.seen_end, end)
+        self.deleted_to = max(self.deleted_to, start)
+        return [one for one in self.batches if one.end_offset > end]
+
+
+class TopicState(Enum):
+    """What the client knows of a topic."""
+
+    CREATING = "asked for"
+    PRESENT = "acknowledged"
+    DELETING = "asked to go"
+    GONE = "its going acknowledged"
+
+
+@dataclass(slots=True)
+class TopicLedger:
+    """One incarnation of a topic."""
+
+    name: str
+    partitions: list[PartitionLedger]
+    state: TopicState = TopicState.CREATING
+    topic_id: Any = None
+    configs: list[dict[str, str]] = field(default_factory=list)
+    """The configs that may hold: the last acknowledged, then those asked for since."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All topics ever, and producer ids given out."""
+
+    topics: list[TopicLedger] = field(default_factory=list)
+    producer_ids: set[int] = field(default_factory=set)
+
+    def judge_topics(self, found: dict[str, Any]) -> list[str]:
+        """Compare the topics found (name to id) with what clients were told. Settles them."""
+        problems = []
+        known: dict[str, list[TopicLedger]] = {}
+        for topic in self.topics:
+            known.setdefault(topic.name, []).append(topic)
+        for name, topic_id in found.items():
+            if name not in known:
+                problems.append(f"a topic {name} that nobody made")
+                continue
+            newest = known[name][-1]
+            if newest.state is TopicState.GONE:
+                problems.append(f"topic {name} came back")
+            elif newest.state is TopicState.CREATING:
+                newest.state, newest.topic_id = TopicState.PRESENT, topic_id
+            elif newest.topic_id != topic_id:
+                problems.append(f"topic {name} has another id")
+        for name, incarnations in known.items():
+            if name not in found:
+                newest = incarnations[-1]
+                if newest.state is TopicState.PRESENT:
+                    problems.append(f"topic {name} is gone")
+                newest.state = TopicState.GONE
+        return problems
+
+    @property
+    def present(self) -> list[TopicLedger]:
+        """Topics that are there, or may be."""
+        return [topic for topic in self.topics if topic.state is not TopicState.GONE]

@@ -1,0 +1,158 @@
+"""What a node is doing when it is cut: one scenario for each step that touches the disk.
+
+A scenario is prepared once, on a whole disk; its directory is kept and put back before each cut.
+Then it is acted again and again, cut at another change each time.
+"""
+
+from collections.abc import Callable
+from itertools import count
+from typing import NamedTuple
+
+from powercuts.client import CampaignClient
+from powercuts.ledger import TopicLedger
+
+Play = Callable[[CampaignClient], None]
+
+
+class Scenario(NamedTuple):
+    """``prepare`` makes the directory (None: an empty one); ``act`` is what is cut."""
+
+    name: str
+    prepare: Play | None
+    act: Play
+    cuts_start: bool = False
+    """Whether the start counts, too; else counting begins behind it."""
+    stops_cleanly: bool = False
+    """Whether the prepared node is stopped in an orderly way, not killed."""
+    window_us: int = 0
+    """The cut comes within this time, not at a counted change; the play goes on until it does."""
+    is_served: bool = False
+    """Whether it is played with ``ottla serve`` in a process of its own."""
+
+
+def _topic(client: CampaignClient, name: str = "t") -> TopicLedger:
+    return next(one for one in reversed(client.ledger.present) if one.name == name)
+
+
+def _filled(client: CampaignClient) -> None:
+    topic = client.create_topic("t")
+    client.produce(topic, 0, 30)
+    client.produce(topic, 1, 6)
+    client.order("checkpoint")
+    client.produce(topic, 0, 8)
+
+
+def _first_start(client: CampaignClient) -> None:
+    topic = client.create_topic("t", partitions=1)
+    client.produce(topic, 0, 3)
+
+
+def _look(client: CampaignClient) -> None:
+    client.consume(_topic(client), 0)
+    client.produce(_topic(client), 1, 2)
+
+
+def _produce(client: CampaignClient) -> None:
+    topic = _topic(client)
+    client.produce(topic, 0, 14)
+    client.consume(topic, 0)
+    client.order("checkpoint")
+    client.produce(topic, 1, 5)
+    client.produce(topic, 0, 6)
+
+
+def _delete_records(client: CampaignClient) -> None:
+    topic = _topic(client)
+    ledger = topic.partitions[0]
+    client.delete_records(topic, 0, ledger.acked_end // 3)
+    client.produce(topic, 0, 4)
+    client.delete_records(topic, 0, ledger.acked_end // 2 + 1)
+    client.order("remove")
+    client.order("checkpoint")
+    client.delete_records(topic, 0, ledger.acked_end)
+    client.produce(topic, 0, 3)
+    client.consume(topic, 0)
+
+
+def _retention(client: CampaignClient) -> None:
+    topic = _topic(client)
+    for ledger in topic.partitions:
+        ledger.asked_to = ledger.acked_end
+    client.alter_config(topic, retention_bytes="4096")
+    client.order("retain")
+    client.produce(topic, 0, 12)
+    client.order("retain")
+    client.alter_config(topic, retention_bytes="1")
+    topic.partitions[0].asked_to = topic.partitions[0].acked_end
+    client.order("retain")
+    client.produce(topic, 0, 2)
+
+
+def _topics(client: CampaignClient) -> None:
+    other = client.create_topic("other", partitions=2)
+    client.produce(other, 0, 3)
+    client.alter_config(other, retention_ms="86400000")
+    client.delete_topic(other)
+    again = client.create_topic("other", partitions=1)
+    client.produce(again, 0, 2)
+    client.order("remove")
+    client.delete_topic(_topic(client))
+    client.order("remove")
+
+
+def _stop(client: CampaignClient) -> None:
+    client.produce(_topic(client), 0, 2)
+    client.step = "clean stop"
+    client.close()
+    client.node.stop()
+
+
+def _metadata(client: CampaignClient) -> None:
+    for number in count():
+        topic = client.create_topic(f"m{number}", partitions=1)
+        client.alter_config(topic, retention_ms=str(86400000 + number))
+        client.new_producer_id()
+        if number % 3:
+            client.delete_topic(topic)
+
+
+def _everything(client: CampaignClient) -> None:
+    topic = _topic(client)
+    for number in count():
+        client.produce(topic, 0, 6)
+        client.consume(topic, 0)
+        other = client.create_topic(f"m{number}", partitions=1)
+        client.produce(other, 0, 2)
+        client.delete_records(topic, 0, topic.partitions[0].acked_end // 2)
+        client.alter_config(other, retention_ms=str(86400000 + number))
+        if number % 2:
+            client.delete_topic(other)
+        client.produce(topic, 1, 3)
+
+
+def _first_hours(client: CampaignClient) -> None:
+    client.create_topic("t")
+    _everything(client)
+
+
+SCENARIOS = (
+    Scenario("first start", None, _first_start, cuts_start=True),
+    Scenario("start after a crash", _filled, _look, cuts_start=True),
+    Scenario("start after a clean stop", _filled, _look, cuts_start=True, stops_cleanly=True),
+    Scenario("produce, roll, checkpoint", _filled, _produce),
+    Scenario("delete records", _filled, _delete_records),
+    Scenario("retention", _filled, _retention),
+    Scenario("topics", _filled, _topics),
+    Scenario("clean stop", _filled, _stop),
+    Scenario("metadata commits", _filled, _metadata, window_us=60_000),
+    Scenario("first start, by time", None, _first_hours, cuts_start=True, window_us=60_000),
+    Scenario("ottla serve", _filled, _everything, window_us=300_000, is_served=True),
+    Scenario(
+        "ottla serve, first start",
+        None,
+        _first_hours,
+        cuts_start=True,
+        window_us=700_000,
+        is_served=True,
+    ),
+)
