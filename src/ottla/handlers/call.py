@@ -3,10 +3,14 @@
 Source: design D2: a handler is a plain function ``(request, call) -> response | Pending``.
 """
 
+from collections.abc import Callable
+from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.pending import Pending
+from ottla.protocol.primitives import RecordBytes
 from ottla.protocol.schema import Message
+from ottla.records.region import Region
 
 Request_contra = TypeVar("Request_contra", bound=Message, contravariant=True)
 
@@ -37,3 +41,32 @@ class Handler(Protocol[Request_contra]):
 
     def handle(self, request: Request_contra, call: Call) -> Response:
         """Answer, or promise to. Never blocks. Raises CloseConnection to hang up."""
+
+
+Chunk = RecordBytes | Region
+Answer = list[Chunk]
+"""A whole framed response, in pieces."""
+
+Encode = Callable[[Message, int], Answer]
+"""Frames a response of one (API, version): the message, and its request's correlation id."""
+
+
+class Unusual(Enum):
+    """Says that nothing was done."""
+
+    UNUSUAL = "unusual"
+
+
+UNUSUAL = Unusual.UNUSUAL
+
+Direct = Callable[[memoryview, int, int], Answer | Pending[Answer | None] | Unusual]
+"""Serves the usual requests of one (API, version) from their bytes: the frame, where the client id
+in its header ends, the correlation id. Any other request is UNUSUAL: it goes the ordinary way,
+through its decoder and ``Handler.handle``."""
+
+
+class DirectHandler(Handler[Request_contra], Protocol[Request_contra]):
+    """A handler that has a shorter way for what it is asked most."""
+
+    def direct(self, version: int, encode: Encode) -> Direct:
+        """Return the shorter way of one version."""

@@ -10,14 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from ottla.errors import MalformedMessage
-from ottla.handlers.call import Call, Client, Handler, Response
+from ottla.handlers.call import UNUSUAL, Answer, Call, Chunk, Client, Direct, Handler, Response
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
-from ottla.protocol.header import decode_request_header, response_header_is_flexible
-from ottla.protocol.primitives import RecordBytes, Splices, spliced_bytes
+from ottla.protocol.header import (
+    REQUEST_HEADER_BYTES_MIN,
+    decode_request_header,
+    read_request_header_start,
+    response_header_is_flexible,
+)
+from ottla.protocol.primitives import Splices, spliced_bytes
 from ottla.protocol.schema import Message
-from ottla.records.region import Region
 
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 LENGTH_BYTES = 4
@@ -25,9 +29,6 @@ LENGTH_BYTES = 4
 _UNSUPPORTED_API_VERSIONS = struct.pack(">hihhh", 35, 1, ApiKey.API_VERSIONS, 0, 4)
 """The v0 body that an ApiVersions request from the future gets: error 35 and the one range that
 helps the client to ask again (seen on a live broker)."""
-
-Chunk = RecordBytes | Region
-Answer = list[Chunk]
 
 
 class Route(NamedTuple):
@@ -45,6 +46,8 @@ class Router:
     def __init__(self, handlers: Mapping[ApiKey, Handler[Any]]) -> None:
         self._handlers = dict(handlers)
         self._routes: dict[tuple[int, int], Route] = {}
+        self._directs: dict[tuple[int, int], Direct] = {}
+        """Invariant: has a route as well."""
 
     def add(self, key: ApiKey, handler: Handler[Any]) -> None:
         """Serve one more API; for the one that has to know all the others."""
@@ -61,6 +64,14 @@ class Router:
         CloseConnection when the handler says so.
         """
         size = len(frame)
+        if size >= REQUEST_HEADER_BYTES_MIN:
+            key, version, correlation_id, client_id_bytes = read_request_header_start(frame)
+            direct = self._directs.get((key, version))
+            if direct is not None:
+                position = REQUEST_HEADER_BYTES_MIN + max(client_id_bytes, 0)
+                answer = direct(frame, position, correlation_id)
+                if answer is not UNUSUAL:
+                    return answer
         header = decode_request_header(frame, 0, size)
         key, version, correlation_id, client_id, position = header
         route = self._routes.get((key, version))
@@ -97,6 +108,11 @@ class Router:
             is_flexible_response=response_header_is_flexible(key, version),
         )
         self._routes[key, version] = route
+        direct = getattr(self._handlers[key], "direct", None)
+        if direct is not None:
+            self._directs[key, version] = direct(
+                version, lambda message, correlation_id: _encode(message, correlation_id, route)
+            )
         return route
 
 

@@ -32,7 +32,9 @@ from ottla.records.compression import Codec
 from ottla.records.decode import decode_batch
 from ottla.records.recode import compressed_batch, decompressed_batch
 from ottla.records.validate import (
+    BatchInfo,
     check_batch_records,
+    check_usual_batch,
     decompressed_bytes_limit,
     frame_produced_batch,
 )
@@ -126,19 +128,14 @@ def check_client_batch(
     has a codec of its own the batch returned is another one, in that codec. ``limit``: bytes that
     the records may decompress to; raises TooLongForLoop if it is that of the loop.
     """
-    view, header = frame_produced_batch(records, config.max_message_bytes)
-    codec = config.compression
-    is_recoded = codec is not None and header.attributes & CODEC_MASK != codec
-    try:
-        if is_recoded:
-            view, header = decompressed_batch(view, header, limit)
-        _, min_timestamp, max_timestamp, first_null_key = check_batch_records(view, header, limit)
-    except KafkaError as error:
-        if error.code is ErrorCode.MESSAGE_TOO_LARGE and limit == LOOP_DECOMPRESSED_BYTES_MAX:
-            raise TooLongForLoop from error
-        raise
+    # A topic's own codec (if it is not "none") leaves no batch as it came.
+    info = None if config.compression else check_usual_batch(records, config.max_message_bytes)
+    view, is_recoded = records, False
+    if info is None:
+        view, info, is_recoded = _check_unusual(records, config, limit)
+    header, min_timestamp, max_timestamp, first_null_key = info
     if config.is_compacted and first_null_key >= 0:
-        raise _keyless(view, limit)
+        raise _keyless(view, config)
     if header.attributes & TIMESTAMP_TYPE_BIT:
         min_timestamp = max_timestamp = _time_claimed(header, config)
     if config.message_timestamp_type is TimestampType.CREATE_TIME:
@@ -146,11 +143,28 @@ def check_client_batch(
             now_ms - min_timestamp > config.message_timestamp_before_max_ms
             or max_timestamp - now_ms > config.message_timestamp_after_max_ms
         ):
-            _refuse_timestamps(view, limit, config, now_ms)
+            _refuse_timestamps(view, config, now_ms)
         if max_timestamp != header.max_timestamp or header.attributes & TIMESTAMP_TYPE_BIT:
             set_max_timestamp(view, TimestampType.CREATE_TIME, max_timestamp)
             header = read_header(view)
     return _recoded(view, header, config) if is_recoded else (view, header)
+
+
+def _check_unusual(
+    records: memoryview, config: LogConfig, limit: int
+) -> tuple[memoryview, BatchInfo, bool]:
+    """Check step by step; return the batch, decompressed if it is to have another codec."""
+    view, header = frame_produced_batch(records, config.max_message_bytes)
+    codec = config.compression
+    is_recoded = codec is not None and header.attributes & CODEC_MASK != codec
+    try:
+        if is_recoded:
+            view, header = decompressed_batch(view, header, limit)
+        return view, check_batch_records(view, header, limit), is_recoded
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and limit == LOOP_DECOMPRESSED_BYTES_MAX:
+            raise TooLongForLoop from error
+        raise
 
 
 def _recoded(
@@ -181,8 +195,9 @@ def _time_claimed(header: BatchHeader, config: LogConfig) -> int:
     return header.max_timestamp
 
 
-def _keyless(view: memoryview, limit: int) -> RecordsRejected:
+def _keyless(view: memoryview, config: LogConfig) -> RecordsRejected:
     """Name the records that a compacted topic cannot take."""
+    limit = decompressed_bytes_limit(config.max_message_bytes)
     rejected = tuple(
         RecordError(index, "a compacted topic cannot accept a record without a key")
         for index, record in enumerate(decode_batch(view, limit).records)
@@ -191,8 +206,9 @@ def _keyless(view: memoryview, limit: int) -> RecordsRejected:
     return RecordsRejected(ErrorCode.INVALID_RECORD, "records without a key", rejected)
 
 
-def _refuse_timestamps(view: memoryview, limit: int, config: LogConfig, now_ms: int) -> None:
+def _refuse_timestamps(view: memoryview, config: LogConfig, now_ms: int) -> None:
     """Raise INVALID_TIMESTAMP, unless all that is out of bounds is the mark for "no timestamp"."""
+    limit = decompressed_bytes_limit(config.max_message_bytes)
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     rejected = tuple(

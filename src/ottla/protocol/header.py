@@ -66,6 +66,14 @@ def decode_request_header(buffer: memoryview, position: int, end: int) -> Reques
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 
+def read_request_header_start(frame: memoryview) -> tuple[int, int, int, int]:
+    """Return API key, version, correlation id and the client id's length (negative: null).
+
+    ``REQUEST_HEADER_BYTES_MIN`` bytes must be there; the client id begins behind them.
+    """
+    return _REQUEST.unpack_from(frame)
+
+
 def encode_request_header(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None
 ) -> bytes:

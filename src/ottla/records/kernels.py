@@ -6,7 +6,8 @@ One file, two forms: Cython's pure-Python mode compiles it to the extension besi
 at import; without a C compiler this file runs as it stands, about a hundred times slower, with
 the same results. Knows nothing of files, codecs or errors: bytes in, numbers out. Two loops:
 ``validate_records``, called by ``ottla.records.validate`` with the records of one uncompressed (or
-decompressed) batch, and ``walk_batches``, which takes recovery (``ottla.log.bulk_walk``) from
+decompressed) batch, or to save calls, as ``read_usual_batch``, with the whole batch as a producer
+sent it; and ``walk_batches``, which takes recovery (``ottla.log.bulk_walk``) from
 header to header through a log file; it takes the ordinary batch and leaves every other one to its
 caller. The checksum in C stands in kernels.pxd.
 
@@ -51,6 +52,9 @@ COMPILED: bool = cython.compiled
 GIL_RELEASE_SIZE_BYTES = 262_144
 """From this size on the walk lets other threads run: below, handing the lock over costs more."""
 
+_HEADER_BYTES = cython.declare(cython.int, 61)
+_TIME_MAX = cython.declare(cython.longlong, 1 << 62)
+
 _TRUNCATED = cython.declare(cython.int, -1)
 _VARINT = cython.declare(cython.int, -2)
 _LENGTH = cython.declare(cython.int, -3)
@@ -90,6 +94,70 @@ def validate_records(payload: Buffer, count: int) -> tuple[int, int, int, int, i
     with cython.nogil:
         result = _walk(view, total)
     return result
+
+
+def read_usual_batch(batch: Buffer) -> tuple[int, ...] | None:
+    """Read header and records of what most producers send, in one go; None if it is anything else.
+
+    That is: exactly one uncompressed batch of format 2 with base offset 0, no attribute set and
+    times that any arithmetic takes, whose records are as they should be. Returns the 13 numbers of
+    the header in their order, the smallest and largest timestamp of the records (-1 at least) and
+    the index of the first record without a key, or -1. Neither sum nor sizes are held against
+    anything: that, and why another batch is refused, is ``ottla.records.validate``'s to say.
+    """
+    view: cython.const[cython.uchar][::1] = batch
+    size: cython.Py_ssize_t = len(view)
+    if size < _HEADER_BYTES or view[16] != 2 or view[21] != 0 or view[22] != 0:
+        return None
+    base_offset: cython.longlong = _signed_long(view, 0)
+    batch_length: cython.longlong = _signed(view, 8)
+    last_offset_delta: cython.longlong = _signed(view, 23)
+    base_timestamp: cython.longlong = _signed_long(view, 27)
+    producer_id: cython.longlong = _signed_long(view, 43)
+    producer_epoch: cython.longlong = _short(view, 51)
+    if producer_epoch > 0x7FFF:
+        producer_epoch -= 0x10000
+    base_sequence: cython.longlong = _signed(view, 53)
+    count: cython.longlong = _signed(view, 57)
+    if base_offset != 0 or batch_length != size - 12:
+        return None
+    if count <= 0 or last_offset_delta != count - 1:
+        return None
+    if producer_id > -1 and base_sequence < 0:
+        return None
+    if base_timestamp < -1 or base_timestamp > _TIME_MAX:
+        return None
+    total: cython.int = count
+    found: tuple[cython.int, cython.int, cython.int, cython.longlong, cython.longlong]
+    if size < GIL_RELEASE_SIZE_BYTES:
+        found = _walk(view[_HEADER_BYTES:], total)
+    else:
+        with cython.nogil:
+            found = _walk(view[_HEADER_BYTES:], total)
+    delta_min: cython.longlong = found[3]
+    delta_max: cython.longlong = found[4]
+    if found[0] != 0 or delta_min < -_TIME_MAX or delta_max > _TIME_MAX:
+        return None
+    max_timestamp: cython.longlong = base_timestamp + delta_max
+    max_timestamp = max(max_timestamp, -1)
+    return (
+        base_offset,
+        batch_length,
+        _signed(view, 12),
+        2,
+        _unsigned(view, 17),
+        0,
+        last_offset_delta,
+        base_timestamp,
+        _signed_long(view, 35),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+        base_timestamp + delta_min,
+        max_timestamp,
+        found[2],
+    )
 
 
 @cython.cfunc

@@ -43,3 +43,4 @@ class _NoGil:
 
 nogil = _NoGil()
 int = int  # noqa: A001, PLW0127 - Cython calls it so
+longlong = int

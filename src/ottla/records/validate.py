@@ -28,7 +28,7 @@ from ottla.records.batch import (
     read_size_bytes,
 )
 from ottla.records.compression import codec_of, decompress
-from ottla.records.kernels import REASONS, validate_records
+from ottla.records.kernels import REASONS, read_usual_batch, validate_records
 
 DECOMPRESSED_BYTES_MIN = 64 * 1024 * 1024
 DECOMPRESSED_RATIO_MAX = 64
@@ -65,6 +65,19 @@ def check_produced_batch(records: memoryview, max_message_bytes: int) -> BatchIn
     """
     view, header = frame_produced_batch(records, max_message_bytes)
     return check_batch_records(view, header, decompressed_bytes_limit(max_message_bytes))
+
+
+def check_usual_batch(records: memoryview, max_message_bytes: int) -> BatchInfo | None:
+    """Check the batch of most producers, by one call of the kernel and one sum.
+
+    None says nothing but that this is not the way to check it: it may be good or bad. What comes
+    back would have come from ``frame_produced_batch`` and ``check_batch_records``, too, and fills
+    ``records``.
+    """
+    found = read_usual_batch(records)
+    if found is None or len(records) > max_message_bytes or batch_crc(records) != found[4]:
+        return None
+    return BatchInfo(BatchHeader._make(found[:13]), found[13], found[14], found[15])
 
 
 def frame_produced_batch(

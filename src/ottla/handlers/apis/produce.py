@@ -6,7 +6,8 @@ Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as 
 """
 
 from ottla.errors import CloseConnection, ErrorCode
-from ottla.handlers.call import Call
+from ottla.handlers.apis.produce_one import ProduceOne
+from ottla.handlers.call import Answer, Call, Direct, Encode
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataImage
@@ -24,6 +25,7 @@ from ottla.replication.replica_manager import ReplicaManager
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE = 7
 ACKS_NONE = 0
+ACKS_ALL = -1
 _ACKS = frozenset((-1, 0, 1))
 
 # What is looked at of a batch before the log does.
@@ -80,6 +82,18 @@ class Produce:
         if isinstance(appended, Pending):
             return appended.then(lambda outcomes: _answer(acks, layout, refused, outcomes))
         return _answer(acks, layout, refused, appended)
+
+    def direct(self, version: int, encode: Encode) -> Direct:
+        """Return the shorter way of requests with one batch."""
+
+        def answer_refusal(
+            name: str, topic_id: TopicId, index: int, refusal: AppendRefusal, correlation_id: int
+        ) -> Answer:
+            response = _answer(ACKS_ALL, [(name, topic_id, [index])], {}, [refusal])
+            assert response is not None, "only acks=0 goes without an answer"
+            return encode(response, correlation_id)
+
+        return ProduceOne(version, self._replica_manager, self._image, answer_refusal).serve
 
     def _refusal_of_all(self, where: TopicPartition, version: int) -> ErrorCode:
         """Return the code of a topic without a name, or of acks that nobody can mean."""

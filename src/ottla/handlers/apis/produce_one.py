@@ -1,0 +1,199 @@
+"""Produce as most clients send it, one batch for one partition, without making objects of it.
+
+Owns where the few fields of such a request stand, and the bytes of its answer; two thirds of what
+the ordinary way costs above the log goes into making and taking apart objects. Below it is the way
+of every Produce (replication, log). Whatever is unusual (more partitions, a transaction, acks=0,
+any tag) is left to the ordinary way by returning ``UNUSUAL`` before anything has happened;
+a refused append is answered by it, too. The message tables stay the truth: a test holds both ways
+against each other, byte for byte, in every version.
+
+    request   v3-8    transactional_id:int16(-1) acks:int16 timeout_ms:int32 topics:int32(1)
+                      name:string partitions:int32(1) index:int32 records:bytes
+              v9-13   the same, compact, no tags; v13 has a topic id for the name
+    response  v3-8    topics:int32(1) name:string partitions:int32(1) index:int32 error:int16(0)
+                      base_offset:int64 append_time:int64 [v5+ log_start:int64]
+                      [v8 record_errors:int32(0) error_message:int16(-1)] throttle:int32(0)
+              v9-13   the same, compact, no tags; v13 has a topic id for the name
+"""
+
+import struct
+from collections.abc import Callable
+
+from ottla.errors import MalformedMessage
+from ottla.handlers.call import UNUSUAL, Answer, Unusual
+from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
+from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
+from ottla.protocol.primitives import long_uvarint
+from ottla.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_SIZE_BYTES,
+    TRANSACTIONAL_BIT,
+)
+from ottla.records.compression import Codec
+from ottla.replication.append import AppendOutcome, AppendRefusal
+from ottla.replication.replica_manager import ReplicaManager
+
+LOG_START_SINCE = 5
+ZSTD_SINCE = 7
+RECORD_ERRORS_SINCE = 8
+COMPACT_SINCE = 9
+TOPIC_IDS_SINCE = 13
+
+_ACKS = frozenset((-1, 1))
+_TOPIC_ID_BYTES = 16
+_NAME_BYTES_MAX = 126
+"""The compact length of a longer name takes a second byte."""
+
+# Requests: from the client id to the name, and from there to the records.
+_BEFORE_NAME = struct.Struct(">hhiih")
+_BEHIND_NAME = struct.Struct(">iii")
+_BEFORE_COMPACT_NAME = struct.Struct(">BBhiBB")
+_BEFORE_TOPIC_ID = struct.Struct(">BBhiB")
+_BEHIND_COMPACT_NAME = struct.Struct(">BiB")
+_TAGS_BYTES = 3
+"""Behind the records: no tags of the partition, of the topic, of the message."""
+
+# Answers: from the length to the name, and from there to the end.
+_TO_NAME = struct.Struct(">iiih")
+_TO_COMPACT_NAME = struct.Struct(">iixBB")
+_TO_TOPIC_ID = struct.Struct(">iixB")
+_TAIL_V3 = struct.Struct(">iixxqq4x")
+_TAIL_V5 = struct.Struct(">iixxqqq4x")
+_TAIL_V8 = struct.Struct(">iixxqqq4xh4x")
+_TAIL_V9 = struct.Struct(">BixxqqqB8x")
+
+Located = tuple[bytes, int, int, int, int, int]
+"""The topic's name or id as it stands there, partition, acks, timeout in ms, and where the records
+begin and end."""
+
+AnswerRefusal = Callable[[str, TopicId, int, AppendRefusal, int], Answer]
+"""Encodes the ordinary way: topic name, topic id, partition, refusal, correlation id."""
+
+
+class ProduceOne:
+    """Serves such requests of one version."""
+
+    def __init__(
+        self,
+        version: int,
+        replica_manager: ReplicaManager,
+        image: MetadataImage,
+        answer_refusal: AnswerRefusal,
+    ) -> None:
+        self._version = version
+        self._replica_manager = replica_manager
+        self._image = image
+        self._answer_refusal = answer_refusal
+        self._locate = _locate if version < COMPACT_SINCE else _locate_compact
+
+    def serve(
+        self, frame: memoryview, position: int, correlation_id: int
+    ) -> Answer | Pending[Answer | None] | Unusual:
+        """Serve the frame whose client id ends at ``position``: ``ottla.handlers.call.Direct``.
+
+        Raises nothing of a bad frame: that is unusual, too.
+        """
+        version = self._version
+        try:
+            located = self._locate(frame, position, version)
+        except (struct.error, IndexError, MalformedMessage):
+            return UNUSUAL
+        if located is None:
+            return UNUSUAL
+        topic, index, acks, timeout_ms, begin, end = located
+        if acks not in _ACKS or end - begin < HEADER_SIZE_BYTES:
+            return UNUSUAL
+        attributes = frame[begin + ATTRIBUTES_POSITION + 1]
+        if attributes & TRANSACTIONAL_BIT or (
+            version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD
+        ):
+            return UNUSUAL
+        if version < TOPIC_IDS_SINCE:
+            name = str(topic, "utf-8", "replace")
+        else:
+            known = self._image.topic_by_id(TopicId(topic))
+            if known is None:
+                return UNUSUAL
+            name = known.name
+        appended = self._replica_manager.append(
+            [(TopicPartition(name, index), frame[begin:end])], acks=acks, timeout_ms=timeout_ms
+        )
+        if isinstance(appended, Pending):
+
+            def answer(outcomes: list[AppendOutcome]) -> Answer | None:
+                return self._answer(topic, index, outcomes[0], correlation_id)
+
+            return appended.then(answer)
+        return self._answer(topic, index, appended[0], correlation_id)
+
+    def _answer(
+        self, topic: bytes, index: int, outcome: AppendOutcome, correlation_id: int
+    ) -> Answer:
+        """Return the framed answer."""
+        version = self._version
+        if isinstance(outcome, AppendRefusal):
+            name, topic_id = "", TopicId(topic)
+            if version < TOPIC_IDS_SINCE:
+                name, topic_id = str(topic, "utf-8", "replace"), NULL_TOPIC_ID
+            return self._answer_refusal(name, topic_id, index, outcome, correlation_id)
+        base_offset, _, append_time_ms, log_start_offset = outcome
+        if version < COMPACT_SINCE:
+            if version < LOG_START_SINCE:
+                tail = _TAIL_V3.pack(1, index, base_offset, append_time_ms)
+            elif version < RECORD_ERRORS_SINCE:
+                tail = _TAIL_V5.pack(1, index, base_offset, append_time_ms, log_start_offset)
+            else:
+                tail = _TAIL_V8.pack(1, index, base_offset, append_time_ms, log_start_offset, -1)
+            size_bytes = 10 + len(topic) + len(tail)
+            return [_TO_NAME.pack(size_bytes, correlation_id, 1, len(topic)) + topic + tail]
+        # Compact counts and lengths are one too large.
+        tail = _TAIL_V9.pack(2, index, base_offset, append_time_ms, log_start_offset, 1)
+        if version < TOPIC_IDS_SINCE:
+            size_bytes = 7 + len(topic) + len(tail)
+            return [
+                _TO_COMPACT_NAME.pack(size_bytes, correlation_id, 2, len(topic) + 1) + topic + tail
+            ]
+        size_bytes = 6 + _TOPIC_ID_BYTES + len(tail)
+        return [_TO_TOPIC_ID.pack(size_bytes, correlation_id, 2) + topic + tail]
+
+
+def _locate(frame: memoryview, position: int, version: int) -> Located | None:
+    """Find the parts of a request up to v8; None if it is an unusual one."""
+    transaction, acks, timeout_ms, topics, name_bytes = _BEFORE_NAME.unpack_from(frame, position)
+    if transaction != -1 or topics != 1 or name_bytes < 0:
+        return None
+    position += _BEFORE_NAME.size
+    behind = position + name_bytes
+    partitions, index, records_bytes = _BEHIND_NAME.unpack_from(frame, behind)
+    begin = behind + _BEHIND_NAME.size
+    if partitions != 1 or records_bytes != len(frame) - begin:
+        return None
+    return bytes(frame[position:behind]), index, acks, timeout_ms, begin, len(frame)
+
+
+def _locate_compact(frame: memoryview, position: int, version: int) -> Located | None:
+    """Find the parts of a request from v9 on; None if it is an unusual one."""
+    if version < TOPIC_IDS_SINCE:
+        before = _BEFORE_COMPACT_NAME
+        tags, transaction, acks, timeout_ms, topics, name_bytes = before.unpack_from(
+            frame, position
+        )
+        name_bytes -= 1
+    else:
+        before = _BEFORE_TOPIC_ID
+        tags, transaction, acks, timeout_ms, topics = before.unpack_from(frame, position)
+        name_bytes = _TOPIC_ID_BYTES
+    if tags or transaction or topics != 2 or not 0 <= name_bytes <= _NAME_BYTES_MAX:
+        return None
+    position += before.size
+    behind = position + name_bytes
+    partitions, index, size = _BEHIND_COMPACT_NAME.unpack_from(frame, behind)
+    begin = behind + _BEHIND_COMPACT_NAME.size
+    if size > 127:
+        size, begin = long_uvarint(size, frame, begin)
+    end = len(frame) - _TAGS_BYTES
+    if partitions != 2 or begin + size - 1 != end or any(frame[end:]):
+        return None
+    return bytes(frame[position:behind]), index, acks, timeout_ms, begin, end

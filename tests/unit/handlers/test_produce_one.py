@@ -1,0 +1,205 @@
+"""The short way of Produce against the ordinary one: the same bytes, the same effects, always."""
+
+import pytest
+
+from ottla.errors import CloseConnection, MalformedMessage
+from ottla.handlers.apis.produce import Produce
+from ottla.handlers.apis.produce_one import ProduceOne
+from ottla.handlers.call import UNUSUAL, Client
+from ottla.handlers.router import Router
+from ottla.pending import Pending
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.header import encode_request_header
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.records.batch import TimestampType
+from ottla.records.compression import Codec
+
+CLIENT = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
+VERSIONS = range(3, 14)
+
+
+class Ordinary:
+    """A Produce handler without its short way."""
+
+    def __init__(self, produce):
+        self.handle = produce.handle
+
+
+class Way:
+    """A broker that serves Produce, one way or the other."""
+
+    def __init__(self, broker, wrap):
+        self.node = broker.node
+        handler = Produce(broker.node.replica_manager, broker.image)
+        self.router = Router({ApiKey.PRODUCE: wrap(handler)})
+
+    def say(self, frame):
+        """What the router does with a frame, in words that can be compared."""
+        try:
+            answer = self.router.dispatch(memoryview(bytearray(frame)), CLIENT)
+        except (MalformedMessage, CloseConnection) as error:
+            return type(error)
+        if isinstance(answer, Pending):
+            overlaps, answer = answer.overlaps, None
+            self.node.executor.run_all()
+            return overlaps, answer
+        return None if answer is None else b"".join(map(bytes, answer))
+
+    def log(self, index=0):
+        log = self.node.partition(index).log
+        region = log.read(0, max_bytes=10**6, upper_offset=10**6, min_one_message=True).region
+        return log.log_end_offset, b"" if region is None else region.read()
+
+
+@pytest.fixture
+def ways(serve, words):
+    """Both ways, each with a broker of its own in the same state; taught every version."""
+
+    def start(**config):
+        config.setdefault("flush_messages", words.ASYNC_FLUSH)
+        both = [Way(serve(**config), wrap) for wrap in (lambda handler: handler, Ordinary)]
+        for way in both:
+            for version in VERSIONS:  # The first request of a version makes its route.
+                way.say(frame(version, [("nowhere", [(0, b"")])]))
+        assert len(both[0].router._directs) == len(VERSIONS)
+        assert not both[1].router._directs
+        return both
+
+    return start
+
+
+def frame(version, topics, *, acks=-1, client_id="me", transactional_id=None, topic_id=None):
+    """``topics``: (name, [(partition, records)])."""
+    data = []
+    for name, parts in topics:
+        topic = TopicProduceData(
+            name=name,
+            partition_data=[PartitionProduceData(index=n, records=r) for n, r in parts],
+        )
+        if topic_id is not None:
+            topic.topic_id = topic_id
+        data.append(topic)
+    body = ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=data
+    ).encode(version)
+    return encode_request_header(ApiKey.PRODUCE, version, 7, client_id) + bytes(body)
+
+
+def agree(both, data):
+    """Let both ways serve ``data``; return what both said."""
+    said, expected = [way.say(data) for way in both]
+    assert said == expected
+    assert both[0].log() == both[1].log()
+    return said
+
+
+@pytest.fixture
+def short_ways(monkeypatch):
+    """Counts the requests that went the short way to their end."""
+    counted = []
+    serve = ProduceOne.serve
+
+    def counting(self, *arguments):
+        answer = serve(self, *arguments)
+        counted.append(answer is not UNUSUAL)
+        return answer
+
+    monkeypatch.setattr(ProduceOne, "serve", counting)
+    return counted
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("client_id", ["me", "", None, "x" * 300, "ä"])
+def test_a_good_batch_is_answered_to_the_byte_alike(
+    ways, words, topic_id, short_ways, version, client_id
+):
+    both = ways()
+    short_ways.clear()
+    for size in (1, 200):  # A compact length of one byte, and of two.
+        records = words.batch(b"v" * size)
+        for acks in (1, -1):
+            options = {"acks": acks, "client_id": client_id, "topic_id": topic_id}
+            said = agree(both, frame(version, [("t", [(0, records)])], **options))
+            assert isinstance(said, bytes)
+    assert short_ways
+    assert all(short_ways), "none of these is unusual"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_append_time_and_the_log_start_are_told_alike(ways, words, topic_id, version):
+    both = ways(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    data = frame(version, [("t", [(1, words.batch(b"a"))])], topic_id=topic_id)
+    assert isinstance(agree(both, data), bytes)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_waiting_answer_is_the_same_once_it_is_there(serve, words, topic_id, version):
+    both = [Way(serve(), wrap) for wrap in (lambda handler: handler, Ordinary)]
+    data = frame(version, [("t", [(0, words.batch())])], topic_id=topic_id)
+    for _ in range(2):
+        answers = [way.router.dispatch(memoryview(bytearray(data)), CLIENT) for way in both]
+        assert [answer.overlaps for answer in answers] == [True, True]
+        for way in both:
+            way.node.executor.run_all()
+        assert answers[0].value == answers[1].value
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_refusals_are_answered_alike(ways, words, topic_id, version):
+    both = ways(max_message_bytes=500)
+    good = words.batch(b"a")
+    bad_sum = bytearray(good)
+    bad_sum[-1] ^= 1
+    for where, records in (
+        (("t", 0), bad_sum),
+        (("t", 0), words.batch(b"x" * 600)),
+        (("t", 0), good + good),
+        (("t", 0), good[:40]),
+        (("t", 0), b""),
+        (("t", 0), None),
+        (("t", 9), good),
+        (("nowhere", 0), good),
+        (("t", 0), words.batch(b"a", codec=Codec.ZSTD)),
+    ):
+        name, index = where
+        data = frame(version, [(name, [(index, records)])], topic_id=topic_id)
+        agree(both, data)
+    agree(both, frame(version, [("t", [(0, good)])], topic_id=b"no such topic id"[:16]))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_unusual_requests_go_the_ordinary_way(ways, words, topic_id, short_ways, version):
+    both = ways()
+    good = words.batch(b"a")
+    short_ways.clear()
+    for topics, options in (
+        ([("t", [(0, good), (1, good)])], {}),
+        ([("t", [(0, good)]), ("t", [(1, good)])], {}),
+        ([("t", [])], {}),
+        ([], {}),
+        ([("t", [(0, good)])], {"acks": 0}),
+        ([("t", [(0, good)])], {"acks": 2}),
+        ([("t", [(0, good)])], {"transactional_id": "x"}),
+        ([("t", [(0, words.batch(b"a", transactional=True))])], {}),
+    ):
+        agree(both, frame(version, topics, topic_id=topic_id, **options))
+    assert not any(short_ways)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_broken_frames_end_alike_wherever_they_are_cut_or_changed(ways, words, topic_id, version):
+    data = frame(version, [("t", [(0, words.batch(b"a"))])], topic_id=topic_id)
+    head = len(data) - len(words.batch(b"a")) + 30
+    both = ways()
+    for size in range(10, len(data)):
+        agree(both, data[:size])
+    agree(both, data + b"\0")
+    for position in [*range(8, head), *range(len(data) - 4, len(data))]:
+        for flip in (1, 0x80, 0xFF):
+            changed = bytearray(data)
+            changed[position] ^= flip
+            agree(both, changed)
