@@ -19,6 +19,8 @@ COMMANDS = {
     "topic": "ottla.cli.topic",
     "produce": "ottla.cli.produce",
     "consume": "ottla.cli.consume",
+    "log": "ottla.cli.log",
+    "doctor": "ottla.cli.doctor",
     "version": "ottla.cli.version",
 }
 
@@ -30,6 +32,7 @@ ottla {__version__}: a Kafka-compatible streaming log
   ottla produce orders                    send each line of standard input as a record
   ottla consume orders --from earliest    read them back; --tail to wait for more
   ottla topic list                        what topics there are (-o json for scripts)
+  ottla doctor ottla-data                 how a data directory is doing; ottla log verify reads all
   ottla COMMAND --help                    every option of a command
 """
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Self
 
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
 Row = Mapping[str, Value]
@@ -48,6 +49,50 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], format_: Format) -> 
         case _:
             text = table(rows, columns)
     sys.stdout.write(text)
+
+
+class RowWriter:
+    """Rows one at a time, however many there are; kinds of rows may follow each other.
+
+    A context manager: JSON needs an end.
+    """
+
+    def __init__(self, format_: Format) -> None:
+        self._format = format_
+        self._count = 0
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a person reads: ``line`` suits better than ``write``."""
+        return self._format is Format.TABLE
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether rows are lines without anything nested in them."""
+        return self._format is Format.TSV
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._format is Format.JSON:
+            sys.stdout.write("\n]\n" if self._count else "[]\n")
+
+    def line(self, text: str) -> None:
+        """Print a line of text."""
+        sys.stdout.write(text + "\n")
+
+    def write(self, row: Row, columns: Sequence[str]) -> None:
+        """Print a row; ``columns`` as in ``write_rows``."""
+        match self._format:
+            case Format.JSON:
+                sys.stdout.write(",\n" if self._count else "[\n")
+                sys.stdout.write(json.dumps(row, ensure_ascii=False))
+            case Format.TABLE:
+                self.line("  ".join(f"{each} {_tsv(row.get(each))}" for each in columns))
+            case _:
+                write_rows([row], columns, self._format)
+        self._count += 1
 
 
 def write_object(value: Row, format_: Format) -> None:

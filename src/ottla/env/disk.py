@@ -97,6 +97,12 @@ class Disk(Protocol):
     def lock(self, path: str) -> Lock:
         """Take the exclusive lock file ``path``, creating it. Raises BlockingIOError when held."""
 
+    def locked_by(self, path: str) -> int | None:
+        """Return the process that holds the lock file ``path``, 0 if it cannot be named.
+
+        None: nobody does, or there is no such file. Changes nothing.
+        """
+
     def free_bytes(self, path: str) -> int:
         """Return the bytes an unprivileged writer may still write in ``path``'s file system."""
 

@@ -193,6 +193,10 @@ class FaultyDisk:
         """As ``Disk.lock``."""
         return self._do(DiskCall.LOCK, path, lambda: self._inner.lock(path))
 
+    def locked_by(self, path: str) -> int | None:
+        """As ``Disk.locked_by``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.locked_by(path))
+
     def free_bytes(self, path: str) -> int:
         """As ``Disk.free_bytes``."""
         return self._do(DiskCall.LOOK, path, lambda: self._inner.free_bytes(path))

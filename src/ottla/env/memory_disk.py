@@ -336,6 +336,11 @@ class MemoryDisk:
         inode.locked = True
         return MemoryLock(inode)
 
+    def locked_by(self, path: str) -> int | None:
+        """Return 0 when the lock file is held, for there are no processes here."""
+        inode = self._find(path)
+        return 0 if isinstance(inode, _Inode) and inode.locked else None
+
     def free_bytes(self, path: str) -> int:
         """Return the bytes still free of the capacity."""
         if self._find(path) is None:

@@ -149,3 +149,58 @@ def test_after_truncation_and_a_torn_tail(tmp_path, kafka_tool):
     output = dump(kafka_tool, directory, "--deep-iteration")
     assert offsets_in(output) == list(range(end + more))
     dump(kafka_tool, directory, "--index-sanity-check")
+
+
+BATCH_LINE = re.compile(
+    r"baseOffset: (\d+) lastOffset: (\d+) count: (\d+) baseSequence: (-?\d+) lastSequence: (-?\d+) "
+    r"producerId: (-?\d+) producerEpoch: (-?\d+) partitionLeaderEpoch: (-?\d+) .* position: (\d+) "
+    r"(\w+): (-?\d+) size: (\d+) magic: (\d) compresscodec: (\w+) crc: (\d+) isvalid: (\w+)"
+)
+
+
+def test_our_dump_tells_what_kafkas_tells(tmp_path, kafka_tool):
+    from ottla.env.real_disk import RealDisk
+    from ottla.log.dump import IndexEntry, TimeIndexEntry, dump_file
+
+    manager = manager_for(tmp_path / "logs", segment_bytes=40_000, index_interval_bytes=500)
+    log = manager.create(TP, TopicId(b"0123456789abcdef"))
+    fill(log, 300)
+    for sequence in range(5):
+        records = [Record(value=b"x")] * 2
+        fields = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 2 * sequence}
+        log.append(memoryview(build_batch(records, **fields)), leader_epoch=4)
+    manager.stop()
+    directory = tmp_path / "logs" / str(TP)
+    for path in sorted(directory.glob("*.log")):
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1
+        path.write_bytes(content)
+        theirs = kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--files", path)
+        expected = [match.groups() for match in map(BATCH_LINE.match, theirs.splitlines()) if match]
+        ours = [
+            tuple(
+                map(
+                    str,
+                    (
+                        *(row.base_offset, row.last_offset, row.record_count, row.base_sequence),
+                        *(row.last_sequence, row.producer_id, row.producer_epoch),
+                        *(row.leader_epoch, row.position, row.timestamp_type, row.max_timestamp),
+                        *(row.size_bytes, row.magic, row.codec, row.crc, str(row.is_valid).lower()),
+                    ),
+                )
+            )
+            for row in dump_file(RealDisk(), str(path))
+        ]
+        assert ours == expected
+        assert [row[-1] for row in ours].count("false") == 1
+    for path in (*directory.glob("*.index"), *directory.glob("*.timeindex")):
+        theirs = kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--files", path, check=False)
+        rows = list(dump_file(RealDisk(), str(path)))
+        pattern = (
+            r"timestamp: (\d+) offset: (\d+)"
+            if path.suffix == ".timeindex"
+            else (r"offset: (\d+) position: (\d+)")
+        )
+        found = [tuple(map(int, pair)) for pair in re.findall(pattern, theirs)]
+        assert [tuple(row) for row in rows] == found
+        assert all(isinstance(row, (IndexEntry, TimeIndexEntry)) for row in rows)

@@ -1,6 +1,7 @@
 """What every disk promises, asked of each one: the kernel's, the one in memory, the faulty one."""
 
 import itertools
+import os
 
 import pytest
 
@@ -245,6 +246,17 @@ def test_directories_can_be_synced(disk, home):
     disk.sync_directory(home)
     with pytest.raises(FileNotFoundError):
         disk.sync_directory(f"{home}/nothing")
+
+
+def test_who_holds_a_lock_can_be_asked(disk, home):
+    path = f"{home}/.lock"
+    assert disk.locked_by(path) is None
+    assert not disk.exists(path)
+    lock = disk.lock(path)
+    assert disk.locked_by(path) in (0, os.getpid())
+    lock.release()
+    assert disk.locked_by(path) is None
+    disk.lock(path).release()
 
 
 def test_a_lock_is_held_once_even_in_one_process(disk, home):

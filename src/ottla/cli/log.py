@@ -1,0 +1,356 @@
+"""``ottla log``: what a data directory's files hold (dump), and whether they are right (verify).
+
+Owns the words and columns. Reads files directly, talks to no broker, changes nothing.
+"""
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.cli.arguments import Commands, add_command, add_output_option
+from ottla.cli.failure import Exit, Failure, leave, leave_at_once
+from ottla.cli.output import FORMATS, Format, RowWriter, chosen, note, write_object
+from ottla.config.human import size_text
+
+if TYPE_CHECKING:
+    from ottla.env.disk import Disk
+    from ottla.log.dump import DumpedBatch
+    from ottla.log.findings import Finding
+    from ottla.log.verify import Claims, Outcome
+
+FINDING_COLUMNS = ("severity", "path", "position", "what", "why", "fix")
+SHORT_COLUMNS = ("position", "base_offset", "last_offset", "record_count", "codec", "is_valid")
+RECORD_COLUMNS = ("offset", "timestamp", "sequence", "key", "value", "headers")
+
+
+def register(commands: Commands) -> None:
+    """Declare the commands."""
+    about = "Look into the files of a data directory. A broker may run; nothing is changed."
+    verbs = commands.add_parser("log", help=about, description=about).add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
+    about = (
+        "Print what files hold: .log, .index, .timeindex, .snapshot, checkpoints, meta.properties;"
+        " of a partition directory, its log files."
+    )
+    parser = add_command(verbs, "dump", about, dump)
+    parser.add_argument("paths", metavar="PATH", nargs="+")
+    parser.add_argument(
+        "--records", "--deep", action="store_true", help="the records of each batch, too"
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="check the records in the batches, too; exit with 1 if anything is bad",
+    )
+    add_output_option(parser, *FORMATS)
+
+    about = "Verify a data directory, or one partition's: every batch, index, snapshot, checkpoint."
+    parser = add_command(verbs, "verify", about, verify)
+    parser.add_argument("directory", metavar="DIR")
+    parser.add_argument(
+        "--deep", action="store_true", help="the records in the batches, too; slower"
+    )
+    add_output_option(parser, *FORMATS)
+
+
+# dump ---------------------------------------------------------------------------------------------
+
+
+def dump(options: Namespace) -> None:
+    """Print the files one after the other."""
+    format_ = chosen(options.output)
+    bad = 0
+    try:
+        with RowWriter(format_) as writer:
+            for path in _files(options.paths):
+                note(path)
+                bad += _dump_one(path, writer, options)
+        sys.stdout.flush()
+    except OSError as error:
+        _leave_for(error)
+    except KeyboardInterrupt:
+        leave_at_once(Exit.INTERRUPTED)
+    if bad:
+        what = f"{bad} of the things printed are bad"
+        if options.verify:
+            leave(Failure(what, why="see is_valid and why", code=Exit.FAILED))
+        note(what)
+
+
+def _files(paths: list[str]) -> Iterator[str]:
+    from ottla.log.dump import files_of_partition
+
+    disk = _disk()
+    for path in paths:
+        if not disk.exists(path):
+            leave(Failure(f"there is no {path}", code=Exit.NOT_FOUND))
+        if not disk.is_directory(path):
+            yield path
+            continue
+        found = files_of_partition(disk, path.rstrip("/"))
+        if not found:
+            why = "it holds no .log files itself"
+            leave(Failure(f"{path} is not a partition's directory", why=why, code=Exit.USAGE))
+        yield from found
+
+
+def _dump_one(path: str, writer: RowWriter, options: Namespace) -> int:
+    """Print one file; return how much of it is bad."""
+    from ottla.log.dump import DumpedBatch, Unreadable, dump_file, dump_log
+
+    disk = _disk()
+    is_deep = options.verify and path.endswith(".log")
+    rows = dump_log(disk, path, deep=True) if is_deep else dump_file(disk, path)
+    if rows is None:
+        fix = "give it the name that it has in a data directory"
+        leave(Failure(f"no known kind of file: {path}", fix=fix, code=Exit.USAGE))
+    bad = 0
+    for row in rows:
+        if isinstance(row, Unreadable):
+            bad += 1
+            note(f"error: {path} at byte {row.position}: {row.why}; {row.size_bytes} bytes unread")
+            writer.write({"unreadable": row._asdict()}, ("unreadable",))
+        elif isinstance(row, DumpedBatch):
+            bad += not row.is_valid
+            _write_batch(disk, path, row, writer, with_records=options.records)
+        else:
+            shown = {key: value for key, value in row._asdict().items() if value is not None}
+            writer.write(shown, tuple(shown))
+    return bad
+
+
+def _write_batch(
+    disk: "Disk", path: str, batch: "DumpedBatch", writer: RowWriter, *, with_records: bool
+) -> None:
+    facts: dict[str, Any] = batch._asdict()
+    facts["crc"] = f"{batch.crc:08x}"
+    if writer.is_table:
+        writer.line(_batch_line(batch))
+    elif not with_records:
+        writer.write(facts, tuple(facts))
+        return
+    if with_records:
+        records = _records(disk, path, batch)
+        if writer.is_table:
+            for record in records:
+                writer.line("  " + _record_line(record))
+        elif writer.is_flat:
+            for record in records:
+                writer.write(record, RECORD_COLUMNS)
+        else:
+            writer.write({**facts, "records": records}, ())
+
+
+def _batch_line(batch: "DumpedBatch") -> str:
+    parts = [
+        f"{batch.base_offset}-{batch.last_offset}",
+        f"{batch.record_count} records",
+        f"byte {batch.position}",
+        size_text(batch.size_bytes),
+        batch.codec,
+        f"crc {batch.crc:08x} ok" if batch.is_valid else f"BAD {batch.why_invalid}",
+        f"epoch {batch.leader_epoch}",
+        _time_text(batch.timestamp_type, batch.max_timestamp),
+    ]
+    if batch.magic < 2:
+        parts.append(f"magic {batch.magic}")
+    if batch.producer_id >= 0:
+        sequences = f"seq {batch.base_sequence}-{batch.last_sequence}"
+        parts.append(f"producer {batch.producer_id} epoch {batch.producer_epoch} {sequences}")
+    if batch.is_transactional:
+        parts.append("transactional")
+    if batch.is_control:
+        parts.append("control")
+    if batch.delete_horizon_ms is not None:
+        parts.append(f"delete horizon {batch.delete_horizon_ms}")
+    return "  ".join(parts)
+
+
+def _time_text(timestamp_type: str, timestamp: int) -> str:
+    from datetime import UTC, datetime
+
+    if timestamp < 0:
+        return "no time"
+    try:
+        moment = datetime.fromtimestamp(timestamp / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_type} {timestamp}"
+    return f"{timestamp_type} {moment.isoformat(timespec='milliseconds')}"
+
+
+def _records(disk: "Disk", path: str, batch: "DumpedBatch") -> list[dict[str, Any]]:
+    from ottla.log.dump import Unreadable, records_of
+    from ottla.records.control import control_type_of
+
+    records = records_of(disk, path, batch)
+    if isinstance(records, Unreadable):
+        note(f"error: {path} at byte {records.position}: {records.why}")
+        return []
+    shown: list[dict[str, Any]] = []
+    for ordinal, record in enumerate(records):
+        sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + ordinal) & 0x7FFFFFFF
+        facts: dict[str, Any] = {
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "sequence": sequence,
+            "key": _text(record.key),
+            "value": _text(record.value),
+            "headers": {name: _text(value) for name, value in record.headers},
+        }
+        if batch.is_control:
+            kind = control_type_of(record.key)
+            facts["control"] = "unknown" if kind is None else kind.name.lower()
+        shown.append(facts)
+    return shown
+
+
+def _record_line(record: dict[str, Any]) -> str:
+    parts = [f"{record['offset']}", f"t {record['timestamp']}"]
+    if "control" in record:
+        return "  ".join([*parts, record["control"]])
+    parts.extend(f"{name} {record[name]!r}" for name in ("key", "value"))
+    if record["headers"]:
+        parts.append(f"headers {record['headers']!r}")
+    return "  ".join(parts)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+# verify -------------------------------------------------------------------------------------------
+
+
+class _Sums:
+    """What was seen on the way through a data directory."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.counts = dict.fromkeys(("partitions", "segments", "batches", "records", "bytes"), 0)
+
+    def count(self, severity: str) -> int:
+        return sum(finding.severity.value == severity for finding in self.findings)
+
+
+def verify(options: Namespace) -> None:
+    """Read everything; say what is wrong. Exits with 1 when records are lost or unreadable."""
+    from ottla.log.findings import Severity
+
+    format_ = chosen(options.output)
+    sums = _Sums()
+    try:
+        for directory, claims in _partitions_in(options.directory.rstrip("/") or "/", sums):
+            _verify_partition(directory, claims, sums, deep=options.deep)
+    except OSError as error:
+        _leave_for(error)
+    except KeyboardInterrupt:
+        leave_at_once(Exit.INTERRUPTED)
+    errors, warnings = sums.count("error"), sums.count("warning")
+    show_findings(sums.findings, format_, {**sums.counts, "errors": errors, "warnings": warnings})
+    counts = sums.counts
+    note(
+        f"{counts['partitions']} partitions, {counts['segments']} segments,"
+        f" {counts['batches']:,} batches, {counts['records']:,} records,"
+        f" {size_text(counts['bytes'])}: {errors} errors, {warnings} warnings"
+    )
+    if any(finding.severity is Severity.ERROR for finding in sums.findings):
+        sys.stdout.flush()
+        sys.exit(Exit.FAILED)
+
+
+def _partitions_in(path: str, sums: _Sums) -> "Iterator[tuple[str, Claims]]":
+    """Yield each partition directory at or in ``path`` with what its checkpoints say of it."""
+    from posixpath import abspath, basename, dirname
+
+    from ottla.log.dump import files_of_partition
+    from ottla.log.examine import examine
+    from ottla.log.layout import parse_partition_directory
+
+    disk = _disk()
+    if not disk.is_directory(path):
+        leave(Failure(f"there is no directory {path}", code=Exit.NOT_FOUND))
+    only = parse_partition_directory(basename(abspath(path)))
+    is_partition = only is not None and bool(files_of_partition(disk, path))
+    directory, findings = examine(disk, dirname(abspath(path)) if is_partition else path)
+    if directory.locked_by is not None:
+        who = f" (process {directory.locked_by})" if directory.locked_by else ""
+        note(f"a broker is running here{who}: what it writes meanwhile is not looked at")
+    if not is_partition:
+        sums.findings.extend(each for each in findings if each.severity.value != "note")
+        if directory.kind in ("unknown", "empty") and not directory.partitions:
+            why = "no meta.properties and no partitions in it"
+            leave(Failure(f"{path} is not a data directory", why=why, code=Exit.USAGE))
+    for partition in directory.partitions:
+        if not is_partition or partition.topic_partition == only:
+            yield partition.directory, directory.claims_of(partition.topic_partition)
+
+
+def _verify_partition(directory: str, claims: "Claims", sums: _Sums, *, deep: bool) -> None:
+    from ottla.log.verify import verify_partition
+
+    sums.counts["partitions"] += 1
+    known = {(finding.path, finding.what) for finding in sums.findings}
+    for outcome in verify_partition(_disk(), directory, claims, deep=deep):
+        _add(outcome, sums, known)
+    _progress(f"{sums.counts['partitions']} partitions, {size_text(sums.counts['bytes'])}")
+
+
+def _add(outcome: "Outcome", sums: _Sums, known: set[tuple[str, str]]) -> None:
+    from ottla.log.findings import Finding
+
+    if isinstance(outcome, Finding):
+        if (outcome.path, outcome.what) not in known:
+            sums.findings.append(outcome)
+        return
+    sums.counts["segments"] += 1
+    sums.counts["batches"] += outcome.batch_count
+    sums.counts["records"] += outcome.record_count
+    sums.counts["bytes"] += outcome.size_bytes
+    _progress(f"{outcome.path}  {size_text(sums.counts['bytes'])}")
+
+
+def _progress(text: str) -> None:
+    """Show where it is, on a terminal only; the line is overwritten by the next."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text[-100:]}")
+        sys.stderr.flush()
+
+
+def show_findings(findings: "list[Finding]", format_: Format, summary: dict[str, Any]) -> None:
+    """Print findings; as one object with ``summary`` in JSON and YAML."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    rows: list[dict[str, Any]] = [
+        {**finding._asdict(), "severity": finding.severity.value} for finding in findings
+    ]
+    if format_ in (Format.JSON, Format.YAML):
+        write_object({**summary, "findings": rows}, format_)
+        return
+    with RowWriter(format_) as writer:
+        for row in rows:
+            if writer.is_table:
+                writer.line(_finding_text(row))
+            else:
+                writer.write(row, FINDING_COLUMNS)
+
+
+def _finding_text(row: dict[str, Any]) -> str:
+    where = row["path"] if row["position"] is None else f"{row['path']} at byte {row['position']}"
+    lines = [f"{row['severity']}: {where}", f"  {row['what']}"]
+    lines += [f"  {name}: {row[name]}" for name in ("why", "fix") if row[name]]
+    return "\n".join(lines)
+
+
+def _disk() -> "Disk":
+    from ottla.env.real_disk import RealDisk
+
+    return RealDisk()
+
+
+def _leave_for(error: OSError) -> None:
+    if isinstance(error, BrokenPipeError):
+        leave_at_once(Exit.OK)
+    code = Exit.DENIED if isinstance(error, PermissionError) else Exit.FAILED
+    leave(Failure(f"cannot read {error.filename or 'it'}", why=error.strerror or "", code=code))
