@@ -39,7 +39,7 @@ from ottla.log.layout import (
 from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from ottla.log.log import Log
 from ottla.log.producers import Producers, WalkedProducers
-from ottla.log.scan import LOOKUP_CHUNK_BYTES, Walk
+from ottla.log.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
 from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.records.batch import NO_PRODUCER_ID
 
@@ -164,6 +164,7 @@ class _Recovery:
         stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.epochs = LeaderEpochs(stored)
         self._stored_epochs = stored
+        self._durable_epochs = LeaderEpochs(stored)
         self._saw_all_epochs = False
         self.walked: dict[int, WalkedProducers] = {}
         """What was seen of producers, by base offset of the segment."""
@@ -250,6 +251,7 @@ class _Recovery:
             if why is not None:
                 walk.stopped_by, walk.position = why, batch.position
                 break
+            self._ensure_epoch_as_stored(segment, batch, trusted=trusted)
             if not trusted:
                 if is_first:
                     # What the batches say counts from here on, not what the checkpoint says.
@@ -279,6 +281,21 @@ class _Recovery:
             why = f"a whole batch has offset {base_offset}, expected {expected}"
             raise CorruptFile(segment.path, why)
         return None
+
+    def _ensure_epoch_as_stored(self, segment: Segment, batch: Batch, *, trusted: bool) -> None:
+        """Of what is durable the epochs are, too: a batch that says otherwise is damaged.
+
+        No checksum covers its epoch. Believed, a larger one would end the log at the next batch.
+        """
+        if not trusted and batch.base_offset >= self._recovery_point:
+            return
+        stored = self._durable_epochs.epoch_for_offset(batch.base_offset)
+        if NO_EPOCH not in {stored, batch.leader_epoch} and stored != batch.leader_epoch:
+            why = (
+                f"leader epoch {batch.leader_epoch} at offset {batch.base_offset}, "
+                f"{LEADER_EPOCH_CHECKPOINT} says {stored}"
+            )
+            raise CorruptFile(segment.path, why, batch.position)
 
     def _ensure_not_below_recovery_point(self, segment: Segment, walk: Walk) -> None:
         if self.next_offset < self._recovery_point:

@@ -278,7 +278,9 @@ class Segment:
         """Return the largest timestamp and the last offset of the first batch that has it."""
         if self.latest is None:
             entry = self.time_index.last()
-            if self.size_bytes and (entry is None or not self._confirms(entry)):
+            if self.size_bytes and (
+                entry is None or not self._confirms(entry) or self._ends_later_than(entry)
+            ):
                 self.rebuild_indexes()
                 entry = self.time_index.last()
             self.latest = entry or TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -299,6 +301,15 @@ class Segment:
             entry.offset,
             entry.timestamp,
         )
+
+    def _ends_later_than(self, entry: TimestampOffset) -> bool:
+        """Tell whether a batch behind the last offset entry has a later timestamp than ``entry``.
+
+        Then the time index has lost entries at its end, which leaves no other trace.
+        """
+        last = self.offset_index.last()
+        walk = self._walk(0 if last is None else last.position, LOOKUP_CHUNK_BYTES)
+        return any(batch.max_timestamp > entry.timestamp for batch in walk)
 
     def _walk(self, position: int, chunk_bytes: int | None = None) -> Walk:
         if chunk_bytes is None:
@@ -349,6 +360,10 @@ class Segment:
             index_interval_bytes=self.index_interval_bytes,
         )
         for batch in walk:
+            if not 0 <= batch.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+                # No checksum covers a base offset.
+                walk.stopped_by, walk.position = f"offset {batch.last_offset}", batch.position
+                break
             self.note(batch)
             self.note_ahead(
                 bulk, next_offset=batch.last_offset + 1, leader_epoch=batch.leader_epoch

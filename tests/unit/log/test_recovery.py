@@ -107,6 +107,16 @@ def test_a_damaged_batch_below_the_recovery_point_is_corruption_with_a_name(
 
 
 @pytest.mark.parametrize("clean", [True, False])
+def test_a_wrong_leader_epoch_does_not_cost_the_records_behind_it(stopped, open_partition, clean):
+    disk, directory, path, _ = stopped()
+    file = disk.open(f"{path}/{0:020d}.log")
+    last = file.size() // 20 * 19
+    file.write_at(last + 12, b"\x04")
+    with pytest.raises(CorruptFile, match="leader epoch 67108865 at offset 38"):
+        open_partition(disk, directory, recovery_point=40, clean=clean)
+
+
+@pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("size", [0, 30, 1000])
 def test_a_log_shorter_than_its_recovery_point_is_corruption_never_an_empty_log(
     stopped, open_partition, clean, size
@@ -195,6 +205,23 @@ def test_recoveries_do_not_thin_the_indexes_out(stopped, open_partition, point):
     for _ in range(3):
         open_partition(disk, directory, recovery_point=point, **CONFIG)
         assert contents() == recovered_with
+
+
+def test_a_time_index_that_lost_its_end_is_rebuilt(stopped, open_partition, read_all):
+    disk, directory, path, records = stopped(**CONFIG)
+    disk.open(f"{path}/{0:020d}.timeindex").truncate(12)
+    log = open_partition(disk, directory, clean=True, recovery_point=40, **CONFIG)
+    for offset, _, timestamp in records:
+        assert log.offset_for_timestamp(timestamp).offset == offset
+
+
+def test_a_wrong_base_offset_is_named_when_an_index_is_rebuilt(stopped, open_partition):
+    disk, directory, path, _ = stopped(**CONFIG)
+    disk.open(f"{path}/{0:020d}.log").write_at(0, b"\x01")
+    disk.remove(f"{path}/{0:020d}.index")
+    log = open_partition(disk, directory, clean=True, recovery_point=40, **CONFIG)
+    with pytest.raises(KafkaError, match="CORRUPT_MESSAGE"):
+        log.read(3, max_bytes=10_000, upper_offset=40, min_one_message=True)
 
 
 def test_epochs_are_found_again_without_their_checkpoint(stopped, open_partition):
