@@ -86,6 +86,9 @@ class Analysis(NamedTuple):
     batches: tuple[AnalysedBatch, ...]
     """At least one."""
 
+    transaction_version: int = 0
+    """Of a coordinator's markers: with 2 they carry a higher epoch than the records (KIP-890)."""
+
 
 def needs_executor(records: memoryview, compression: Codec | None) -> bool:
     """Tell whether ``analyse`` would take long: a large batch to be opened or to be recoded.

@@ -173,14 +173,14 @@ class Log(LogHealth):
 
         Raises KafkaError: RECORD_LIST_TOO_LARGE for more bytes than a segment takes;
         KAFKA_STORAGE_ERROR when the disk refused (nothing is appended) or the log has failed;
-        INVALID_RECORD for replicated offsets that do not continue the log.
+        INVALID_RECORD for replicated offsets that do not continue the log; for a producer's batch
+        and a marker see ``ProducerStates.check`` and ``check_marker``.
         """
         if self.state is not LogState.OPEN:
             raise self._unusable()
-        records, origin, batches = analysis
-        if len(batches) != 1 or origin is AppendOrigin.REPLICATION:
+        if analysis.origin is not AppendOrigin.CLIENT:
             return self._append_batches(analysis, leader_epoch)
-        return self._append_one(records, batches[0].header, leader_epoch)
+        return self._append_one(analysis.records, analysis.batches[0].header, leader_epoch)
 
     def _append_one(
         self, records: memoryview, header: BatchHeader, leader_epoch: int
@@ -222,11 +222,12 @@ class Log(LogHealth):
 
     def _append_batches(self, analysis: Analysis, leader_epoch: int) -> AppendResult:
         """Append any number of batches, of a coordinator or another replica."""
-        records, origin, batches = analysis
+        records, origin, batches, transaction_version = analysis
         append_time = NO_TIMESTAMP
         if origin is AppendOrigin.REPLICATION:
             placed = place_replicated(batches, self.log_end_offset)
         else:
+            self.producers.check_own(records, batches, transaction_version)
             if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
                 append_time = self._clock.wall_ms()
             placed = place(records, batches, self.log_end_offset, leader_epoch, append_time)
@@ -237,10 +238,9 @@ class Log(LogHealth):
             self._active.append_all(records, placed)
         except OSError as error:
             raise self._refused(error) from error
-        for batch, (_, header) in zip(placed, batches, strict=True):
+        for batch in placed:
             self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
-            if header.has_producer_id:
-                self.producers.note(header, batch.last_offset, batch.max_timestamp)
+        self.producers.note_all(records, batches, placed, self._active)
         self.log_end_offset = last_offset + 1
         return AppendResult(placed[0].base_offset, last_offset, append_time, self.log_start_offset)
 
@@ -545,6 +545,7 @@ class Log(LogHealth):
             self._active = self._segments[-1]
             if dropped in self._unsynced:
                 self._unsynced.remove(dropped)
+            dropped.remove_transaction_index()
             self._disk.rename(dropped.path, dropped.path + DELETED_SUFFIX)
             sync_directory(self._disk, self.directory)
             self._disk.remove(dropped.path_of(LOG_SUFFIX) + DELETED_SUFFIX)

@@ -9,7 +9,7 @@ Between log.segment and the file ``<base offset>.index``. Grammar, big-endian, a
 An entry is made for the first batch after every ``index.interval.bytes`` of log.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import NamedTuple
 
@@ -56,6 +56,11 @@ class OffsetIndex(Index):
         after = bisect_right(range(self.count), offset - self.base_offset, key=self._relative)
         return self.entry(after - 1) if after else None
 
+    def offset_behind(self, position: int) -> int | None:
+        """Return an offset that nothing before byte ``position`` reaches; None: not known."""
+        at = bisect_left(range(self.count), position, key=self._position)
+        return self.entry(at).offset if at < self.count else None
+
     def keep_below(self, offset: int) -> None:
         """Drop the entries with an offset >= ``offset``."""
         self.keep(
@@ -74,3 +79,7 @@ class OffsetIndex(Index):
     def _relative(self, ordinal: int) -> int:
         relative: int = ENTRY.unpack_from(self.entries, ordinal * ENTRY.size)[0]
         return relative
+
+    def _position(self, ordinal: int) -> int:
+        position: int = ENTRY.unpack_from(self.entries, ordinal * ENTRY.size)[1]
+        return position

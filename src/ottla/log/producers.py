@@ -1,30 +1,54 @@
-"""The idempotent producers of one log: asked at every write, kept across restarts.
+"""The producers of one log and their transactions: asked at every write, kept across restarts.
 
 Puts the decider (log.producer_state) and its files (log.producer_snapshot) together. At start and
 after a truncation: the newest snapshot that fits, then the headers of the batches behind it;
-without a snapshot all of them, which is slow and right. After a clean stop there is a snapshot at
-the log's end and no log file is read. Below log.log and log.recovery. Source: Kafka's LogLoader and
-``UnifiedLog.rebuildProducerState``; reliability rule 11.
+without a snapshot all of them, which is slow and right. The same replay finds out which
+transactions were aborted: the transaction indexes keep what lies before it, and no more. After a
+clean stop there is a snapshot at the log's end and no log file is read. Below log.log and
+log.recovery. Source: Kafka's LogLoader and ``UnifiedLog.rebuildProducerState``; reliability rules
+11 and 12.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
-from ottla.env.disk import Disk
-from ottla.errors import KafkaError
+from ottla.env.disk import Buffer, Disk
+from ottla.errors import CorruptFile, ErrorCode, KafkaError
+from ottla.log.append import AnalysedBatch
 from ottla.log.bulk_walk import headers_at, producer_positions
+from ottla.log.layout import TRANSACTION_INDEX_SUFFIX, parse_segment_file, segment_file
 from ottla.log.producer_snapshot import ProducerSnapshots
 from ottla.log.producer_state import BatchMetadata, ProducerStates
+from ottla.log.scan import Batch
 from ottla.log.segment import Segment
+from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import BatchHeader
+from ottla.records.control import (
+    EndTransactionMarker,
+    control_type_of,
+    parse_end_transaction_marker,
+)
+from ottla.records.decode import decode_batch
+
+_MARKER_BYTES_MAX = 64 * 1024
+"""Far more than any marker has: what is opened of one that claims to be compressed."""
 
 
 class Producers:
     """What one log knows of its producers. Its owner tells it of every batch with a producer id."""
 
-    __slots__ = ("_clock", "_directory", "_disk", "_snapshots", "states")
+    __slots__ = (
+        "_clock",
+        "_directory",
+        "_disk",
+        "_found_indexes",
+        "_snapshots",
+        "states",
+        "transactions",
+    )
 
     def __init__(
         self, disk: Disk, clock: Clock, directory: str, names: Sequence[str], expiration_ms: int
@@ -36,6 +60,14 @@ class Producers:
         self._snapshots = ProducerSnapshots(disk, directory, names)
         self.states = ProducerStates(expiration_ms)
         """Invariant: tells of all batches that are in the log."""
+        self.transactions = self.states.transactions
+        """Use: how far readers of committed records may see. Invariant: those of ``states``."""
+        self._found_indexes: list[int] | None = [
+            parsed[0]
+            for parsed in map(parse_segment_file, names)
+            if parsed is not None and parsed[1] == TRANSACTION_INDEX_SUFFIX
+        ]
+        """Base offsets of the transaction index files found; None once they have an owner."""
 
     def check(self, header: BatchHeader, expiration_ms: int) -> BatchMetadata | None:
         """Decide on a batch: None to append it, or the one that it repeats. Raises KafkaError.
@@ -46,8 +78,49 @@ class Producers:
         return self.states.check(header, self._clock.wall_ms())
 
     def note(self, header: BatchHeader, last_offset: int, max_timestamp: int) -> None:
-        """Note a batch that was written with this last offset and largest timestamp."""
+        """Note a batch, no marker, that was written with this last offset and largest timestamp."""
         self.states.update(header, last_offset, max_timestamp, self._clock.wall_ms())
+
+    def check_own(
+        self, records: memoryview, batches: Sequence[AnalysedBatch], transaction_version: int
+    ) -> None:
+        """Check what a coordinator of this node wants to write. Raises KafkaError.
+
+        See ``ProducerStates.check`` and ``check_marker``; INVALID_RECORD for a marker that is none.
+        """
+        now_ms = self._clock.wall_ms()
+        for position, header in batches:
+            if not header.has_producer_id:
+                continue
+            if not header.is_control:
+                self.states.check(header, now_ms)
+                continue
+            marker = read_marker(records[position : position + header.size_bytes])
+            if marker is None:
+                why = f"a control batch of producer id {header.producer_id} is no marker"
+                raise KafkaError(ErrorCode.INVALID_RECORD, why)
+            self.states.check_marker(header, marker, transaction_version)
+
+    def note_all(
+        self,
+        records: memoryview,
+        batches: Sequence[AnalysedBatch],
+        placed: Sequence[Batch],
+        segment: Segment,
+    ) -> None:
+        """Note batches and markers that were written to ``segment``, as ``placed`` says."""
+        now_ms = self._clock.wall_ms()
+        for (position, header), batch in zip(batches, placed, strict=True):
+            if not header.has_producer_id:
+                continue
+            offset, timestamp = batch.last_offset, batch.max_timestamp
+            if not header.is_control:
+                self.states.update(header, offset, timestamp, now_ms)
+                continue
+            data = records[position : position + batch.size_bytes]
+            aborted = _note_marker(self.states, header, data, offset, timestamp, now_ms)
+            if aborted is not None:
+                segment.note_aborted(aborted)
 
     def restore(
         self,
@@ -63,17 +136,51 @@ class Producers:
         """
         now_ms = self._clock.wall_ms()
         self._snapshots.remove_above(log_end_offset)
-        self.states = ProducerStates(self.states.expiration_ms)
+        self.states = states = ProducerStates(self.states.expiration_ms)
+        self.transactions = states.transactions
         offset = segments[0].base_offset
-        newest = self._snapshots.load_newest(now_ms)
-        if newest is not None:
-            offset, loaded = newest
-            self.states.load(loaded)
-        if offset < log_end_offset:
-            bases = [segment.base_offset for segment in segments]
-            for segment in segments[max(bisect_right(bases, offset) - 1, 0) :]:
+        if self._attach_indexes(segments):
+            newest = self._snapshots.load_newest(now_ms)
+            if newest is not None:
+                offset, loaded = newest
+                states.load(loaded)
+        bases = [segment.base_offset for segment in segments]
+        for segment in segments[max(bisect_right(bases, offset) - 1, 0) :]:
+            index = segment.transaction_index
+            if index is not None:
+                index.keep_below(offset)
+            if offset < log_end_offset:
                 seen = walked.get(segment.base_offset) if walked else None
-                _replay(segment, offset, seen, self.states, now_ms)
+                _replay(segment, offset, seen, states, now_ms)
+
+    def _attach_indexes(self, segments: Sequence[Segment]) -> bool:
+        """Give each segment the transaction index found for it; remove those of none.
+
+        False when one cannot be right: then all are begun anew, by a replay of everything.
+        """
+        found, self._found_indexes = self._found_indexes, None
+        by_base = {segment.base_offset: segment for segment in segments} if found else {}
+        strays = []
+        is_right = True
+        for base_offset in found or ():
+            segment = by_base.get(base_offset)
+            if segment is None:
+                strays.append(base_offset)
+                continue
+            index = segment.begin_transaction_index()
+            try:
+                index.load(base_offset)
+            except CorruptFile:
+                is_right = False
+        for base_offset in strays:
+            # Before a segment of that name is made: its creation syncs the directory.
+            path = f"{self._directory}/{segment_file(base_offset, TRANSACTION_INDEX_SUFFIX)}"
+            with suppress(FileNotFoundError):
+                self._disk.remove(path)
+        if not is_right:
+            for segment in segments:
+                segment.remove_transaction_index()
+        return is_right
 
     def take_snapshot(self, log_end_offset: int, *, sync: bool) -> None:
         """Write a snapshot; see ``ProducerSnapshots.take``. Blocks. Does not raise."""
@@ -124,6 +231,53 @@ def _replay(
         positions = walked.positions
     else:
         positions = producer_positions(file, position, end, segment.base_offset)
-    for header in headers_at(file, positions):
-        if header.base_offset >= from_offset:
-            states.update(header, header.last_offset, header.max_timestamp, now_ms)
+    for header, position in zip(headers_at(file, positions), positions, strict=False):
+        if header.base_offset < from_offset:
+            continue
+        offset, timestamp = header.last_offset, header.max_timestamp
+        if not header.is_control:
+            states.update(header, offset, timestamp, now_ms)
+            continue
+        data = file.read_at(position, header.size_bytes)
+        aborted = _note_marker(states, header, data, offset, timestamp, now_ms)
+        if aborted is not None:
+            index = segment.transaction_index or segment.begin_transaction_index()
+            index.append(aborted)
+    if segment.transaction_index is not None:
+        segment.transaction_index.write_quietly()
+
+
+def read_marker(data: Buffer) -> EndTransactionMarker | None:
+    """Return the marker in the control batch ``data``; None for another control record, or none.
+
+    Compaction leaves a control batch without records in place of one that nobody needs any more.
+    """
+    try:
+        records = decode_batch(memoryview(data), _MARKER_BYTES_MAX).records
+        if not records or control_type_of(records[0].key) is None:
+            return None
+        return parse_end_transaction_marker(records[0])
+    except KafkaError:
+        return None
+
+
+def _note_marker(  # noqa: PLR0917 - what is known of one batch
+    states: ProducerStates,
+    header: BatchHeader,
+    data: Buffer,
+    offset: int,
+    timestamp: int,
+    now_ms: int,
+) -> AbortedTransaction | None:
+    marker = read_marker(data)
+    if marker is None:
+        return None
+    completed = states.complete(header, marker, offset, timestamp, now_ms)
+    if completed is None:
+        return None
+    last_stable_offset = states.transactions.complete(completed)
+    if not completed.is_aborted:
+        return None
+    return AbortedTransaction(
+        completed.producer_id, completed.first_offset, offset, last_stable_offset
+    )

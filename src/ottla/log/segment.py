@@ -22,11 +22,13 @@ from ottla.log.layout import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     segment_file,
 )
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.log.scan import LOOKUP_CHUNK_BYTES, Batch, Walk, seek
 from ottla.log.time_index import TimeIndex, TimestampOffset
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.records.batch import NO_TIMESTAMP
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -52,6 +54,7 @@ class Segment:
         "index_interval_bytes",
         "latest",
         "size_bytes",
+        "transaction_index",
     )
 
     def __init__(
@@ -81,6 +84,8 @@ class Segment:
         self.latest: TimestampOffset | None = None
         """Largest timestamp and the last offset of its batch. None until known. Invariant: known
         while the segment takes appends; (-1, base offset) when no batch has a timestamp."""
+        self.transaction_index: TransactionIndex | None = None
+        """None: no transaction was aborted in this segment. Filled at start by log.producers."""
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -174,6 +179,29 @@ class Segment:
         self._tail_positions.append(position)
         self.size_bytes = position + size_bytes
 
+    def begin_transaction_index(self) -> TransactionIndex:
+        """Give the segment a transaction index without entries."""
+        path = self.path_of(TRANSACTION_INDEX_SUFFIX)
+        self.transaction_index = index = TransactionIndex(self._disk, path)
+        return index
+
+    def remove_transaction_index(self) -> None:
+        """Remove its file, if there is one: a segment of the same name to come must not find it.
+
+        Durable when the directory was synced. Raises OSError.
+        """
+        if self.transaction_index is not None:
+            with suppress(FileNotFoundError):
+                self._disk.remove(self.transaction_index.path)
+            self.transaction_index = None
+
+    def note_aborted(self, aborted: AbortedTransaction) -> None:
+        """Enter a transaction whose abort marker was appended."""
+        index = self.transaction_index or self.begin_transaction_index()
+        index.append(aborted)
+        # When the disk is full the entry stays in memory; what needs it on disk comes back to it.
+        index.write_quietly()
+
     def cut_to_size(self) -> None:
         """Cut away what a failed append may have left behind ``size_bytes``. Raises OSError."""
         self.file.truncate(self.size_bytes)
@@ -189,12 +217,15 @@ class Segment:
         """Write the last time index entry and make log and indexes durable. Blocks.
 
         For a segment that takes no more appends. Its tail positions are let go. Without ``sync``
-        nothing is durable yet; indexes need not be, recovery makes them anew.
+        nothing is durable yet; indexes need not be, recovery makes them anew. The transaction
+        index is: whoever finds the snapshot of producers taken next does not look for aborts.
         """
         self.time_index.append(*self.largest_timestamp())
         if sync:
             faults.sync(self.file)
         self.save_indexes(sync=sync)
+        if self.transaction_index is not None:
+            self.transaction_index.sync()
         del self._tail_last_offsets[:]
         del self._tail_positions[:]
 

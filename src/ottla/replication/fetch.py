@@ -8,14 +8,16 @@ KIP-595 (diverging epochs), KIP-951 (current leaders).
 """
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
+from ottla.log.aborted import aborted_transactions
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.results import ReadResult
+from ottla.log.transaction_index import AbortedTransaction
 from ottla.pending import Pending
 from ottla.records.region import Region
 from ottla.replication.partition import NO_LEADER_EPOCH, Partition
@@ -79,6 +81,8 @@ class FetchedPartition(NamedTuple):
     """Where the client's history parts from the log's: it has to go back there."""
     current_leader: CurrentLeader | None = None
     """Given with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH, if there is a leader."""
+    aborted: Sequence[AbortedTransaction] = ()
+    """What a reader of committed records leaves out of ``region``, by first offset."""
 
     @property
     def ends_wait(self) -> bool:
@@ -115,6 +119,7 @@ def read_partition(
         end = exposed_end(partition, isolation)
         # The usual case of a client with many partitions: it has read all there is.
         result = NOTHING_NEW
+        aborted: Sequence[AbortedTransaction] = ()
         if spec.fetch_offset != end:
             result = partition.read(
                 spec.fetch_offset,
@@ -122,6 +127,8 @@ def read_partition(
                 upper_offset=end,
                 min_one_message=min_one_message,
             )
+            if isolation is Isolation.READ_COMMITTED:
+                aborted = aborted_transactions(partition.log, spec.fetch_offset, result, end)
     except KafkaError as error:
         return _refused(partition, spec, error.code)
     except OSError as error:
@@ -136,6 +143,7 @@ def read_partition(
         partition.log.log_start_offset,
         # A piece of a batch helps nobody: Kafka too sends nothing, unless it is the first of all.
         None if result.first_batch_incomplete else result.region,
+        aborted=aborted,
     )
 
 

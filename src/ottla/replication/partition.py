@@ -86,6 +86,7 @@ class Partition:
         self._is_flushing = False
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._remote_end_offsets: dict[NodeId, int] = {}
+        log.producers.transactions.commit_to(self.high_watermark)
         self._advance()
 
     # Roles.
@@ -242,14 +243,21 @@ class Partition:
                     committed = min(committed, self._remote_end_offsets.get(replica, 0))
         if committed > self.high_watermark:
             self.high_watermark = committed
+            transactions = self.log.producers.transactions
+            if transactions.unreplicated:
+                transactions.commit_to(committed)
             self._moved(self.topic_partition)
 
     # Reads.
 
     @property
     def last_stable_offset(self) -> int:
-        """Exclusive end of what read_committed consumers see: no transaction is ever open yet."""
-        return self.high_watermark
+        """Exclusive end of what read_committed consumers see: nothing undecided lies below it."""
+        log = self.log
+        unstable = log.producers.transactions.first_unstable_offset
+        if unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, log.log_start_offset)
 
     @property
     def log_start_offset(self) -> int:
@@ -311,4 +319,6 @@ class Partition:
 
     def check(self) -> None:
         """Assert the invariants; for tests."""
-        assert self.log.log_start_offset <= self.high_watermark <= self.log.log_end_offset
+        start = self.log.log_start_offset
+        assert start <= self.high_watermark <= self.log.log_end_offset
+        assert start <= self.last_stable_offset <= self.high_watermark

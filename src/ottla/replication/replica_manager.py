@@ -16,6 +16,7 @@ from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.append import (
     RECODE_SIZE_BYTES,
     Analysis,
+    AppendOrigin,
     TooLongForLoop,
     analyse,
     needs_executor,
@@ -132,6 +133,24 @@ class ReplicaManager:
             ):
                 return self._append_large(appends, acks=acks, timeout_ms=timeout_ms)
         return self._append_here(appends, acks=acks, timeout_ms=timeout_ms)
+
+    def append_as_coordinator(
+        self, appends: Appends, *, timeout_ms: int, transaction_version: int = 0
+    ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
+        """Append batches that this node made itself, markers among them; wait for their commit.
+
+        One or more batches per partition. ``transaction_version`` is that of the markers: see
+        ``ProducerStates.check_marker``. Outcomes as ``append``'s.
+        """
+        now_ms = self._clock.wall_ms()
+        analyses: list[tuple[TopicPartition, Analysis | KafkaError]] = []
+        for where, records in appends:
+            config = self._config_of(where)
+            found = analysed(records, config, now_ms, AppendOrigin.COORDINATOR)
+            if isinstance(found, Analysis):
+                found = found._replace(transaction_version=transaction_version)
+            analyses.append((where, found))
+        return self._append_here(analyses, acks=ACKS_ALL, timeout_ms=timeout_ms)
 
     def _append_here(
         self,
@@ -416,7 +435,12 @@ class ReplicaManager:
                 self._flush_sweep.watch(partition)
 
 
-def analysed(records: memoryview | None, config: LogConfig, now_ms: int) -> Analysis | KafkaError:
+def analysed(
+    records: memoryview | None,
+    config: LogConfig,
+    now_ms: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> Analysis | KafkaError:
     """Analyse in an executor thread; a refusal is a value there, so that the others go on.
 
     None stands for records that are too many to be looked at.
@@ -425,6 +449,6 @@ def analysed(records: memoryview | None, config: LogConfig, now_ms: int) -> Anal
         why = f"more than max.message.bytes ({config.max_message_bytes})"
         return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
     try:
-        return analyse(records, config, now_ms)
+        return analyse(records, config, now_ms, origin)
     except KafkaError as error:
         return error

@@ -86,7 +86,7 @@ def test_a_wrong_largest_timestamp_is_put_right(batch):
 def test_a_producer_that_claims_the_brokers_time_is_overruled_or_refused(batch):
     records = memoryview(bytearray(batch()))
     set_max_timestamp(records, TimestampType.LOG_APPEND_TIME, NOW)
-    _, _, ((_, header),) = analyse(records, LogConfig(), NOW)
+    _, _, ((_, header),), _ = analyse(records, LogConfig(), NOW)
     assert (header.timestamp_type, header.max_timestamp) == (TimestampType.CREATE_TIME, NOW)
     assert batch_crc(records) == header.crc
     for max_timestamp, kind in (

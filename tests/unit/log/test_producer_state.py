@@ -4,7 +4,9 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producer_state import ProducerStates
+from ottla.log.transactions import ALL_STABLE, CompletedTransaction
 from ottla.records.batch import BatchHeader
+from ottla.records.control import ControlType, EndTransactionMarker
 
 DAY = 24 * 60 * 60 * 1000
 NOW = 1_700_000_000_000
@@ -35,6 +37,17 @@ class Partition:
         self.end += batch.last_offset_delta + 1
         self.states.update(batch, self.end - 1, batch.max_timestamp, self.now)
         return first, False
+
+    def complete(self, batch, *, aborts=True, coordinator_epoch=0, version=0):
+        """Append a marker; return what it ended."""
+        kind = ControlType.ABORT if aborts else ControlType.COMMIT
+        marker = EndTransactionMarker(kind, coordinator_epoch)
+        self.states.check_marker(batch, marker, version)
+        completed = self.states.complete(batch, marker, self.end, NOW, self.now)
+        self.end += 1
+        if completed is not None:
+            self.states.transactions.complete(completed)
+        return completed
 
     def refusal(self, *fields):
         before = self.states.get(fields[0]).batches.copy()
@@ -153,8 +166,120 @@ def test_a_transaction_is_open_from_its_first_batch_to_its_marker(partition):
     partition.append(5, 0, 3, attributes=transactional)
     state = partition.states.get(5)
     assert state.current_transaction_first_offset == 0
-    partition.states.update(header(5, 1, -1, attributes=marker), 4, NOW, NOW)
+    ended = partition.complete(header(5, 1, -1, attributes=marker))
+    assert ended == CompletedTransaction(5, 0, 4, is_aborted=True)
     assert state.current_transaction_first_offset == -1
     assert (state.epoch, state.batches) == (1, [])
     assert partition.refusal(5, 1, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert partition.append(5, 1, 0)[1] is False
+
+
+def marker(producer_id, epoch):
+    return header(producer_id, epoch, -1, attributes=0x30)
+
+
+def test_a_batch_outside_of_the_open_transaction_is_refused_whoever_writes_it(partition):
+    partition.append(5, 0, 0, attributes=0x10)
+    assert partition.refusal(5, 0, 1) is ErrorCode.INVALID_TXN_STATE
+    assert partition.refusal(5, 0, -1) is ErrorCode.INVALID_TXN_STATE
+    assert partition.refusal(5, 1, 0) is ErrorCode.INVALID_TXN_STATE
+    assert partition.append(5, 0, 1, attributes=0x10) == (1, False)
+    partition.complete(marker(5, 0))
+    assert partition.append(5, 0, 2) == (3, False)
+
+
+def test_a_duplicate_is_answered_whatever_its_bits(partition):
+    partition.append(5, 0, 0, attributes=0x10)
+    assert partition.append(5, 0, 0) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_open", "epoch", "code"),
+    [
+        (1, True, 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (1, True, 2, None),
+        (1, True, 3, None),
+        (1, False, 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (1, False, 2, None),
+        (2, True, 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, True, 2, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, True, 3, None),
+        (2, False, 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, False, 2, None),
+        (2, False, 3, None),
+    ],
+)
+def test_which_epochs_a_marker_may_have(partition, version, is_open, epoch, code):
+    partition.append(5, 2, 0, attributes=0x10 if is_open else 0)
+    if code is None:
+        assert (partition.complete(marker(5, epoch), version=version) is not None) == is_open
+        assert partition.states.get(5).epoch == epoch
+    else:
+        with pytest.raises(KafkaError) as caught:
+            partition.complete(marker(5, epoch), version=version)
+        assert caught.value.code is code
+        assert partition.states.get(5).epoch == 2
+
+
+def test_a_marker_of_an_older_coordinator_is_fenced_an_equal_one_is_not(partition):
+    partition.append(5, 0, 0, attributes=0x10)
+    partition.complete(marker(5, 0), coordinator_epoch=7)
+    assert partition.states.get(5).coordinator_epoch == 7
+    partition.complete(marker(5, 0), coordinator_epoch=7)
+    with pytest.raises(KafkaError) as caught:
+        partition.complete(marker(5, 0), coordinator_epoch=6)
+    assert caught.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_a_marker_of_a_producer_that_wrote_nothing_ends_nothing_but_is_remembered(partition):
+    assert partition.complete(marker(5, 3), version=2) is None
+    assert partition.states.get(5).epoch == 3
+    assert partition.refusal(5, 3, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert partition.append(5, 3, 0, attributes=0x10) == (1, False)
+
+
+def test_who_has_a_transaction_open_is_not_forgotten_however_long_it_is_silent(partition):
+    partition.append(5, 0, 0, attributes=0x10)
+    partition.append(6, 0, 0)
+    partition.now += 10 * DAY
+    partition.append(7, 0, 0)
+    assert partition.states.get(6) is None
+    assert partition.states.get(5) is not None
+    assert partition.refusal(5, 0, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    partition.complete(marker(5, 0))
+    partition.now += 10 * DAY
+    partition.append(8, 0, 0)
+    assert partition.states.get(5) is None
+
+
+def test_open_transactions_do_not_count_among_those_that_are_too_many():
+    partition = Partition(producers_max=2)
+    for producer_id in range(4):
+        partition.append(producer_id, 0, 0, attributes=0x10)
+    for producer_id in range(10, 14):
+        partition.append(producer_id, 0, 0)
+    known = {producer_id for producer_id, _ in partition.states}
+    assert known == {0, 1, 2, 3, 12, 13}
+
+
+def test_the_first_unstable_offset_is_the_oldest_that_is_open_or_not_committed(partition):
+    transactions = partition.states.transactions
+    assert transactions.first_unstable_offset == ALL_STABLE
+    for producer_id in (1, 2, 3):
+        partition.append(producer_id, 0, 0, 2, attributes=0x10)
+    assert transactions.first_unstable_offset == 0
+    partition.complete(marker(1, 0))  # at 6
+    transactions.commit_to(6)
+    assert transactions.first_unstable_offset == 0, "its marker is not committed"
+    transactions.commit_to(7)
+    assert transactions.first_unstable_offset == 2
+    partition.complete(marker(3, 0))  # at 7
+    partition.append(1, 0, 2, attributes=0x10)  # at 8
+    partition.complete(marker(2, 0))  # at 9
+    transactions.commit_to(9)
+    assert transactions.first_unstable_offset == 2
+    transactions.commit_to(10)
+    assert transactions.first_unstable_offset == 8
+    partition.complete(marker(1, 0), aborts=False)
+    transactions.commit_to(11)
+    assert transactions.first_unstable_offset == ALL_STABLE

@@ -241,12 +241,13 @@ def test_epochs_behind_a_cut_tail_are_forgotten(stopped, open_partition):
 def test_leftovers_of_a_crash_are_removed_and_unknown_files_left_alone(stopped, open_partition):
     disk, directory, path, _ = stopped()
     names = ["00000000000000000007.log.deleted", "x.cleaned", "leader-epoch-checkpoint.tmp"]
-    for name in [*names, "00000000000000000040.txnindex", "notes.txt"]:
+    names.append("00000000000000000007.txnindex")  # of no segment
+    for name in [*names, "00000000000000000040.snapshot.old", "notes.txt"]:
         disk.open(f"{path}/{name}", create=True).write_at(0, b"x")
     open_partition(disk, directory, recovery_point=40)
     left = disk.list_directory(path)
     assert not set(names) & set(left)
-    assert {"00000000000000000040.txnindex", "notes.txt"} <= set(left)
+    assert {"00000000000000000040.snapshot.old", "notes.txt"} <= set(left)
 
 
 def test_a_decided_swap_is_finished(stopped, open_partition, batch, read_all):

@@ -23,6 +23,7 @@ from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -312,7 +313,12 @@ def _data(fetched: FetchedPartition, isolation: Isolation) -> PartitionData:
         high_watermark=fetched.high_watermark,
         last_stable_offset=fetched.last_stable_offset,
         log_start_offset=fetched.log_start_offset,
-        aborted_transactions=[] if may_have_aborted else None,
+        aborted_transactions=[
+            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in fetched.aborted
+        ]
+        if may_have_aborted
+        else None,
         records=b"" if fetched.region is None else fetched.region,
         diverging_epoch=fetched.diverging
         and EpochEndOffset(epoch=fetched.diverging.epoch, end_offset=fetched.diverging.end_offset),

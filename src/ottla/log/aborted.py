@@ -1,0 +1,58 @@
+"""Which transactions a reader of committed records leaves out of what it read.
+
+Collects them from the transaction indexes of a log's segments. Between replication.fetch and
+log.log, which is only read here. On the loop's thread, like the log. Source: Kafka's
+``UnifiedLog.collectAbortedTransactions``.
+"""
+
+from bisect import bisect_right
+from operator import attrgetter
+
+from ottla.log.log import Log
+from ottla.log.results import ReadResult
+from ottla.log.transaction_index import AbortedTransaction
+
+_base_offset_of = attrgetter("base_offset")
+_first_offset_of = attrgetter("first_offset")
+_NOT_ASKED = -1
+
+
+def aborted_transactions(
+    log: Log, start_offset: int, result: ReadResult, upper_offset: int
+) -> list[AbortedTransaction]:
+    """Return the aborted transactions in what ``Log.read`` gave, by first offset.
+
+    Some may lie behind the region. ``start_offset`` and ``upper_offset`` are those of the read, the
+    latter at most the last stable offset. Reads the transaction indexes of the segment and, until
+    one says that it is the last, those after it. Raises OSError.
+    """
+    found: list[AbortedTransaction] = []
+    region = result.region
+    if region is None:
+        return found
+    segments = log.segments
+    ordinal = bisect_right(segments, result.segment_base_offset, key=_base_offset_of) - 1
+    upper = _NOT_ASKED
+    for at in range(ordinal, len(segments)):
+        index = segments[at].transaction_index
+        if index is None:
+            continue
+        if upper == _NOT_ASKED:
+            end = _offset_behind(log, ordinal, region.position + region.length_bytes)
+            upper = min(upper_offset, end)
+        if index.collect(start_offset, upper, found):
+            break
+    found.sort(key=_first_offset_of)
+    return found
+
+
+def _offset_behind(log: Log, ordinal: int, position: int) -> int:
+    """Return an offset that nothing before byte ``position`` of a segment reaches."""
+    segments = log.segments
+    if position < segments[ordinal].size_bytes:
+        offset = segments[ordinal].offset_index.offset_behind(position)
+        if offset is not None:
+            return offset
+    if ordinal + 1 == len(segments):
+        return log.log_end_offset
+    return segments[ordinal + 1].base_offset

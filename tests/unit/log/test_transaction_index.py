@@ -1,0 +1,159 @@
+"""The transaction index against a list, and its bytes."""
+
+import errno
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from ottla.env.faulty_disk import DiskCall, FaultyDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
+from ottla.errors import CorruptFile
+from ottla.log.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
+
+PATH = "/t/00000000000000000100.txnindex"
+ONE = AbortedTransaction(4711, 90, 110, 95)
+TWO = AbortedTransaction(4712, 95, 120, 121)
+
+
+@pytest.fixture
+def disk():
+    disk = FaultyDisk(MemoryDisk(durability=True))
+    disk.make_directory("/t")
+    disk.sync_directory("/")
+    return disk
+
+
+def content(disk):
+    file = disk.open_read_only(PATH)
+    return file.read_at(0, file.size())
+
+
+def loaded(disk):
+    index = TransactionIndex(disk, PATH)
+    index.load(100)
+    return index
+
+
+def test_the_fields_stand_where_kafka_puts_them(disk):
+    index = TransactionIndex(disk, PATH)
+    index.append(ONE)
+    index.write()
+    assert content(disk) == bytes.fromhex(
+        "0000 0000000000001267 000000000000005a 000000000000006e 000000000000005f"
+    )
+
+
+def test_there_is_no_file_before_the_first_entry(disk):
+    index = TransactionIndex(disk, PATH)
+    index.write()
+    index.sync()
+    index.keep_below(0)
+    found = []
+    assert not index.collect(0, 2**62, found)
+    assert not found
+    assert not disk.exists(PATH)
+
+
+def test_what_was_written_is_loaded_and_continued(disk):
+    index = TransactionIndex(disk, PATH)
+    index.append(ONE)
+    index.write()
+    again = loaded(disk)
+    assert (again.count, again.last_offset) == (1, 110)
+    again.append(TWO)
+    again.write()
+    assert list(loaded(disk).entries()) == [ONE, TWO]
+
+
+def test_a_disk_that_refuses_costs_no_entry(disk):
+    index = TransactionIndex(disk, PATH)
+    index.append(ONE)
+    index.write()
+    disk.fail(DiskCall.WRITE, errno=errno.ENOSPC)
+    index.append(TWO)
+    index.write_quietly()
+    assert list(index.entries()) == [ONE, TWO]
+    found = []
+    assert index.collect(115, 200, found) is False
+    assert found == [TWO]
+    index.sync()
+    assert list(loaded(disk).entries()) == [ONE, TWO]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_synced_survives_a_power_cut_with_its_name(seed):
+    disk = MemoryDisk(durability=True)
+    disk.make_directory("/t")
+    disk.sync_directory("/")
+    index = TransactionIndex(disk, PATH)
+    index.append(ONE)
+    index.sync()
+    assert list(loaded(disk.crash(SeededRng(seed))).entries()) == [ONE]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ENTRY.pack(0, *ONE)[:-1],
+        ENTRY.pack(0, *ONE) + b"\0",
+        ENTRY.pack(1, *ONE),
+        ENTRY.pack(0, 7, 80, 99, 80),
+        ENTRY.pack(0, 7, 111, 110, 95),
+        ENTRY.pack(0, -1, 90, 110, 95),
+        ENTRY.pack(0, 7, -1, 110, 95),
+        ENTRY.pack(0, *ONE) + ENTRY.pack(0, *ONE),
+        ENTRY.pack(0, *TWO) + ENTRY.pack(0, *ONE),
+        ENTRY.pack(0, 7, 90, 110, 112),
+        ENTRY.pack(0, 7, 90, 110, 95) + ENTRY.pack(0, 7, 112, 115, 94),
+        bytes(ENTRY.size),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_an_index_is_not_believed(disk, data):
+    disk.open(PATH, create=True).write_at(0, data)
+    with pytest.raises(CorruptFile):
+        loaded(disk)
+
+
+transactions = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(1, 40), st.integers(1, 9), st.integers(0, 60)),
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    transactions,
+    st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 400)), max_size=8),
+    st.integers(0, 600),
+    st.booleans(),
+)
+def test_it_answers_what_a_list_does(drawn, ranges, cut, is_written):
+    disk = MemoryDisk()
+    disk.make_directory("/t")
+    index, model, last, stable = TransactionIndex(disk, PATH), [], 100, 0
+    for producer_id, length, step, lag in drawn:
+        last += step
+        stable = max(stable, last + 1 - lag)
+        model.append(AbortedTransaction(producer_id, max(last - length, 0), last, stable))
+        index.append(model[-1])
+        if is_written or producer_id == 0:
+            index.write()
+    for kept in (None, cut):
+        if kept is not None:
+            index.keep_below(kept)
+            model = [one for one in model if one.last_offset < kept]
+        assert list(index.entries()) == model
+        assert index.count == len(model)
+        assert index.last_offset == (model[-1].last_offset if model else -1)
+        for start, length in ranges:
+            found = []
+            is_complete = index.collect(start, start + length, found)
+            reached = [one for one in model if one.last_offset >= start]
+            ends = [one.last_stable_offset >= start + length for one in reached]
+            assert is_complete == any(ends)
+            if is_complete:
+                reached = reached[: ends.index(True) + 1]
+            assert found == [one for one in reached if one.first_offset < start + length]
