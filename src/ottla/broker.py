@@ -37,6 +37,7 @@ from ottla.log.checkpoints import read_meta_properties
 from ottla.log.directory import LogDirectory, LogDirectoryUnusable
 from ottla.log.layout import META_PROPERTIES
 from ottla.log.manager import LogManager
+from ottla.log.space import SpaceLimits
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
@@ -48,7 +49,7 @@ from ottla.network.listener import Listener
 from ottla.pending import Pending, pending_of
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.settings import limits_of, partition_settings_of
+from ottla.settings import limits_of, partition_settings_of, space_limits_of
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ METADATA_FILE = "metadata.sqlite"
 STORE_CLUSTER = "local"
 """The name of the one cluster in the embedded store's keys."""
 MEMORY_LOG_DIR = "/data"
+SPACE_CHECK_INTERVAL_MS = 1000
+"""How soon a node notices that its disk is nearly full, or has space again."""
 
 
 class Environment(NamedTuple):
@@ -160,6 +163,7 @@ class Broker:
         await self._listen()
         manager = self._log_manager
         self._is_running = True
+        self._every(SPACE_CHECK_INTERVAL_MS, self._check_space)
         self._every(
             self._config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
             self._replica_manager.checkpoint,
@@ -243,6 +247,7 @@ class Broker:
             cluster_id=self.cluster_id,
             node_id=self._node_id,
             config_for=lambda topic: self._settings_of(topic).log,
+            space=SpaceLimits() if self._is_memory else space_limits_of(self._config),
         )
         manager.start()
         self._log_manager = manager
@@ -252,6 +257,11 @@ class Broker:
         manager.listeners.append(self._directory_changed)
         for where, fault in manager.offline.items():
             logger.error("%s is offline: %s", where, fault)
+
+    async def _check_space(self) -> None:
+        manager = self._log_manager
+        if manager is not None:
+            manager.space_measured(await run(self._env.executor, manager.measure_space))
 
     def _directory_changed(self, directory: LogDirectory) -> None:
         """Give up when the disk took the metadata; what is in other directories serves on else."""
@@ -353,7 +363,7 @@ class Broker:
         assert self._follower is not None, "the store is followed"
         assert self._log_manager is not None, "the log directories are open"
         config, image = self._config, self._follower.image
-        offline = self._log_manager.offline
+        manager = self._log_manager
         return Controller(
             store=self._store,
             keys=self._keys,
@@ -367,7 +377,7 @@ class Broker:
             check_config=lambda given: topic_config(given, self._config_in_force),
             partitions_max=config[options.MAX_PARTITIONS],
             may_delete=config[options.DELETE_TOPIC_ENABLE],
-            has_directory_left=lambda topic: any(where.topic == topic for where in offline),
+            has_directory_left=manager.may_have_left,
         )
 
     def _configs(self) -> Configs:

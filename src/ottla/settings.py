@@ -9,6 +9,7 @@ from ottla.config.config import Config
 from ottla.config.coordinator import PRODUCER_ID_EXPIRATION_MS
 from ottla.config.topic import segment_bytes
 from ottla.log.config import LogConfig
+from ottla.log.space import SpaceLimits
 from ottla.network.limits import Limits
 from ottla.records.batch import TimestampType
 from ottla.records.compression import GZIP_LEVEL_DEFAULT, Codec
@@ -65,6 +66,14 @@ def _compression_level(config: Config, compression: Codec | None) -> int | None:
     option = None if compression is None else _LEVELS.get(compression)
     level = None if option is None else config[option]
     return None if compression is Codec.GZIP and level == GZIP_LEVEL_DEFAULT else level
+
+
+def space_limits_of(config: Config) -> SpaceLimits:
+    """Return what the log directories leave free."""
+    return SpaceLimits(
+        reserve_bytes=config[options.DISK_RESERVE_BYTES],
+        floor_bytes=config[options.DISK_MIN_FREE_BYTES],
+    )
 
 
 OPEN_FILES_RESERVE = 64

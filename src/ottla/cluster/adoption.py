@@ -58,9 +58,8 @@ async def adopt(
             logger.error("%s: the directory %s is of another topic", where, found.directory)
     for name, partitions in strangers.items():
         revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
-    unopened = {where.topic for where in log_manager.offline}
     for mark in marks:
-        if decode_name(mark.value) not in unopened:  # Else its directory may be the deleted one.
+        if not log_manager.may_have_left(decode_name(mark.value)):
             revision = await store.commit([], [Delete(mark.key)])
     return revision
 

@@ -615,7 +615,27 @@ LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS = Option(
     NOT_NEGATIVE,
     "ms",
 )
+DISK_RESERVE_BYTES = Option(
+    "ottla.disk.reserve.bytes",
+    LONG,
+    64 << 20,
+    "The size of a file in each data directory that is given up when the disk is full, so that old"
+    " records can still be deleted; at most 1/64 of the volume, 0: none.",
+    validator=NOT_NEGATIVE,
+    unit="bytes",
+)
+DISK_MIN_FREE_BYTES = Option(
+    "ottla.disk.min.free.bytes",
+    LONG,
+    64 << 20,
+    "With less space left than this, or than 5 % of a small volume, batches are refused with"
+    " KAFKA_STORAGE_ERROR until there is more; 0: only when the disk is full.",
+    validator=NOT_NEGATIVE,
+    unit="bytes",
+)
 _LOG = (
+    DISK_RESERVE_BYTES,
+    DISK_MIN_FREE_BYTES,
     LOG_SEGMENT_BYTES,
     LOG_ROLL_MS,
     LOG_ROLL_HOURS,

@@ -31,6 +31,9 @@ class File(Protocol):
     def truncate(self, size_bytes: int) -> None:
         """Cut or zero-extend the file to ``size_bytes``."""
 
+    def allocate(self, size_bytes: int) -> None:
+        """Make the file ``size_bytes`` long with its blocks on the device; it is not cut."""
+
     def size(self) -> int:
         """Return the current length in bytes."""
 

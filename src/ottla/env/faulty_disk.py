@@ -248,6 +248,11 @@ class FaultyFile:
         self._disk.enter(DiskCall.TRUNCATE, self.path)
         self.inner.truncate(size_bytes)
 
+    def allocate(self, size_bytes: int) -> None:
+        """As ``File.allocate``; counts as a write."""
+        self._disk.enter(DiskCall.WRITE, self.path)
+        self.inner.allocate(size_bytes)
+
     def size(self) -> int:
         """As ``File.size``."""
         self._disk.enter(DiskCall.LOOK, self.path)

@@ -173,6 +173,11 @@ class MemoryFile:
             inode.truncated(size_bytes)
             inode.modified_ms = self._disk.wall_ms()
 
+    def allocate(self, size_bytes: int) -> None:
+        """Make the file ``size_bytes`` long."""
+        if size_bytes > self.size():
+            self.truncate(size_bytes)
+
     def size(self) -> int:
         """Return the length in bytes."""
         self._check(0)

@@ -18,6 +18,7 @@ _DIRECTORY_MODE = 0o755
 _KERNEL_LOCKS = "/proc/locks"
 _KERNEL_LOCKS_BYTES_MAX = 1024 * 1024
 _LOCK_PROCESS, _LOCK_FILE = 4, 5
+_ZEROS_BYTES = 1 << 20
 _BASE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -109,6 +110,14 @@ class RealFile:
         """Cut or zero-extend the file."""
         descriptor = self._descriptor
         os.ftruncate(descriptor.number, size_bytes)
+
+    def allocate(self, size_bytes: int) -> None:
+        """Make the file ``size_bytes`` long, with its blocks. Raises OSError ENOSPC."""
+        if sys.platform == "linux":
+            os.posix_fallocate(self._descriptor.number, 0, size_bytes)
+            return
+        for position in range(self.size(), size_bytes, _ZEROS_BYTES):
+            self.write_at(position, bytes(min(_ZEROS_BYTES, size_bytes - position)))
 
     def size(self) -> int:
         """Return the length in bytes."""

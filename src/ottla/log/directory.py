@@ -5,6 +5,7 @@ Below log.manager. A directory that fails stays away until a restart; the others
 Kafka's LogManager, KIP-112 (a broker survives the loss of a disk); reliability rules 2 and 3.
 """
 
+from contextlib import suppress
 from posixpath import dirname
 
 from ottla.env.disk import Disk, Lock
@@ -12,7 +13,8 @@ from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, OttlaError
 from ottla.ids import TopicId, topic_id_text
 from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
-from ottla.log.layout import LOCK, META_PROPERTIES
+from ottla.log.layout import LOCK, META_PROPERTIES, RESERVE
+from ottla.log.space import SpaceLimits
 
 Fault = OttlaError | OSError
 """Why something on a disk cannot be used."""
@@ -34,11 +36,14 @@ class LogDirectoryUnusable(OttlaError):
 class LogDirectory:
     """A log directory of this node, in use from ``take`` to ``release``."""
 
-    __slots__ = ("_disk", "_lock", "failure", "path")
+    __slots__ = ("_disk", "_limits", "_lock", "failure", "is_full", "path")
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, limits: SpaceLimits) -> None:
         self._disk = disk
         self.path = path
+        self._limits = limits
+        self.is_full = False
+        """Use: no batch is taken while it is so; the log manager says so to the logs."""
         self.failure: Fault | None = None
         """Why it is offline; None while it serves. Invariant: set once, never taken back."""
         self._lock: Lock | None = None
@@ -87,6 +92,42 @@ class LogDirectory:
                 f"this is node {node_id} of cluster {cluster_id}"
             )
             raise LogDirectoryUnusable(self.path, why, "point this node at its own directory")
+
+    # Space.
+
+    def measure(self) -> bool:
+        """Tell whether batches are to be refused, and take the reserve when there is room.
+
+        Blocks; on any thread. A volume that does not say how full it is, is as it was.
+        """
+        disk, path = self._disk, f"{self.path}/{RESERVE}"
+        try:
+            limits = self._limits.on_volume(disk.total_bytes(self.path))
+            free_bytes = disk.free_bytes(self.path)
+            has_reserve = disk.exists(path) and disk.size_of(path) >= limits.reserve_bytes
+            is_full = limits.is_full(free_bytes, was_full=self.is_full, has_reserve=has_reserve)
+            if not is_full and not has_reserve and limits.may_take_reserve(free_bytes):
+                self._take_reserve(path, limits.reserve_bytes)
+        except OSError:
+            return self.is_full
+        return is_full
+
+    def _take_reserve(self, path: str, size_bytes: int) -> None:
+        file = self._disk.open(path, create=True)
+        try:
+            file.allocate(size_bytes)
+        except OSError:
+            self.free_reserve()
+            raise
+        finally:
+            file.close()
+
+    def free_reserve(self) -> bool:
+        """Give the reserve up; False when there is none. Blocks, for little; on any thread."""
+        with suppress(OSError):
+            self._disk.remove(f"{self.path}/{RESERVE}")
+            return True
+        return False
 
     def unusable(self) -> LogDirectoryUnusable:
         """Return the error that tells people why it is offline, and what to do."""

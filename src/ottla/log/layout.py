@@ -4,6 +4,7 @@ Owns every name the log gives or understands. Knows nothing of contents. A name 
 client is checked here once more before it becomes a path. Grammar, as Apache Kafka 4.3 has it:
 
     log directory       = { partition directory } { deleted directory } checkpoints meta.properties
+                          and Ottla's own ".ottla-reserve", which holds nothing but room
     partition directory = topic "-" partition
     deleted directory   = topic "-" partition "." 32 hex digits "-delete"     topic may be cut short
     segment file        = 20 digits of base offset "." ( log | index | timeindex | txnindex )
@@ -35,6 +36,7 @@ LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+RESERVE = ".ottla-reserve"
 
 TOPIC_LENGTH_MAX = 249
 _FILE_NAME_LENGTH_MAX = 255

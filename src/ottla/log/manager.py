@@ -8,7 +8,7 @@ serve. Nothing that cannot be read is ever deleted. Source: Kafka's LogManager; 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from posixpath import basename, dirname
@@ -19,15 +19,15 @@ from ottla.env.disk import Disk
 from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
+from ottla.log.checkpoint_job import CheckpointJob
 from ottla.log.checkpoints import (
     read_offset_checkpoint,
     replace_file,
-    write_offset_checkpoint,
     write_partition_metadata,
 )
 from ottla.log.config import LogConfig
 from ottla.log.directory import Fault, LogDirectory
-from ottla.log.faults import SyncFailed, ends_directory, sync_directory
+from ottla.log.faults import SyncFailed, ends_directory, is_out_of_space, sync_directory
 from ottla.log.health import LogState
 from ottla.log.layout import (
     CLEAN_SHUTDOWN,
@@ -45,9 +45,14 @@ from ottla.log.log import Log
 from ottla.log.producers import Producers
 from ottla.log.recovery import open_log
 from ottla.log.segment import Segment
+from ottla.log.space import SpaceLimits
 
 logger = logging.getLogger(__name__)
 
+_FULL = (
+    "the log directory %s is full: batches are refused until there is space; reads and deletions "
+    "go on"
+)
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
 
 
@@ -71,29 +76,6 @@ class DuplicatePartition(OttlaError):
         return f"two directories hold it, {places}: move one of them away and start again"
 
 
-class CheckpointJob:
-    """Recovery points and log start offsets as of one moment, on their way to the disk."""
-
-    __slots__ = ("_disk", "_files", "failures")
-
-    def __init__(self, disk: Disk, files: dict[str, dict[TopicPartition, int]]) -> None:
-        self._disk = disk
-        self._files = files
-        self.failures: dict[str, OSError] = {}
-        """By log directory: why its checkpoints are not what they should be."""
-
-    def run(self) -> None:
-        """Write the checkpoints. Blocks; on any thread, one job at a time.
-
-        A directory that refuses does not stop the others: see ``failures``.
-        """
-        for path, offsets in self._files.items():
-            try:
-                write_offset_checkpoint(self._disk, path, offsets)
-            except OSError as error:
-                self.failures[dirname(path)] = error
-
-
 class LogManager:
     """The logs of this node, by topic-partition."""
 
@@ -107,13 +89,14 @@ class LogManager:
         cluster_id: str,
         node_id: int,
         config_for: Callable[[str], LogConfig],
+        space: SpaceLimits = SpaceLimits(),  # noqa: B008 - immutable
     ) -> None:
         """``config_for`` gives the settings of a topic by its name, known or not."""
         self._disk = disk
         self._clock = clock
         self._rng = rng
         paths = [path.rstrip("/") or "/" for path in log_dirs]
-        self.directories = {path: LogDirectory(disk, path) for path in paths}
+        self.directories = {path: LogDirectory(disk, path, space) for path in paths}
         """By path, in the order given. Those that are offline among them."""
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -121,11 +104,13 @@ class LogManager:
         self._deleted: list[str] = []
         """Use: emptied in an executor while the loop appends; single list calls only."""
         self.listeners: list[Callable[[LogDirectory], None]] = []
-        """Told on the loop when a directory has gone offline."""
+        """Told on the loop when a directory has gone offline, is full, or has room again."""
         self.logs: dict[TopicPartition, Log] = {}
         """Use: look-ups on every request. Invariant: each is open, or failed since."""
         self.offline: dict[TopicPartition, Fault] = {}
         """Partitions found on disk that could not be opened, and why."""
+        self._left: set[str] = set()
+        """Topics that may have a directory which ``delete`` could not rename."""
         self._offline_directories: dict[TopicPartition, str] = {}
         self._unclean: set[str] = set()
         """Directories that hold a partition which could not be opened."""
@@ -149,6 +134,9 @@ class LogManager:
         try:
             for directory in self.directories.values():
                 directory.take(cluster_id=self._cluster_id, node_id=self._node_id, rng=self._rng)
+                if directory.is_online and directory.measure():
+                    directory.is_full = True
+                    directory.free_reserve()  # A start has to write, too.
             names = {directory: self._names_in(directory) for directory in self._online()}
             self._set_duplicates_apart(names)
             for directory, found in names.items():
@@ -164,8 +152,10 @@ class LogManager:
                 logger.error(
                     "the log directory %s is offline: %s", directory.path, directory.failure
                 )
+            elif directory.is_full:
+                logger.error(_FULL, directory.path)
 
-    def _online(self) -> Iterable[LogDirectory]:
+    def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories.values() if directory.is_online]
 
     def _names_in(self, directory: LogDirectory) -> list[str]:
@@ -230,8 +220,8 @@ class LogManager:
     def _open(
         self, log_dir: str, topic_partition: TopicPartition, points: "_Points", *, is_clean: bool
     ) -> None:
-        try:
-            log = open_log(
+        def opened() -> Log:
+            return open_log(
                 self._disk,
                 self._clock,
                 f"{log_dir}/{topic_partition}",
@@ -241,6 +231,14 @@ class LogManager:
                 log_start_offset=points.log_start_offsets.get(topic_partition, 0),
                 is_clean=is_clean,
             )
+
+        try:
+            try:
+                log = opened()
+            except OSError as error:
+                if not is_out_of_space(error) or not self.directories[log_dir].free_reserve():
+                    raise
+                log = opened()
         except SyncFailed:
             raise  # The disk is not to be trusted with anything else, either.
         except (OttlaError, OSError) as error:
@@ -251,6 +249,8 @@ class LogManager:
 
     def _add(self, log: Log) -> None:
         log.on_disk_error = partial(self._on_disk_error, log)
+        if self.directories[dirname(log.directory)].is_full:
+            log.state = LogState.FULL
         self.logs[log.topic_partition] = log
 
     def _set_apart(self, log_dir: str, topic_partition: TopicPartition, points: "_Points") -> None:
@@ -273,6 +273,42 @@ class LogManager:
     def _on_disk_error(self, log: Log, error: OSError) -> None:
         if ends_directory(error):
             self.fail_directory(dirname(log.directory), error)
+        elif is_out_of_space(error):
+            self._fill(self.directories[dirname(log.directory)])
+
+    def _fill(self, directory: LogDirectory) -> None:
+        """Take no more batches in ``directory``, whose volume refused a write. Frees its reserve.
+
+        What is there stays readable; deletions, checkpoints and flushes have room for a while.
+        """
+        directory.free_reserve()
+        if directory.is_online and not directory.is_full:
+            self._set_full(directory, is_full=True)
+
+    def measure_space(self) -> dict[str, bool]:
+        """Return which directories are to refuse batches. Blocks; on any thread."""
+        return {directory.path: directory.measure() for directory in self._online()}
+
+    def space_measured(self, found: Mapping[str, bool]) -> None:
+        """Take what ``measure_space`` has found. On the loop."""
+        for path, is_full in found.items():
+            directory = self.directories[path]
+            if directory.is_online and directory.is_full != is_full:
+                self._set_full(directory, is_full=is_full)
+
+    def _set_full(self, directory: LogDirectory, *, is_full: bool) -> None:
+        directory.is_full = is_full
+        before, after = LogState.OPEN, LogState.FULL
+        if is_full:
+            logger.error(_FULL, directory.path)
+        else:
+            before, after = after, before
+            logger.warning("the log directory %s has space again", directory.path)
+        for log in self.logs.values():
+            if log.state is before and dirname(log.directory) == directory.path:
+                log.state = after
+        for listener in self.listeners:
+            listener(directory)
 
     def fail_directory(self, path: str, error: OSError) -> None:
         """Take the directory ``path`` and every log in it out of service. On the loop.
@@ -333,6 +369,9 @@ class LogManager:
         except (OSError, CorruptFile) as error:
             if isinstance(error, OSError) and ends_directory(error):
                 self.fail_directory(log_dir, error)
+            elif isinstance(error, OSError) and is_out_of_space(error):
+                self._fill(self.directories[log_dir])
+            self._left.add(topic_partition.topic)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
         self._add(log)
@@ -383,7 +422,9 @@ class LogManager:
         )
 
     def _emptiest_log_dir(self) -> str:
-        counts = {directory.path: 0 for directory in self._online()}
+        online = self._online()
+        roomy = [directory for directory in online if not directory.is_full]
+        counts = {directory.path: 0 for directory in roomy or online}
         if not counts:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
         for log in self.logs.values():
@@ -402,6 +443,7 @@ class LogManager:
             return
         log.abandon()
         log_dir = dirname(log.directory)
+        self._left.add(topic_partition.topic)
         if not self.directories[log_dir].is_online:
             why = f"{log.directory}: its log directory is offline"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
@@ -413,7 +455,16 @@ class LogManager:
             if ends_directory(error):
                 self.fail_directory(log_dir, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._left.discard(topic_partition.topic)
         self._deleted.append(target)
+
+    def may_have_left(self, topic: str) -> bool:
+        """Tell whether a directory of the deleted ``topic`` may still bear its name."""
+        return (
+            topic in self._left
+            or any(not directory.is_online for directory in self.directories.values())
+            or any(where.topic == topic for where in self.offline)
+        )
 
     def remove_deleted(self) -> None:
         """Free the space of deleted partitions. Blocks; the caller schedules it.
@@ -449,10 +500,12 @@ class LogManager:
             start_offset = min(log.log_start_offset, log.flushed_offset)
             if start_offset > 0:
                 files[f"{log_dir}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
-        return CheckpointJob(self._disk, files)
+        return CheckpointJob(self._disk, self.directories, files)
 
     def checkpointed(self, job: CheckpointJob) -> None:
         """Take the outcome of a checkpoint that ran. On the loop."""
+        for log_dir in job.filled:
+            self._fill(self.directories[log_dir])
         for log_dir, error in job.failures.items():
             if ends_directory(error):
                 self.fail_directory(log_dir, error)

@@ -295,14 +295,17 @@ class ReplicaManager:
         self._fetch_purgatory.check(topic_partition)
 
     def _directory_changed(self, directory: LogDirectory) -> None:
-        """Let everybody know who waits for a partition in it.
+        """Let everybody know who waits for a partition in it; try again what it refused.
 
         In a later turn: it may be an append or a flush of one of them that found it out.
         """
 
         def tell() -> None:
+            if not directory.is_full:
+                self._host_unopened()
             for where, partition in list(self._partitions.items()):
                 if dirname(partition.log.directory) == directory.path:
+                    partition.flush()
                     self._moved(where)
 
         self._clock.call_later(0, tell)
@@ -411,6 +414,12 @@ class ReplicaManager:
         partition.configure(settings)
         self._partitions[where] = partition
         self._flush_sweep.watch(partition)
+
+    def _host_unopened(self) -> None:
+        """Make the logs that could not be made before: the disk may have had no space."""
+        for where in list(self._unopened):
+            partition = self._partitions[where]
+            self._host(where, partition.topic_id, partition.state, is_new=False)
 
     def _drop(self, where: TopicPartition, topic_id: TopicId) -> None:
         partition = self._partitions.get(where)

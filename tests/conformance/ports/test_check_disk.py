@@ -80,6 +80,14 @@ def test_truncate_cuts_and_extends(file):
     assert file.size() == 5
 
 
+def test_allocate_extends_with_zeros_and_never_cuts(file):
+    file.write_at(0, b"abc")
+    file.allocate(5)
+    assert file.read_at(0, 10) == b"abc\0\0"
+    file.allocate(2)
+    assert file.size() == 5
+
+
 def test_a_large_write_and_read_are_whole(file):
     data = bytes(range(256)) * 8192
     file.write_at(3, data)

@@ -99,6 +99,7 @@ def test_a_write_that_the_device_refuses_does_too_a_full_disk_does_not(manager, 
     with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
         manager.get(TopicPartition("t", 0)).append(batch(), leader_epoch=0)
     assert online(manager) == [A, B]
+    manager.space_measured(manager.measure_space())
     manager._disk.fail(DiskCall.WRITE, errno=errno.EIO)
     with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
         manager.get(TopicPartition("t", 0)).append(batch(), leader_epoch=0)

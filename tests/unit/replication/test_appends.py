@@ -94,6 +94,7 @@ def test_a_failed_fsync_acknowledges_nothing_and_takes_the_log_offline(node, wor
 def test_a_full_disk_is_told_and_survived(node, words):
     node.disk.fail(DiskCall.WRITE, errno=28)
     assert words.codes(node.append((0, words.batch()))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    node.measure_space()
     answer = node.append((0, words.batch()))
     node.executor.run_all()
     assert words.codes(answer) == [ErrorCode.NONE]

@@ -140,7 +140,7 @@ async def test_a_later_request_does_not_take_files_on_an_earlier_checkpoint(smal
 
 async def test_a_checkpoint_that_cannot_be_written_is_answered_with_an_error(small):
     node = small()
-    node.disk.fail(DiskCall.RENAME, errno=28)
+    node.disk.fail(DiskCall.RENAME, errno=28, lasting=True)
     assert await delete(node, (T0, 4)) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert len(logs(node)) == 6
     node.disk.heal()

@@ -69,6 +69,7 @@ def test_a_topic_that_the_disk_refused_comes_with_the_next_change(make_node, wor
     assert node.replica_manager.offline(TopicPartition("t", 0)) is not None
     node.change(node.led(0, epoch=1))
     assert node.replica_manager.offline(TopicPartition("t", 0)) is None
+    node.measure_space()
     assert isinstance(node.append((0, words.batch())), Pending)
 
 
