@@ -71,7 +71,7 @@ def router_of(services: Services) -> Router:
     leaderships = Leaderships(node_id, replicas.offline)
     router = Router(
         {
-            ApiKey.PRODUCE: Produce(replicas, image),
+            ApiKey.PRODUCE: Produce(replicas, image, advertised),
             ApiKey.FETCH: Fetch(
                 replicas,
                 image,

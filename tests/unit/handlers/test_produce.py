@@ -163,3 +163,39 @@ def test_a_large_batch_with_acks_none_that_is_good_gets_no_answer(broker, words)
     broker.node.executor.run_all()
     assert answer.is_done
     assert (answer.value, answer.error) == (None, None)
+
+
+# Who leads.
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_a_client_at_the_wrong_node_is_told_who_leads(broker, words, topic_id, version):
+    broker.node.change(broker.node.led(0, epoch=3, leader=2))
+    asked = request((0, words.batch()), topic_id=topic_id if version >= 13 else None)
+    if version >= 13:
+        asked.topic_data[0].name = ""
+    answer = broker.produce(asked, version)
+    part = only(answer)
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version < 10:
+        assert (part.current_leader, answer.node_endpoints) == (None, [])
+        return
+    assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (2, 3)
+    assert [(node.node_id, node.host) for node in answer.node_endpoints] == [(2, "second")]
+
+
+def test_without_a_leader_nobody_is_named(broker, words):
+    broker.node.change(broker.node.led(0, epoch=3, leader=-1))
+    answer = broker.produce(request((0, words.batch())), 12)
+    assert only(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (only(answer).current_leader, answer.node_endpoints) == (None, [])
+
+
+def test_leadership_that_moves_while_waiting_is_told(serve, words):
+    broker = serve()
+    answer = broker.produce(request((0, words.batch())), 12)
+    broker.node.change(broker.node.led(0, epoch=3, leader=2))
+    broker.node.executor.run_all()
+    part = only(answer.value)
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (2, 3)

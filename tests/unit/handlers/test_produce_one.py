@@ -3,10 +3,12 @@
 import pytest
 
 from ottla.errors import CloseConnection, MalformedMessage
+from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.produce import Produce
 from ottla.handlers.apis.produce_one import ProduceOne
 from ottla.handlers.call import UNUSUAL, Client
 from ottla.handlers.router import Router
+from ottla.ids import NodeId
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.header import encode_request_header
@@ -34,7 +36,9 @@ class Way:
 
     def __init__(self, broker, wrap):
         self.node = broker.node
-        handler = Produce(broker.node.replica_manager, broker.image)
+        handler = Produce(
+            broker.node.replica_manager, broker.image, Advertised(NodeId(1), ("here", 9092))
+        )
         self.router = Router({ApiKey.PRODUCE: wrap(handler)})
 
     def say(self, frame):
@@ -203,3 +207,13 @@ def test_broken_frames_end_alike_wherever_they_are_cut_or_changed(ways, words, t
             changed = bytearray(data)
             changed[position] ^= flip
             agree(both, changed)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_at_the_wrong_node_both_name_the_leader(ways, words, topic_id, version):
+    both = ways()
+    for way in both:
+        way.node.change(way.node.led(0, epoch=3, leader=2))
+    name = "" if version >= 13 else "t"
+    said = agree(both, frame(version, [(name, [(0, words.batch())])], topic_id=topic_id))
+    assert (b"second" in said) == (version >= 10)

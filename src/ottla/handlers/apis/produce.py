@@ -6,6 +6,7 @@ Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as 
 """
 
 from ottla.errors import CloseConnection, ErrorCode
+from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.produce_one import ProduceOne
 from ottla.handlers.call import Answer, Call, Direct, Encode
 from ottla.ids import TopicId, TopicPartition
@@ -14,6 +15,8 @@ from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -23,6 +26,7 @@ from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
 
 TOPIC_IDS_SINCE = 13
+CURRENT_LEADER_SINCE = 10
 ZSTD_SINCE = 7
 ACKS_NONE = 0
 ACKS_ALL = -1
@@ -42,9 +46,12 @@ Layout = list[tuple[str, TopicId, list[int]]]
 class Produce:
     """Appends through the replica manager and answers when the acks asked for are there."""
 
-    def __init__(self, replica_manager: ReplicaManager, image: MetadataImage) -> None:
+    def __init__(
+        self, replica_manager: ReplicaManager, image: MetadataImage, advertised: Advertised
+    ) -> None:
         self._replica_manager = replica_manager
         self._image = image
+        self._advertised = advertised
 
     def handle(
         self, request: ProduceRequest, call: Call
@@ -76,12 +83,14 @@ class Produce:
                     appends.append((where, records))
                 else:
                     refused[len(appends) + len(refused)] = AppendRefusal(code)
+
+        def answer(outcomes: list[AppendOutcome]) -> ProduceResponse | None:
+            return self._name_leaders(_answer(acks, layout, refused, outcomes), call)
+
         if not appends:
-            return _answer(acks, layout, refused, [])
+            return answer([])
         appended = self._replica_manager.append(appends, acks=acks, timeout_ms=request.timeout_ms)
-        if isinstance(appended, Pending):
-            return appended.then(lambda outcomes: _answer(acks, layout, refused, outcomes))
-        return _answer(acks, layout, refused, appended)
+        return appended.then(answer) if isinstance(appended, Pending) else answer(appended)
 
     def direct(self, version: int, encode: Encode) -> Direct:
         """Return the shorter way of requests with one batch."""
@@ -94,6 +103,37 @@ class Produce:
             return encode(response, correlation_id)
 
         return ProduceOne(version, self._replica_manager, self._image, answer_refusal).serve
+
+    def _name_leaders(self, response: ProduceResponse | None, call: Call) -> ProduceResponse | None:
+        """Say who leads what is not led here, and how to reach them (KIP-951)."""
+        if response is None or call.api_version < CURRENT_LEADER_SINCE:
+            return response
+        leaders: set[int] = set()
+        for topic in response.responses:
+            for part in topic.partition_responses:
+                if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    part.current_leader = self._leader_of(topic, part.index)
+                    if part.current_leader is not None:
+                        leaders.add(part.current_leader.leader_id)
+        if leaders:
+            response.node_endpoints = [
+                NodeEndpoint(
+                    node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                )
+                for broker in self._advertised.brokers(self._image, call.client)
+                if broker.node_id in leaders
+            ]
+        return response
+
+    def _leader_of(self, topic: TopicProduceResponse, index: int) -> LeaderIdAndEpoch | None:
+        """Return the leader that this node knows of; None when there is none."""
+        known = self._image.topic_by_id(topic.topic_id) if not topic.name else None
+        name = topic.name if known is None else known.name
+        partition = self._replica_manager.get(TopicPartition(name, index))
+        if partition is None or partition.state.leader < 0:
+            return None
+        state = partition.state
+        return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
     def _refusal_of_all(self, where: TopicPartition, version: int) -> ErrorCode:
         """Return the code of a topic without a name, or of acks that nobody can mean."""

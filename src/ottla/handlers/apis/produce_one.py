@@ -19,7 +19,7 @@ against each other, byte for byte, in every version.
 import struct
 from collections.abc import Callable
 
-from ottla.errors import MalformedMessage
+from ottla.errors import ErrorCode, MalformedMessage
 from ottla.handlers.call import UNUSUAL, Answer, Unusual
 from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
 from ottla.metadata.image import MetadataImage
@@ -42,6 +42,7 @@ COMPACT_SINCE = 9
 TOPIC_IDS_SINCE = 13
 
 _ACKS = frozenset((-1, 1))
+_NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 _TOPIC_ID_BYTES = 16
 _NAME_BYTES_MAX = 126
 """The compact length of a longer name takes a second byte."""
@@ -126,7 +127,10 @@ class ProduceOne:
                 return self._answer(topic, index, outcomes[0], correlation_id)
 
             return appended.then(answer)
-        return self._answer(topic, index, appended[0], correlation_id)
+        outcome = appended[0]
+        if isinstance(outcome, AppendRefusal) and outcome.code is _NOT_LEADER:
+            return UNUSUAL  # Nothing has happened; the ordinary way knows how to name the leader.
+        return self._answer(topic, index, outcome, correlation_id)
 
     def _answer(
         self, topic: bytes, index: int, outcome: AppendOutcome, correlation_id: int
