@@ -18,12 +18,15 @@ from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.keys import Keys
+from ottla.metadata.mirror import update
 from ottla.metadata.store import ABSENT, OPS_MAX, Delete, Guard, MetadataStore, Op, Put
 from ottla.metadata.values import (
     PartitionState,
     TopicValue,
     decode_name,
+    decode_number,
     encode_name,
+    encode_number,
     encode_partition,
     encode_topic,
 )
@@ -56,6 +59,9 @@ async def adopt(
             strangers[where.topic][where.partition] = found
         elif found.topic_id not in (None, image.topics[where.topic].topic_id):
             logger.error("%s: the directory %s is of another topic", where, found.directory)
+    if strangers:
+        adopted = [found for partitions in strangers.values() for found in partitions.values()]
+        revision = max(revision, await _reserve_producer_ids(store, keys, adopted))
     for name, partitions in strangers.items():
         revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
     for mark in marks:
@@ -69,6 +75,23 @@ def _finish_deletion(log_manager: LogManager, where: TopicPartition) -> None:
         log_manager.delete(where)
     except KafkaError as error:
         logger.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
+
+
+async def _reserve_producer_ids(store: MetadataStore, keys: Keys, adopted: list[Log]) -> int:
+    """Let no new producer get an id that these logs know; return the revision after it.
+
+    Its first batches would be taken for resends of the other's: acknowledged, and not stored.
+    """
+    known = [producer_id for found in adopted for producer_id, _ in found.producers.states]
+    if not known:
+        return 0
+    first_free = max(known) + 1
+
+    def raised(value: bytes | None) -> bytes:
+        return encode_number(max(first_free, 0 if value is None else decode_number(value)))
+
+    entry = await update(store, keys.producer_id_block, raised)
+    return 0 if entry is None else entry.mod_rev
 
 
 async def _take_in(

@@ -1,8 +1,11 @@
 """Directories that the metadata does not know: no data is locked in, none comes back by itself."""
 
+import asyncio
+
 import pytest
 
 from ottla.cluster.adoption import adopt
+from ottla.cluster.producer_ids import ProducerIds
 from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
@@ -71,6 +74,22 @@ def bring_together(disk, following):
         return manager
 
     return bring_together
+
+
+async def test_a_new_producer_is_not_taken_for_one_of_an_adopted_log(
+    disk, bring_together, following
+):
+    manager = open_logs(disk)
+    log = manager.create(TopicPartition("t", 0), ID)
+    producer = {"producer_id": 4711, "producer_epoch": 0, "base_sequence": 0}
+    log.append(memoryview(build_batch([Record(value=b"old")], **producer)), leader_epoch=0)
+    manager.stop()
+    for expected in (4712, 4712):  # The second start adopts nothing.
+        (await bring_together()).stop()
+        ids = ProducerIds(following.store, following.keys.producer_id_block)
+        given = asyncio.get_running_loop().create_future()
+        ids.next().on_done(lambda pending, given=given: given.set_result(pending.value))
+        assert await given >= expected
 
 
 async def test_a_copied_directory_is_served_under_its_own_topic_id(
