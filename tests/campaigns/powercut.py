@@ -36,6 +36,8 @@ from powercuts.scenarios import SCENARIOS, Scenario
 from powercuts.served import ServedNode
 from powercuts.volume import Impossible, Volume
 
+from ottla.log.layout import CLEAN_SHUTDOWN
+
 OPTIONS = {
     "auto.create.topics.enable": "false",
     "log.flush.offset.checkpoint.interval.ms": "86400000",
@@ -103,6 +105,9 @@ class Campaign:
                 node.kill()
             template = self._scratch / scenario.name.replace(" ", "-")
             shutil.copytree(self._volume.path / "data", template)
+            if scenario.loses_metadata:
+                for path in template.glob("metadata.sqlite*"):
+                    path.unlink()
         self._templates[scenario.name] = (template, ledger)
         self.changes[scenario.name] = 0
         if not scenario.window_us:
@@ -159,6 +164,9 @@ class Campaign:
                 self._note(scenario.name, step, call, plan.kind)
             if plan.kind is not CutKind.KILL:
                 self._volume.power_on_again()
+                for topic in ledger.topics:
+                    for partition in topic.partitions:
+                        partition.power_was_cut()
             self._maybe_cut_recovery(plan)
             self._judge(ledger, where, plan.seed)
         except (Cut, NodeFailed, WrongAnswer) as error:
@@ -195,6 +203,10 @@ class Campaign:
 
     def _judge(self, ledger: Ledger, where: str, seed: int) -> None:
         node = self._node()
+        if (self._volume.path / "data" / CLEAN_SHUTDOWN).exists():
+            # The first start will trust it: the first recovery is that of the second one.
+            node.start()
+            node.kill()
         node.start()
         self.start_seconds.append(node.start_seconds)
         if int(node.order("offline")):
@@ -345,7 +357,10 @@ def run(*, cuts: int, seed: int, scratch: Path, mount_options: str, only: str) -
         places = places_of(campaign.changes, cuts, seed)
         print(f"{campaign.changes}; {len(places)} cuts to make", file=sys.stderr)
         for number, place in enumerate(places, 1):
+            known = len(campaign.problems)
             campaign.cut(place)
+            for problem in campaign.problems[known:]:
+                print(problem, file=sys.stderr)
             if number % 20 == 0 or number == len(places):
                 spent = time.monotonic() - begin
                 print(

@@ -88,6 +88,8 @@ class CampaignClient:
             ],
             configs=[wanted],
         )
+        for partition in topic.partitions:
+            partition.is_synced = "flush.messages" not in wanted
         self.ledger.topics.append(topic)
         self.step = "create topic"
         given = HIDDEN_CONFIG | wanted

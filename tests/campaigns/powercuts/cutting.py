@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -102,24 +103,26 @@ class CuttingDisk(FaultyDisk):
 
     def cut(self, call: str, path: str) -> None:
         """End it all. Does not return."""
-        self._teller.sendall(f"cut {call} {path}\n".encode())
         kind = self._plan.kind
-        if kind is CutKind.SOME:
-            self._write_some()
-        if kind is not CutKind.KILL:
-            flag = LOGFLUSH if kind is CutKind.JOURNAL else NOLOGFLUSH
-            shut_down(self._mount_point, flag)
-        os.kill(os.getpid(), signal.SIGKILL)
-        signal.pause()
+        try:
+            self._teller.sendall(f"cut {call} {path}\n".encode())
+            if kind is CutKind.SOME:
+                self._write_some()
+            if kind is not CutKind.KILL:
+                flag = LOGFLUSH if kind is CutKind.JOURNAL else NOLOGFLUSH
+                shut_down(self._mount_point, flag)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _write_some(self) -> None:
         chooser = random.Random(self._plan.seed)
         files = sorted(path for path in Path(self._mount_point).rglob("*") if path.is_file())
         for path in files:
             if chooser.random() < 0.4:
-                descriptor = os.open(path, os.O_RDONLY)
-                os.fdatasync(descriptor)
-                os.close(descriptor)
+                with suppress(FileNotFoundError):  # The other threads go on.
+                    descriptor = os.open(path, os.O_RDONLY)
+                    os.fdatasync(descriptor)
+                    os.close(descriptor)
 
 
 class CuttingFile(FaultyFile):

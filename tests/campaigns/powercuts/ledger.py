@@ -43,6 +43,13 @@ class PartitionLedger:
     asked_to: int = 0
     """The log start offset may have come so far."""
     next_sequence: int = 0
+    is_synced: bool = True
+    """Whether an acknowledgement means fsynced (``flush.messages=1``)."""
+
+    def power_was_cut(self) -> None:
+        """Withdraw what was promised for the death of the process only."""
+        if not self.is_synced:
+            self.acked_end = self.seen_end = self.deleted_to
 
     @property
     def sent_end(self) -> int:

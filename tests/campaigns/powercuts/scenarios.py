@@ -28,6 +28,8 @@ class Scenario(NamedTuple):
     """The cut comes within this time, not at a counted change; the play goes on until it does."""
     is_served: bool = False
     """Whether it is played with ``ottla serve`` in a process of its own."""
+    loses_metadata: bool = False
+    """Whether the prepared directory comes without its metadata store, as one of Kafka's does."""
 
 
 def _topic(client: CampaignClient, name: str = "t") -> TopicLedger:
@@ -40,6 +42,29 @@ def _filled(client: CampaignClient) -> None:
     client.produce(topic, 1, 6)
     client.order("checkpoint")
     client.produce(topic, 0, 8)
+
+
+def _filled_page_cache(client: CampaignClient) -> None:
+    topic = client.create_topic("t", flush_messages="1000000")
+    client.produce(topic, 0, 20)
+    client.order("checkpoint")
+    client.produce(topic, 0, 4)
+
+
+def _page_cache(client: CampaignClient) -> None:
+    topic = _topic(client)
+    client.produce(topic, 0, 16)
+    client.consume(topic, 0)
+    client.order("checkpoint")
+    client.produce(topic, 0, 8)
+    client.delete_records(topic, 0, topic.partitions[0].acked_end // 2)
+    client.produce(topic, 0, 8)
+    client.produce(topic, 1, 3)
+
+
+def _filled_for_adoption(client: CampaignClient) -> None:
+    _filled(client)
+    _topic(client).configs[:] = [{}]
 
 
 def _first_start(client: CampaignClient) -> None:
@@ -140,10 +165,19 @@ SCENARIOS = (
     Scenario("start after a crash", _filled, _look, cuts_start=True),
     Scenario("start after a clean stop", _filled, _look, cuts_start=True, stops_cleanly=True),
     Scenario("produce, roll, checkpoint", _filled, _produce),
+    Scenario("acknowledged in the page cache", _filled_page_cache, _page_cache),
     Scenario("delete records", _filled, _delete_records),
     Scenario("retention", _filled, _retention),
     Scenario("topics", _filled, _topics),
     Scenario("clean stop", _filled, _stop),
+    Scenario(
+        "adoption",
+        _filled_for_adoption,
+        _look,
+        cuts_start=True,
+        stops_cleanly=True,
+        loses_metadata=True,
+    ),
     Scenario("metadata commits", _filled, _metadata, window_us=60_000),
     Scenario("first start, by time", None, _first_hours, cuts_start=True, window_us=60_000),
     Scenario("ottla serve", _filled, _everything, window_us=300_000, is_served=True),
