@@ -20,6 +20,7 @@ from ottla.handlers.apis.delete_topics import DeleteTopics
 from ottla.handlers.apis.describe_cluster import DescribeCluster
 from ottla.handlers.apis.describe_configs import DescribeConfigs
 from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, MeasuredDirectory
+from ottla.handlers.apis.describe_producers import DescribeProducers
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.find_coordinator import FindCoordinator
@@ -107,6 +108,7 @@ def router_of(services: Services) -> Router:
             ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigs(services.configs),
             ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(image),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas, services.measure_log_dirs),
+            ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas, image),
             ApiKey.FIND_COORDINATOR: FindCoordinator(),
             ApiKey.INIT_PRODUCER_ID: InitProducerId(services.producer_ids),
         }
