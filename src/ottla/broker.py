@@ -49,6 +49,7 @@ from ottla.network.listener import Listener
 from ottla.pending import Pending, pending_of
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.snapshot_sweep import SWEEP_INTERVAL_MS
 from ottla.settings import limits_of, partition_settings_of, space_limits_of
 
 logger = logging.getLogger(__name__)
@@ -168,6 +169,7 @@ class Broker:
             self._config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
             self._replica_manager.checkpoint,
         )
+        self._every(SWEEP_INTERVAL_MS, self._replica_manager.snapshot_producers)
         self._every(
             self._config[options.LOG_RETENTION_CHECK_INTERVAL_MS],
             self._replica_manager.delete_old_segments,

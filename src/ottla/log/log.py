@@ -296,7 +296,7 @@ class Log(LogHealth):
         if base_offset == self._active.base_offset:
             return
         # Before the new segment is there (rule 6); the sync of the directory below covers both.
-        self.producers.take_snapshot(base_offset, sync=is_synced)
+        self.producers.snapshot_at_roll(base_offset, sync=is_synced)
         if not is_synced:
             self._unsynced.append(self._active)
         elif self._flush_job is None and not self.leader_epochs.is_dirty and not self._unsynced:

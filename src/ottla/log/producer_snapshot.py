@@ -18,6 +18,7 @@ passes over the rest. Without anything to tell the part is left out, and the fil
 the byte. Source: Kafka 4.3's ProducerStateManager, and files that it wrote.
 """
 
+from bisect import insort
 from collections.abc import Sequence
 from contextlib import suppress
 from struct import Struct, error
@@ -43,31 +44,58 @@ _SNAPSHOTS_KEPT = 2
 _SNAPSHOT_BYTES_MAX = 64 * 1024 * 1024
 
 
+class SnapshotEncoder:
+    """Makes the content of a snapshot file of frozen states, some producers at a time."""
+
+    __slots__ = ("_at", "_entries", "_has_older", "_ids", "_older", "_states")
+
+    def __init__(self, frozen: tuple[list[int], list[ProducerState]]) -> None:
+        """``frozen``: as ``ProducerStates.freeze`` returns it."""
+        self._ids, self._states = frozen
+        self._at = 0
+        self._entries = bytearray(_COUNT.pack(len(self._ids)))
+        self._older = bytearray()
+        self._has_older = False
+
+    def advance(self, count: int) -> bool:
+        """Encode up to ``count`` more; True when none is left."""
+        entries, older = self._entries, self._older
+        end = min(self._at + count, len(self._ids))
+        for at in range(self._at, end):
+            state = self._states[at]
+            batches = state.batches
+            sequence, offset, delta, _ = batches[-1] if batches else _NO_BATCH
+            entries += _ENTRY.pack(
+                self._ids[at],
+                state.epoch,
+                sequence,
+                offset,
+                delta,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                state.current_transaction_first_offset,
+            )
+            older_count = max(len(batches) - 1, 0)
+            older.append(older_count)
+            for batch in batches[:older_count]:
+                older += _OLDER.pack(*batch)
+                self._has_older = True
+        self._at = end
+        return end == len(self._ids)
+
+    def content(self) -> bytes:
+        """Return the file's content, once all are encoded."""
+        entries = self._entries
+        if self._has_older:
+            entries = entries + self._older
+        return _HEAD.pack(_VERSION, crc32c(entries)) + entries
+
+
 def encode_snapshot(states: ProducerStates) -> bytes:
-    """Return the content of a snapshot file."""
-    entries = bytearray(_COUNT.pack(len(states)))
-    older = bytearray()
-    has_older = False
-    for producer_id, state in states:
-        batches = state.batches
-        last = batches[-1] if batches else _NO_BATCH
-        entries += _ENTRY.pack(
-            producer_id,
-            state.epoch,
-            last.last_sequence,
-            last.last_offset,
-            last.offset_delta,
-            state.last_timestamp,
-            state.coordinator_epoch,
-            state.current_transaction_first_offset,
-        )
-        older.append(max(len(batches) - 1, 0))
-        for batch in batches[:-1]:
-            older += _OLDER.pack(*batch)
-            has_older = True
-    if has_older:
-        entries += older
-    return _HEAD.pack(_VERSION, crc32c(entries)) + entries
+    """Return the content of a snapshot file, wholly and at once."""
+    encoder = SnapshotEncoder(states.freeze())
+    encoder.advance(len(states))
+    return encoder.content()
 
 
 def decode_snapshot(data: bytes, now_ms: int) -> list[tuple[int, ProducerState]] | None:
@@ -129,7 +157,8 @@ class ProducerSnapshots:
         self.offsets = sorted(offset for offset in parsed if offset is not None)
         """The log ended there when they were written. Invariant: ascending."""
 
-    def _path(self, offset: int) -> str:
+    def path_of(self, offset: int) -> str:
+        """Return the path of the snapshot of a log that ends at ``offset``."""
         return f"{self._directory}/{segment_file(offset, SNAPSHOT_SUFFIX)}"
 
     def load_newest(self, now_ms: int) -> tuple[int, list[tuple[int, ProducerState]]] | None:
@@ -139,7 +168,7 @@ class ProducerSnapshots:
         """
         while self.offsets:
             offset = self.offsets[-1]
-            file = self._disk.open_read_only(self._path(offset))
+            file = self._disk.open_read_only(self.path_of(offset))
             try:
                 size_bytes = file.size()
                 data = b"" if size_bytes > _SNAPSHOT_BYTES_MAX else file.read_at(0, size_bytes)
@@ -148,7 +177,7 @@ class ProducerSnapshots:
             states = decode_snapshot(data, now_ms)
             if states is not None:
                 return offset, states
-            self._disk.remove(self._path(offset))
+            self._disk.remove(self.path_of(offset))
             self.offsets.pop()
         return None
 
@@ -161,7 +190,7 @@ class ProducerSnapshots:
         """
         if self.offsets and self.offsets[-1] >= offset:
             return
-        path = self._path(offset)
+        path = self.path_of(offset)
         try:
             self._write(path + TEMPORARY_SUFFIX, encode_snapshot(states), sync=sync)
             self._disk.rename(path + TEMPORARY_SUFFIX, path)
@@ -172,8 +201,20 @@ class ProducerSnapshots:
         self.offsets.append(offset)
         with suppress(OSError):
             while len(self.offsets) > _SNAPSHOTS_KEPT:
-                self._disk.remove(self._path(self.offsets[0]))
+                self._disk.remove(self.path_of(self.offsets[0]))
                 del self.offsets[0]
+
+    def add(self, offset: int, flushed_offset: int) -> list[str]:
+        """Note a snapshot that others have written; return the paths of those to remove.
+
+        Of what is flushed the two newest stay: what lies above may not survive a power cut.
+        """
+        if offset not in self.offsets:
+            insort(self.offsets, offset)
+        durable = [known for known in self.offsets if known <= flushed_offset]
+        gone = durable[:-_SNAPSHOTS_KEPT]
+        self.offsets = [known for known in self.offsets if known not in gone]
+        return [self.path_of(known) for known in gone]
 
     def _write(self, path: str, data: bytes, *, sync: bool) -> None:
         file = self._disk.open(path, create=True)
@@ -190,6 +231,6 @@ class ProducerSnapshots:
         if not self.offsets or self.offsets[-1] <= offset:
             return
         while self.offsets and self.offsets[-1] > offset:
-            self._disk.remove(self._path(self.offsets[-1]))
+            self._disk.remove(self.path_of(self.offsets[-1]))
             self.offsets.pop()
         self._disk.sync_directory(self._directory)

@@ -77,12 +77,15 @@ class ProducerState:
         "coordinator_epoch",
         "current_transaction_first_offset",
         "epoch",
+        "generation",
         "last_seen_ms",
         "last_timestamp",
     )
 
-    def __init__(self, epoch: int, last_seen_ms: int) -> None:
+    def __init__(self, epoch: int, last_seen_ms: int, generation: int = 0) -> None:
         self.epoch = epoch
+        self.generation = generation
+        """Use: one of an older generation is kept as it is, and copied to be changed."""
         self.batches: list[BatchMetadata] = []
         """Invariant: at most the last five of this epoch, oldest first."""
         self.last_timestamp = NO_TIMESTAMP
@@ -98,7 +101,7 @@ class ProducerState:
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_producers_max", "_states", "expiration_ms", "transactions")
+    __slots__ = ("_generation", "_producers_max", "_states", "expiration_ms", "transactions")
 
     def __init__(self, expiration_ms: int, *, producers_max: int = PRODUCERS_MAX) -> None:
         self.expiration_ms = expiration_ms
@@ -106,6 +109,8 @@ class ProducerStates:
         self._producers_max = producers_max
         self._states: dict[int, ProducerState] = {}
         """Invariant: in the order they were last heard of, the latest last."""
+        self._generation = 0
+        """Use: see ``freeze``. Invariant: not below that of any state."""
         self.transactions = Transactions()
         """Invariant: open are those of the states' ``current_transaction_first_offset``."""
 
@@ -119,6 +124,14 @@ class ProducerStates:
     def get(self, producer_id: int) -> ProducerState | None:
         """Return what is known of a producer, or None."""
         return self._states.get(producer_id)
+
+    def freeze(self) -> tuple[list[int], list[ProducerState]]:
+        """Return producer ids and their states, which will not change any more whatever is noted.
+
+        Costs little at once: a state is copied when its producer is next heard of.
+        """
+        self._generation += 1
+        return list(self._states), list(self._states.values())
 
     def check(self, header: BatchHeader, now_ms: int) -> BatchMetadata | None:
         """Decide on a producer's batch: None to append it, or the batch that it repeats.
@@ -235,7 +248,9 @@ class ProducerStates:
         state = states.pop(producer_id, None)
         if state is None:
             self._make_room(now_ms)
-            state = ProducerState(header.producer_epoch, now_ms)
+            state = ProducerState(header.producer_epoch, now_ms, self._generation)
+        elif state.generation != self._generation:
+            state = _copy_of(state, self._generation)
         states[producer_id] = state
         if state.epoch != header.producer_epoch:
             state.epoch = header.producer_epoch
@@ -269,6 +284,15 @@ class ProducerStates:
             if state.current_transaction_first_offset != NO_TRANSACTION:
                 state.last_seen_ms = now_ms
                 states[producer_id] = state
+
+
+def _copy_of(state: ProducerState, generation: int) -> ProducerState:
+    copy = ProducerState(state.epoch, state.last_seen_ms, generation)
+    copy.batches = state.batches.copy()
+    copy.last_timestamp = state.last_timestamp
+    copy.coordinator_epoch = state.coordinator_epoch
+    copy.current_transaction_first_offset = state.current_transaction_first_offset
+    return copy
 
 
 def _check_epoch(header: BatchHeader, state: ProducerState) -> None:

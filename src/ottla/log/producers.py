@@ -33,6 +33,8 @@ from ottla.records.control import (
 )
 from ottla.records.decode import decode_batch
 
+PRODUCERS_PER_ROLL_MAX = 2_000
+"""Known by a log whose roll takes a snapshot itself: some milliseconds."""
 _MARKER_BYTES_MAX = 64 * 1024
 """Far more than any marker has: what is opened of one that claims to be compressed."""
 
@@ -45,7 +47,9 @@ class Producers:
         "_directory",
         "_disk",
         "_found_indexes",
-        "_snapshots",
+        "generation",
+        "snapshot_ms",
+        "snapshots",
         "states",
         "transactions",
     )
@@ -57,7 +61,11 @@ class Producers:
         self._disk = disk
         self._clock = clock
         self._directory = directory
-        self._snapshots = ProducerSnapshots(disk, directory, names)
+        self.snapshots = ProducerSnapshots(disk, directory, names)
+        self.snapshot_ms = int(clock.monotonic() * 1000)
+        """Use: when the next one is due. When one was taken last, or there was no need of one."""
+        self.generation = 0
+        """Use: a snapshot begun in another one is of no use. Rises with each ``restore``."""
         self.states = ProducerStates(expiration_ms)
         """Invariant: tells of all batches that are in the log."""
         self.transactions = self.states.transactions
@@ -135,12 +143,13 @@ class Producers:
         may pass their offset again with other batches. Blocks. Raises OSError.
         """
         now_ms = self._clock.wall_ms()
-        self._snapshots.remove_above(log_end_offset)
+        self.snapshots.remove_above(log_end_offset)
+        self.generation += 1
         self.states = states = ProducerStates(self.states.expiration_ms)
         self.transactions = states.transactions
         offset = segments[0].base_offset
         if self._attach_indexes(segments):
-            newest = self._snapshots.load_newest(now_ms)
+            newest = self.snapshots.load_newest(now_ms)
             if newest is not None:
                 offset, loaded = newest
                 states.load(loaded)
@@ -152,6 +161,9 @@ class Producers:
             if offset < log_end_offset:
                 seen = walked.get(segment.base_offset) if walked else None
                 _replay(segment, offset, seen, states, now_ms)
+            if segment.transaction_index is not None:
+                # The next snapshot spares later starts this replay.
+                segment.transaction_index.sync()
 
     def _attach_indexes(self, segments: Sequence[Segment]) -> bool:
         """Give each segment the transaction index found for it; remove those of none.
@@ -182,16 +194,30 @@ class Producers:
                 segment.remove_transaction_index()
         return is_right
 
+    def snapshot_offset(self, base_offset: int) -> int:
+        """Return up to where a start need not replay a log that begins at ``base_offset``."""
+        offsets = self.snapshots.offsets
+        return max(offsets[-1], base_offset) if offsets else base_offset
+
+    def snapshot_at_roll(self, log_end_offset: int, *, sync: bool) -> None:
+        """Write a snapshot, unless that would take long: then the next sweep does.
+
+        See ``ProducerSnapshots.take``. Blocks. Does not raise.
+        """
+        if len(self.states) <= PRODUCERS_PER_ROLL_MAX:
+            self.take_snapshot(log_end_offset, sync=sync)
+
     def take_snapshot(self, log_end_offset: int, *, sync: bool) -> None:
         """Write a snapshot; see ``ProducerSnapshots.take``. Blocks. Does not raise."""
-        self._snapshots.take(self.states, log_end_offset, sync=sync)
+        self.snapshot_ms = int(self._clock.monotonic() * 1000)
+        self.snapshots.take(self.states, log_end_offset, sync=sync)
 
     def save_for_stop(self, base_offset: int, log_end_offset: int) -> None:
         """Spare the next start of a log ``[base_offset, log_end_offset)`` its replay. Blocks.
 
         Writes nothing when nothing was appended since. Raises OSError.
         """
-        taken = self._snapshots.offsets
+        taken = self.snapshots.offsets
         if log_end_offset > (taken[-1] if taken else base_offset):
             self.take_snapshot(log_end_offset, sync=True)
             self._disk.sync_directory(self._directory)
@@ -243,8 +269,6 @@ def _replay(
         if aborted is not None:
             index = segment.transaction_index or segment.begin_transaction_index()
             index.append(aborted)
-    if segment.transaction_index is not None:
-        segment.transaction_index.write_quietly()
 
 
 def read_marker(data: Buffer) -> EndTransactionMarker | None:

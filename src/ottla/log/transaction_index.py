@@ -50,9 +50,9 @@ class TransactionIndex:
     __slots__ = (
         "_disk",
         "_is_named",
-        "_is_synced",
         "_unwritten",
         "_written",
+        "is_synced",
         "last_offset",
         "path",
     )
@@ -65,7 +65,8 @@ class TransactionIndex:
         """Use: where the next write begins. Invariant: so many entries of the file are good."""
         self._unwritten: list[AbortedTransaction] = []
         """Use: a full disk refuses a write, not an append. Invariant: behind those written."""
-        self._is_synced = True
+        self.is_synced = True
+        """Whether all that was written is durable."""
         self._is_named = False
         """Whether the file's name is known to be durable."""
         self.last_offset = _NONE
@@ -122,7 +123,7 @@ class TransactionIndex:
             file.close()
         self._written += len(self._unwritten)
         self._unwritten = []
-        self._is_synced = False
+        self.is_synced = False
 
     def sync(self) -> None:
         """Make entries and name durable. Blocks, if there is something to do.
@@ -130,7 +131,7 @@ class TransactionIndex:
         Raises OSError when the entries could not be written, SyncFailed.
         """
         self.write()
-        if self._is_synced:
+        if self.is_synced:
             return
         file = self._disk.open(self.path)
         try:
@@ -140,7 +141,7 @@ class TransactionIndex:
         if not self._is_named:
             faults.sync_directory(self._disk, dirname(self.path))
             self._is_named = True
-        self._is_synced = True
+        self.is_synced = True
 
     def collect(
         self, start_offset: int, upper_offset: int, found: list[AbortedTransaction]
@@ -180,7 +181,7 @@ class TransactionIndex:
             finally:
                 file.close()
             self._written = keep
-            self._is_synced = False
+            self.is_synced = False
         self.last_offset = _NONE
         for _, entry in self._read(max(self.count - 1, 0)):
             self.last_offset = entry.last_offset

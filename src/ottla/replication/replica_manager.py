@@ -48,6 +48,7 @@ from ottla.replication.fetch import (
 from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import Partition, PartitionSettings
 from ottla.replication.purgatory import Purgatory
+from ottla.replication.snapshot_sweep import SnapshotSweep
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,12 @@ class ReplicaManager:
         self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
         self._fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
         self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
+        self._snapshot_sweep = SnapshotSweep(
+            log_manager.disk,
+            clock,
+            executor,
+            lambda: [partition.log for partition in self._partitions.values()],
+        )
         self._deletion = Deletion(
             log_manager, clock=clock, executor=executor, partitions=self._partitions.values
         )
@@ -342,6 +349,10 @@ class ReplicaManager:
         """Save recovery points and log start offsets as they are now."""
         await self._deletion.checkpoint()
 
+    async def snapshot_producers(self) -> None:
+        """Take those snapshots of producers that are due; see ``SnapshotSweep``."""
+        await self._snapshot_sweep.take_due()
+
     # Following the metadata image.
 
     def host_all(self, image: MetadataImage) -> None:
@@ -359,6 +370,7 @@ class ReplicaManager:
     async def settle(self) -> None:
         """Begin no flush by time any more; wait until none is in flight: the logs can be closed."""
         self._flush_sweep.stop()
+        await self._snapshot_sweep.settle()
         await self._deletion.settle()
         idle = [partition.idle() for partition in self._partitions.values()]
         for partition_idle in idle:

@@ -1,0 +1,84 @@
+"""Snapshots of producers by time and by records: logs that have grown, looked at now and then.
+
+Beside those that a roll and a clean stop take. One at a time, with the loop's turn in between, so
+that they cost no request its time. Between the replica manager and log.snapshot_job. Source:
+reliability rule 11; Kafka takes snapshots at rolls only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from ottla.env.clock import Clock
+from ottla.env.disk import Disk
+from ottla.env.executor import Executor, run
+from ottla.log.log import Log
+from ottla.log.snapshot_job import SnapshotJob, is_due
+
+logger = logging.getLogger(__name__)
+
+SWEEP_INTERVAL_MS = 10_000
+"""How often the broker has the logs looked at."""
+LOGS_PER_TURN = 500
+"""Logs looked at before the loop gets its turn: each costs a microsecond."""
+PRODUCERS_PER_TURN = 200
+"""Producers encoded before the loop gets its turn: each costs some microseconds."""
+
+
+class SnapshotSweep:
+    """Takes the snapshots that are due."""
+
+    def __init__(
+        self, disk: Disk, clock: Clock, executor: Executor, logs: Callable[[], Iterable[Log]]
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._executor = executor
+        self._logs = logs
+        self._is_stopped = False
+        self._idle: asyncio.Future[None] | None = None
+        """Use: a stop waits for it. None when no sweep is under way."""
+
+    async def take_due(self) -> None:
+        """Look at every log once. What the disk refuses is told to the log, and tried next time."""
+        if self._is_stopped or self._idle is not None:
+            return
+        self._idle = asyncio.get_running_loop().create_future()
+        try:
+            for count, log in enumerate(list(self._logs()), 1):
+                if self._is_stopped:
+                    return
+                if is_due(log, self._now_ms()):
+                    await self._take(log)
+                elif count % LOGS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._idle.set_result(None)
+            self._idle = None
+
+    async def settle(self) -> None:
+        """Begin no other snapshot; return when none is under way."""
+        self._is_stopped = True
+        if self._idle is not None:
+            await self._idle
+
+    async def _take(self, log: Log) -> None:
+        job = None
+        try:
+            job = SnapshotJob(log, self._disk)
+            is_encoded = job.encode(PRODUCERS_PER_TURN)
+            while not is_encoded:
+                await asyncio.sleep(0)
+                is_encoded = job.encode(PRODUCERS_PER_TURN)
+            await run(self._executor, job.run)
+            if job.publish(self._now_ms()):
+                await run(self._executor, job.clean_up)
+        except OSError as error:
+            if job is not None:
+                job.discard()
+            logger.warning("no snapshot of producers of %s: %s", log.topic_partition, error)
+            if log.is_in_service:
+                log.report(error)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
