@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Buffer, Disk
-from ottla.errors import CorruptFile, ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.append import AnalysedBatch
 from ottla.log.bulk_walk import headers_at, producer_positions
 from ottla.log.layout import TRANSACTION_INDEX_SUFFIX, parse_segment_file, segment_file
@@ -148,11 +148,20 @@ class Producers:
         self.states = states = ProducerStates(self.states.expiration_ms)
         self.transactions = states.transactions
         offset = segments[0].base_offset
-        if self._attach_indexes(segments):
-            newest = self.snapshots.load_newest(now_ms)
-            if newest is not None:
-                offset, loaded = newest
-                states.load(loaded)
+        damaged = self._attach_indexes(segments)
+        newest = self.snapshots.load_newest(now_ms)
+        if newest is not None and any(_misses(segment, newest[0]) for segment in damaged):
+            # Entries are gone that only a replay of everything finds again.
+            newest = None
+            for segment in segments:
+                segment.remove_transaction_index()
+        elif damaged:
+            for segment in damaged:
+                assert segment.transaction_index is not None
+                segment.transaction_index.cut()
+        if newest is not None:
+            offset, loaded = newest
+            states.load(loaded)
         bases = [segment.base_offset for segment in segments]
         for segment in segments[max(bisect_right(bases, offset) - 1, 0) :]:
             index = segment.transaction_index
@@ -165,34 +174,25 @@ class Producers:
                 # The next snapshot spares later starts this replay.
                 segment.transaction_index.sync()
 
-    def _attach_indexes(self, segments: Sequence[Segment]) -> bool:
+    def _attach_indexes(self, segments: Sequence[Segment]) -> list[Segment]:
         """Give each segment the transaction index found for it; remove those of none.
 
-        False when one cannot be right: then all are begun anew, by a replay of everything.
+        Returns the segments whose index holds more than good entries.
         """
         found, self._found_indexes = self._found_indexes, None
         by_base = {segment.base_offset: segment for segment in segments} if found else {}
-        strays = []
-        is_right = True
+        damaged = []
         for base_offset in found or ():
             segment = by_base.get(base_offset)
-            if segment is None:
-                strays.append(base_offset)
+            if segment is not None:
+                if not segment.begin_transaction_index().load(base_offset):
+                    damaged.append(segment)
                 continue
-            index = segment.begin_transaction_index()
-            try:
-                index.load(base_offset)
-            except CorruptFile:
-                is_right = False
-        for base_offset in strays:
             # Before a segment of that name is made: its creation syncs the directory.
             path = f"{self._directory}/{segment_file(base_offset, TRANSACTION_INDEX_SUFFIX)}"
             with suppress(FileNotFoundError):
                 self._disk.remove(path)
-        if not is_right:
-            for segment in segments:
-                segment.remove_transaction_index()
-        return is_right
+        return damaged
 
     def snapshot_offset(self, base_offset: int) -> int:
         """Return up to where a start need not replay a log that begins at ``base_offset``."""
@@ -269,6 +269,29 @@ def _replay(
         if aborted is not None:
             index = segment.transaction_index or segment.begin_transaction_index()
             index.append(aborted)
+
+
+def _misses(segment: Segment, offset: int) -> bool:
+    """Tell whether the good part of a damaged index may lack entries below ``offset``.
+
+    A power cut damages only what was not synced, and that is above the newest snapshot: then there
+    is no marker between the last good entry and ``offset`` that could have an entry.
+    """
+    index = segment.transaction_index
+    assert index is not None
+    begin = max(index.last_offset + 1, segment.base_offset)
+    if begin >= offset:
+        return False
+    try:
+        position = segment.position_of(begin)
+    except KafkaError:
+        return True
+    file, end = segment.file, segment.size_bytes
+    positions = producer_positions(file, position, end, segment.base_offset)
+    return any(
+        header.is_control and begin <= header.base_offset < offset
+        for header in headers_at(file, positions)
+    )
 
 
 def read_marker(data: Buffer) -> EndTransactionMarker | None:

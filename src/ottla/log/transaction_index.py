@@ -25,7 +25,6 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.env.disk import Disk
-from ottla.errors import CorruptFile
 from ottla.log import faults
 
 ENTRY = Struct(">hqqqq")
@@ -77,30 +76,33 @@ class TransactionIndex:
         """Number of entries."""
         return self._written + len(self._unwritten)
 
-    def load(self, base_offset: int) -> None:
+    def load(self, base_offset: int) -> bool:
         """Take over the file of the segment at ``base_offset``, looking at every entry.
 
-        Raises FileNotFoundError, or CorruptFile when it cannot be an index.
+        False when there is more in it than good entries: those before are taken over, and the file
+        is left as it is until ``cut``. Raises FileNotFoundError.
         """
         size_bytes = self._disk.size_of(self.path)
-        if size_bytes % ENTRY.size:
-            why = f"{size_bytes} bytes are not a multiple of {ENTRY.size}"
-            raise CorruptFile(self.path, why)
         self._written = size_bytes // ENTRY.size
-        before = AbortedTransaction(_NONE, _NONE, base_offset - 1, _NONE)
-        for version, entry in self._read(0):
-            if (
-                version != _VERSION
-                or entry.producer_id < 0
-                or not 0 <= entry.first_offset <= entry.last_offset
-                or entry.last_offset <= before.last_offset
-                or not before.last_stable_offset <= entry.last_stable_offset
-                or entry.last_stable_offset > entry.last_offset + 1
-            ):
-                raise CorruptFile(self.path, f"version {version}, {entry} after {before}")
-            before = entry
-        self.last_offset = before.last_offset if self._written else _NONE
         self._is_named = True
+        before = AbortedTransaction(_NONE, _NONE, base_offset - 1, _NONE)
+        for ordinal, (version, entry) in enumerate(self._read(0)):
+            if version != _VERSION or not _can_follow(entry, before):
+                self._written = ordinal
+                self.is_synced = False
+                return False
+            self.last_offset = entry.last_offset
+            before = entry
+        self.is_synced = size_bytes % ENTRY.size == 0
+        return self.is_synced
+
+    def cut(self) -> None:
+        """Remove what ``load`` found behind the good entries. Raises OSError."""
+        file = self._disk.open(self.path)
+        try:
+            file.truncate(self._written * ENTRY.size)
+        finally:
+            file.close()
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add an entry in memory; its last offset lies above the last one's."""
@@ -225,6 +227,16 @@ class TransactionIndex:
         """Write as ``write`` does, but leave it to the next time when the disk refuses."""
         with suppress(OSError):
             self.write()
+
+
+def _can_follow(entry: AbortedTransaction, before: AbortedTransaction) -> bool:
+    """Tell whether a transaction can have ended so after ``before``. All zeros cannot."""
+    return (
+        entry.producer_id >= 0
+        and 0 <= entry.first_offset < entry.last_offset
+        and before.last_offset < entry.last_offset
+        and before.last_stable_offset <= entry.last_stable_offset <= entry.last_offset + 1
+    )
 
 
 def _end_of(entry: AbortedTransaction) -> int:

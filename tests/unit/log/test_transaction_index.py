@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
-from ottla.errors import CorruptFile
 from ottla.log.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 
 PATH = "/t/00000000000000000100.txnindex"
@@ -32,7 +31,7 @@ def content(disk):
 
 def loaded(disk):
     index = TransactionIndex(disk, PATH)
-    index.load(100)
+    assert index.load(100)
     return index
 
 
@@ -93,28 +92,42 @@ def test_what_is_synced_survives_a_power_cut_with_its_name(seed):
     assert list(loaded(disk.crash(SeededRng(seed))).entries()) == [ONE]
 
 
+GOOD = ENTRY.pack(0, *ONE)
+
+
+@pytest.mark.parametrize("prefix", [b"", GOOD])
 @pytest.mark.parametrize(
-    "data",
+    "bad",
     [
-        ENTRY.pack(0, *ONE)[:-1],
-        ENTRY.pack(0, *ONE) + b"\0",
-        ENTRY.pack(1, *ONE),
+        b"\0",
+        ENTRY.pack(0, *TWO)[:-1],
+        ENTRY.pack(1, *TWO),
         ENTRY.pack(0, 7, 80, 99, 80),
-        ENTRY.pack(0, 7, 111, 110, 95),
-        ENTRY.pack(0, -1, 90, 110, 95),
-        ENTRY.pack(0, 7, -1, 110, 95),
-        ENTRY.pack(0, *ONE) + ENTRY.pack(0, *ONE),
-        ENTRY.pack(0, *TWO) + ENTRY.pack(0, *ONE),
-        ENTRY.pack(0, 7, 90, 110, 112),
-        ENTRY.pack(0, 7, 90, 110, 95) + ENTRY.pack(0, 7, 112, 115, 94),
+        ENTRY.pack(0, 7, 120, 120, 95),
+        ENTRY.pack(0, -1, 95, 120, 121),
+        ENTRY.pack(0, 7, -1, 120, 121),
+        ENTRY.pack(0, 7, 95, 120, 122),
         bytes(ENTRY.size),
+        bytes(ENTRY.size) + ENTRY.pack(0, *TWO),
     ],
     ids=str,
 )
-def test_what_cannot_be_an_index_is_not_believed(disk, data):
-    disk.open(PATH, create=True).write_at(0, data)
-    with pytest.raises(CorruptFile):
-        loaded(disk)
+def test_what_cannot_be_an_entry_ends_what_is_believed(disk, prefix, bad):
+    disk.open(PATH, create=True).write_at(0, prefix + bad)
+    index = TransactionIndex(disk, PATH)
+    assert not index.load(100)
+    assert list(index.entries()) == ([ONE] if prefix else [])
+    assert index.last_offset == (110 if prefix else -1)
+    assert content(disk) == prefix + bad, "nothing is lost before it is clear what was there"
+    index.cut()
+    index.append(TWO)
+    index.sync()
+    assert list(loaded(disk).entries()) == ([ONE] if prefix else []) + [TWO]
+
+
+def test_zeros_are_no_entry_of_the_first_segment_either(disk):
+    disk.open(PATH, create=True).write_at(0, bytes(ENTRY.size))
+    assert not TransactionIndex(disk, PATH).load(0)
 
 
 transactions = st.lists(

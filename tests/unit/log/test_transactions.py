@@ -8,9 +8,11 @@ from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log import producers
 from ottla.log.aborted import aborted_transactions
 from ottla.log.append import AppendOrigin, analyse
 from ottla.log.front import drop_segments_below, raise_start_offset
+from ottla.log.transaction_index import ENTRY
 from ottla.log.transactions import ALL_STABLE
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
@@ -246,14 +248,20 @@ def test_a_restart_knows_open_transactions_and_aborted_ones(place, open_partitio
         log.abandon()
 
 
-def test_a_bad_index_is_found_and_made_anew_although_there_is_a_snapshot(
-    place, open_partition, write
+@pytest.mark.parametrize("ordinal", [0, 4])
+@pytest.mark.parametrize("size", [0, 7, 33, 35, 68])
+def test_a_damaged_index_is_made_anew_although_there_is_a_snapshot(
+    place, open_partition, write, ordinal, size
 ):
     disk, directory = place
     log = open_partition(*place)
     history(log, write)
     log.close()
-    disk.open(f"{log.directory}/{0:020d}.{INDEX}").truncate(7)
+    file = disk.open(f"{log.directory}/{ordinal:020d}.{INDEX}")
+    if size == 0:
+        file.write_at(0, bytes(34))
+    else:
+        file.truncate(size)
     log = open_partition(disk, directory, clean=True)
     assert aborted_in(log) == HISTORY
     assert open_in(log) == {2: 7}
@@ -286,6 +294,49 @@ def test_a_truncation_takes_aborts_back(place, open_partition, write, offset):
     expected = {producer_id: first for producer_id, first, last in spans if first < log_end <= last}
     assert open_in(log) == expected
     log.check()
+
+
+def test_a_torn_index_costs_no_replay_of_everything(place, open_partition, write, monkeypatch):
+    disk, directory = place
+    log = open_partition(*place)
+    history(log, write)
+    abort(log, 2)
+    log.flush()
+    log.abandon()
+    disk.open(f"{log.directory}/{4:020d}.{INDEX}").truncate(34 + 9)
+    replayed = []
+    replay = producers._replay
+    monkeypatch.setattr(
+        producers, "_replay", lambda one, *rest: (replayed.append(one), replay(one, *rest))
+    )
+    log = open_partition(disk, directory, recovery_point=9)
+    assert aborted_in(log) == [*HISTORY, (2, 7, 8, 9)]
+    assert [segment.base_offset for segment in replayed] == [4]
+
+
+@pytest.mark.parametrize("how", ["roll", "close"])
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_start_found_again_is_durable_before_a_snapshot_spares_it(
+    open_partition, write, seed, how
+):
+    disk = MemoryDisk(durability=True)
+    disk.make_directory("/data")
+    disk.sync_directory("/")
+    log = open_partition(disk, "/data", flush_messages=2**62)
+    history(log, write)
+    log.flush()
+    log.abandon()
+    for name in disk.list_directory(log.directory):
+        if name.endswith((INDEX, ".snapshot")):
+            disk.remove(f"{log.directory}/{name}")
+    log = open_partition(disk, "/data", recovery_point=8)
+    log.roll() if how == "roll" else log.close()
+    after = disk.crash(SeededRng(seed))
+    found = []
+    for base_offset in (0, 4):
+        file = after.open_read_only(f"{log.directory}/{base_offset:020d}.{INDEX}")
+        found += [fields[1:] for fields in ENTRY.iter_unpack(file.read_at(0, file.size()))]
+    assert found == HISTORY
 
 
 def test_a_truncated_segment_leaves_no_index_to_one_that_begins_there_again(

@@ -213,6 +213,7 @@ async def test_aborts_that_a_snapshot_spares_the_replay_survive_a_power_cut(node
     await sweep(node)
     assert snapshots(node) == [RECORDS_MIN + 1]
     disk = node.disk._inner.crash(SeededRng(seed))
+    assert disk.size_of(f"/data/t-0/{0:020d}.txnindex") == 34
     log = open_log(
         disk,
         node.clock,
