@@ -31,7 +31,7 @@ def register(commands: Commands) -> None:
         title="commands", metavar="COMMAND", required=True
     )
     about = (
-        "Print what files hold: .log, .index, .timeindex, .snapshot, checkpoints, meta.properties;"
+        "Print what files hold: .log, .index, .timeindex, .txnindex, .snapshot, checkpoints;"
         " of a partition directory, its log files."
     )
     parser = add_command(verbs, "dump", about, dump)

@@ -73,6 +73,9 @@ class Disk(Protocol):
     def is_directory(self, path: str) -> bool:
         """Tell whether ``path`` names a directory."""
 
+    def is_link(self, path: str) -> bool:
+        """Tell whether the last component of ``path`` is a symbolic link."""
+
     def size_of(self, path: str) -> int:
         """Return the length of the file ``path`` in bytes, without opening it."""
 

@@ -127,6 +127,47 @@ class ThreadExecutor:
             del job  # A job holds its result: do not keep it while waiting for the next one.
 
 
+class Lane:
+    """A share of another executor: so many of its jobs run there at a time, the others wait here.
+
+    For work that anybody can ask for at length, so that it never takes every thread.
+    """
+
+    def __init__(self, executor: Executor, width: int) -> None:
+        """``width``: jobs at a time, at least one."""
+        self._executor = executor
+        self._width = width
+        self._running = 0
+        self._waiting: deque[_Job] = deque()
+        """Invariant: empty unless ``width`` jobs are running."""
+
+    def submit(
+        self,
+        work: Callable[[], Result],
+        done: Callable[[Result | None, BaseException | None], None],
+    ) -> None:
+        """Run ``work`` when its turn comes: in the order of submission, on the loop's word."""
+
+        def finish(result: Result | None, error: BaseException | None) -> None:
+            self._running -= 1
+            if self._waiting:
+                self._running += 1
+                self._waiting.popleft()()
+            done(result, error)
+
+        def start() -> None:
+            self._executor.submit(work, finish)
+
+        if self._running < self._width:
+            self._running += 1
+            start()
+        else:
+            self._waiting.append(start)
+
+    def close(self) -> None:
+        """Nothing: the executor behind is its owner's to close."""
+
+
 class ManualExecutor:
     """Work waits until a test runs it: the test decides when, say, an fsync finishes.
 

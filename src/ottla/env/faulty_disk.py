@@ -157,6 +157,10 @@ class FaultyDisk:
         """As ``Disk.is_directory``."""
         return self._do(DiskCall.LOOK, path, lambda: self._inner.is_directory(path))
 
+    def is_link(self, path: str) -> bool:
+        """As ``Disk.is_link``."""
+        return self._do(DiskCall.LOOK, path, lambda: self._inner.is_link(path))
+
     def size_of(self, path: str) -> int:
         """As ``Disk.size_of``."""
         return self._do(DiskCall.LOOK, path, lambda: self._inner.size_of(path))

@@ -267,6 +267,10 @@ class MemoryDisk:
         """Tell whether ``path`` names a directory."""
         return isinstance(self._find(path), _Directory)
 
+    def is_link(self, path: str) -> bool:
+        """Return False: there are no links here."""
+        return False
+
     def size_of(self, path: str) -> int:
         """Return the length of the file ``path`` in bytes."""
         return len(self._file_at(path, create=False, exclusive=False).content)

@@ -188,6 +188,10 @@ class RealDisk:
         """Tell whether ``path`` names a directory."""
         return os.path.isdir(path)
 
+    def is_link(self, path: str) -> bool:
+        """Tell whether the last component of ``path`` is a symbolic link."""
+        return os.path.islink(path)
+
     def size_of(self, path: str) -> int:
         """Return the length of the file ``path`` in bytes."""
         return os.stat(path).st_size

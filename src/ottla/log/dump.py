@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ottla.env.disk import Disk, File
 from ottla.errors import CorruptFile, KafkaError
 from ottla.ids import topic_id_text
-from ottla.log import offset_index, time_index
+from ottla.log import offset_index, time_index, transaction_index
 from ottla.log.checkpoints import (
     read_epoch_checkpoint,
     read_meta_properties,
@@ -92,6 +92,16 @@ class TimeIndexEntry(NamedTuple):
     offset: int
 
 
+class AbortedEntry(NamedTuple):
+    """One entry of a ``.txnindex`` file."""
+
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
 class DumpedProducer(NamedTuple):
     """One producer of a ``.snapshot`` file, with the last of its batches."""
 
@@ -135,6 +145,7 @@ Row = (
     DumpedBatch
     | IndexEntry
     | TimeIndexEntry
+    | AbortedEntry
     | DumpedProducer
     | DumpedEpoch
     | DumpedOffset
@@ -160,7 +171,7 @@ def dump_file(disk: Disk, path: str) -> Iterator[Row] | None:
             case _ if suffix == TIME_INDEX_SUFFIX:
                 return _dump_index(disk, path, time_index.ENTRY, _time_entry_of(base_offset))
             case _:
-                return None
+                return _dump_index(disk, path, transaction_index.ENTRY, AbortedEntry)
     if parse_snapshot_file(name) is not None:
         return _dump_snapshot(disk, path)
     reader = _SMALL_FILES.get(name)
@@ -271,7 +282,7 @@ def _dump_index(
     disk: Disk,
     path: str,
     entry: Struct,
-    make: Callable[[int, int], IndexEntry] | Callable[[int, int], TimeIndexEntry],
+    make: Callable[..., Row],
 ) -> Iterator[Row]:
     data = _read(disk, path)
     used = len(data.rstrip(b"\0"))  # A preallocated one ends in zeros.

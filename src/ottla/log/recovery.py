@@ -61,6 +61,8 @@ def open_log(
     those of the checkpoints. ``is_clean``: the last process stopped cleanly. Raises CorruptFile
     (then nothing was changed) or OSError.
     """
+    if disk.is_link(directory):
+        raise CorruptFile(directory, "a symbolic link; a partition is a directory of its own")
     names = finish_interrupted_work(disk, directory)
     segments = _find_segments(disk, clock, directory, names, config)
     if not segments:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.env.disk import Disk, File
 from ottla.log.checkpoints import read_epoch_checkpoint, read_partition_metadata
 from ottla.log.dump import (
+    AbortedEntry,
     IndexEntry,
     TimeIndexEntry,
     Unreadable,
@@ -26,6 +27,7 @@ from ottla.log.layout import (
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     parse_segment_file,
     parse_snapshot_file,
     segment_file,
@@ -190,7 +192,26 @@ class _Segment:
             file.close()
         yield from offsets.finish(size_bytes)
         yield from times.finish(size_bytes)
+        yield from self._transactions()
         yield VerifiedSegment(self._path, size_bytes, batch_count, record_count, self.end_offset)
+
+    def _transactions(self) -> Iterator[Finding]:
+        """Check the segment's transaction index, if it has one."""
+        path = self._path_of(TRANSACTION_INDEX_SUFFIX)
+        rows = dump_file(self._disk, path) if self._disk.exists(path) else None
+        lowest = self._base_offset
+        for row in rows or ():
+            what = row.why if isinstance(row, Unreadable) else None
+            if isinstance(row, AbortedEntry):
+                if row.version or not lowest <= row.last_offset < self.end_offset:
+                    what = f"an abort at offset {row.last_offset}, out of order or place"
+                elif row.first_offset > row.last_offset:
+                    what = f"a transaction of offsets {row.first_offset} to {row.last_offset}"
+                lowest = row.last_offset + 1
+            if what is not None:
+                fix = "nothing: it is made anew when the partition is opened"
+                yield Finding(Severity.WARNING, path, what, "an index is a cache", fix)
+                return
 
     def _path_of(self, suffix: str) -> str:
         return f"{self._directory}/{segment_file(self._base_offset, suffix)}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from posixpath import dirname
 
 from ottla.env.clock import Clock
-from ottla.env.executor import Executor
+from ottla.env.executor import Executor, Lane
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.append import (
@@ -53,6 +53,8 @@ from ottla.replication.snapshot_sweep import SnapshotSweep
 logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
+LARGE_APPENDS_MAX = 1
+"""Large batches opened at the same time: the other threads of the executor are for fsyncs."""
 
 Appends = Sequence[tuple[TopicPartition, memoryview]]
 
@@ -76,6 +78,7 @@ class ReplicaManager:
         self._log_manager = log_manager
         log_manager.listeners.append(self._directory_changed)
         self._executor = executor
+        self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
         self._settings = settings
         self._clock = clock
         self._waiting_fetches_max = waiting_fetches_max
@@ -239,7 +242,7 @@ class ReplicaManager:
             else:
                 pending.resolve(outcome)
 
-        self._executor.submit(work, done)
+        self._large_appends.submit(work, done)
         return pending
 
     def _config_of(self, topic_partition: TopicPartition) -> LogConfig:

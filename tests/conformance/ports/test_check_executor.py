@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from ottla.env.executor import ManualExecutor, ThreadExecutor, run
+from ottla.env.executor import Lane, ManualExecutor, ThreadExecutor, run
 
 
 @pytest.fixture(params=["one thread", "three threads", "manual"])
@@ -110,3 +110,34 @@ async def test_close_finishes_what_was_submitted_and_takes_no_more(executor):
     with pytest.raises(RuntimeError, match="closed"):
         executor.submit(lambda: 1, lambda *_: None)
     executor.close()
+
+
+def test_a_lane_leaves_the_rest_of_the_executor_to_others():
+    executor = ManualExecutor()
+    lane = Lane(executor, 2)
+    ran = []
+    for number in range(5):
+        lane.submit(lambda number=number: ran.append(number), lambda *_: None)
+    executor.submit(lambda: ran.append("other"), lambda *_: None)
+    assert executor.waiting == 3
+    executor.run_all()
+    assert ran == [0, 1, "other", 2, 3, 4]
+
+
+def test_a_lane_goes_on_after_a_failure_and_with_what_done_submits():
+    executor = ManualExecutor()
+    lane = Lane(executor, 1)
+    outcomes = []
+
+    def fail():
+        raise OSError(5, "the disk")
+
+    def done(result, error):
+        outcomes.append((result, type(error)))
+        if len(outcomes) == 1:
+            lane.submit(lambda: "last", done)
+
+    lane.submit(fail, done)
+    lane.submit(lambda: "next", done)
+    assert executor.run_all() == 3
+    assert outcomes == [(None, OSError), ("next", type(None)), ("last", type(None))]

@@ -279,3 +279,34 @@ def test_what_doctor_finds_odd(data):
     ):
         assert expected in texts, texts
     assert all(each.what and each.fix for each in findings)
+
+
+def abort_index(data, *entries):
+    from ottla.log.transaction_index import ENTRY
+
+    path = partition(data) / f"{0:020d}.txnindex"
+    path.write_bytes(b"".join(ENTRY.pack(0, *entry) for entry in entries))
+    return path
+
+
+def test_a_transaction_index_is_dumped_and_verified(data):
+    path = abort_index(data, (7, 1, 5, 6), (8, 2, 9, 10))
+    rows = list(dump_file(RealDisk(), str(path)))
+    assert [tuple(row) for row in rows] == [(0, 7, 1, 5, 6), (0, 8, 2, 9, 10)]
+    assert verify(data) == []
+
+
+@pytest.mark.parametrize(
+    "entries", [[(7, 1, 5000, 6)], [(7, 1, 9, 10), (7, 1, 9, 10)], [(7, 9, 5, 6)]]
+)
+def test_a_wrong_transaction_index_is_a_warning(data, entries):
+    path = abort_index(data, *entries)
+    (finding,) = verify(data)
+    assert (finding.severity, finding.path) == (Severity.WARNING, str(path))
+
+
+def test_a_transaction_index_cut_inside_an_entry(data):
+    path = abort_index(data, (7, 1, 5, 6))
+    path.write_bytes(path.read_bytes() + bytes([1, 2, 3]))
+    (finding,) = verify(data)
+    assert "not a multiple of 34" in finding.what

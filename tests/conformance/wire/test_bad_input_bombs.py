@@ -1,0 +1,100 @@
+"""Compression bombs in Produce: row 17 of the hostile-client table."""
+
+import gzip
+import threading
+import time
+
+import cramjam
+import lz4.frame
+import pytest
+
+from tools.wire_client import WireClient, batch, record, varint
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+
+
+def bomb(size_bytes, codec):
+    """A batch that unfolds to ``size_bytes``: one honest record with a value of zeros."""
+    payload = record(0, bytes(size_bytes))
+    pressed, number = {
+        "gzip": lambda: (gzip.compress(payload, 9), 1),
+        "snappy": lambda: (bytes(cramjam.snappy.compress_raw(payload)), 2),
+        "lz4": lambda: (lz4.frame.compress(payload, block_linked=False, store_size=False), 3),
+        "zstd": lambda: (bytes(cramjam.zstd.compress(payload, 19)), 4),
+    }[codec]()
+    return batch([b""], payload=pressed, attributes=number)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_row_17_a_bomb_is_refused_and_nothing_is_stored(wire, topic_name, target_kind, codec):
+    """Apache Kafka takes it: 250 MB from 243 KB were seen."""
+    wire.create_topic(topic_name)
+    got = wire.produce(topic_name, bomb(LIMIT + MIB, codec))
+    assert got["error_code"] == (10 if target_kind == "ottla" else 0)
+    if target_kind == "ottla":
+        assert wire.list_offsets(topic_name, [0]) == [(0, 0)]
+    assert wire.produce(topic_name, batch())["error_code"] == 0
+
+
+def test_row_17_what_unfolds_within_the_limit_is_stored(wire, topic_name):
+    wire.create_topic(topic_name)
+    assert wire.produce(topic_name, bomb(LIMIT - MIB, "zstd"))["error_code"] == 0
+
+
+def test_row_17_zeros_that_are_no_records_are_refused(wire, topic_name):
+    wire.create_topic(topic_name)
+    records = batch([b""], payload=gzip.compress(bytes(LIMIT // 2)), attributes=1)
+    assert wire.produce(topic_name, records)["error_code"] == 87
+
+
+def test_row_17_a_declared_size_is_not_believed(wire, topic_name, target_kind):
+    wire.create_topic(topic_name)
+    snappy = b"\xff\xff\xff\xff\x0f" + varint(1) * 10  # "I am 4 GiB long"
+    got = wire.produce(topic_name, batch([b""], payload=snappy, attributes=2))
+    assert got["error_code"] in ((10, 87) if target_kind == "ottla" else (-1, 87))
+
+
+def test_row_17_bombs_do_not_stall_the_others(ottla_server_factory):
+    """Eight connections throw bombs without a pause; an honest one writes and reads."""
+    server = ottla_server_factory()
+    stop = threading.Event()
+    thrown = []
+
+    def throw(number):
+        data = bomb(LIMIT - MIB, "zstd") if number % 2 else bomb(LIMIT + MIB, "gzip")
+        with WireClient(server.bootstrap) as client:
+            while not stop.is_set():
+                thrown.append(client.produce("target", data)["error_code"])
+
+    with WireClient(server.bootstrap) as honest:
+        honest.create_topic("target")
+        honest.create_topic("mine")
+        quiet = waits(honest, 100)
+        before = server.rss_bytes()
+        threads = [threading.Thread(target=throw, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        try:
+            while len(thrown) < 8:
+                time.sleep(0.01)
+            noisy = waits(honest, 200)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        grown = server.rss_bytes() - before
+    assert set(thrown) == {0, 10}
+    # Two cores are shared with the throwers themselves.
+    assert noisy[int(0.99 * len(noisy))] < 0.15 + 10 * quiet[int(0.99 * len(quiet))]
+    assert grown < 640 * MIB
+
+
+def waits(client, count):
+    """Seconds that each of ``count`` durable produce requests took, ascending."""
+    found = []
+    for _ in range(count):
+        begin = time.monotonic()
+        assert client.produce("mine", batch())["error_code"] == 0
+        found.append(time.monotonic() - begin)
+    return sorted(found)

@@ -1,0 +1,36 @@
+"""Row 19 of the hostile-client table: producer ids without number on one partition."""
+
+import tracemalloc
+
+from ottla.log.producer_state import PRODUCERS_MAX, ProducerStates
+from ottla.records.batch import read_header
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+
+NOW = 1_700_000_000_000
+EXPIRATION_MS = 86_400_000
+
+
+def test_row_19_the_one_silent_for_the_longest_makes_room_and_memory_is_bounded():
+    header = read_header(build_batch([Record()], producer_id=0, producer_epoch=0, base_sequence=0))
+    states = ProducerStates(EXPIRATION_MS)
+    tracemalloc.start()
+    try:
+        for producer_id in range(PRODUCERS_MAX + 10_000):
+            states.update(header._replace(producer_id=producer_id), producer_id, NOW, NOW)
+        size_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(states) == PRODUCERS_MAX
+    assert states.get(9_999) is None
+    assert states.get(10_000) is not None
+    assert size_bytes < 800 * PRODUCERS_MAX, size_bytes / PRODUCERS_MAX
+
+
+def test_row_19_who_is_silent_for_the_expiration_is_forgotten():
+    header = read_header(build_batch([Record()], producer_id=0, producer_epoch=0, base_sequence=0))
+    states = ProducerStates(EXPIRATION_MS)
+    for producer_id in range(1000):
+        states.update(header._replace(producer_id=producer_id), producer_id, NOW, NOW)
+    states.update(header._replace(producer_id=5000), 1000, NOW, NOW + EXPIRATION_MS)
+    assert len(states) == 1
