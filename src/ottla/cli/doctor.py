@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.cli.arguments import Commands, add_command, add_output_option
 from ottla.cli.failure import Exit, Failure, leave, leave_at_once
 from ottla.cli.log import show_findings
-from ottla.cli.output import Format, chosen
+from ottla.cli.output import Format, chosen, note
 from ottla.config.human import size_text
 
 if TYPE_CHECKING:
@@ -55,10 +55,13 @@ def doctor(options: Namespace) -> None:
     facts = _facts(directory)
     format_ = Format.TABLE if options.output is None else chosen(options.output)
     if format_ is Format.TABLE:
-        width = max(map(len, facts))
+        words = {name: name.removesuffix("_bytes").replace("_", " ") for name in facts}
+        width = max(map(len, words.values()))
         for name, value in facts.items():
-            print(f"{name.replace('_', ' '):{width}}  {_shown(name, value)}")
+            print(f"{words[name]:{width}}  {_shown(name, value)}")
     show_findings(findings, format_, facts)
+    if not findings:
+        note("nothing odd was found; `ottla log verify` reads every byte")
     sys.stdout.flush()
     if any(finding.severity is Severity.ERROR for finding in findings):
         sys.exit(Exit.FAILED)

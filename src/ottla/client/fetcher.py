@@ -7,7 +7,6 @@ of the last are worked on. ``batches`` yields record batches as they came, ``rec
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from ottla.client.backoff import Backoff
@@ -52,12 +51,7 @@ class Fetcher:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -146,7 +146,7 @@ def _points(
     if name not in names:
         return None
     points = read_offset_checkpoint(disk, f"{path}/{name}")
-    if points is None:
+    if points is None and disk.size_of(f"{path}/{name}"):  # Kafka begins with empty ones.
         why = "a checkpoint that is not exactly one counts as absent"
         fix = "nothing: the next start verifies every log from its beginning, and writes a new one"
         findings.append(Finding(Severity.WARNING, f"{path}/{name}", "it cannot be read", why, fix))

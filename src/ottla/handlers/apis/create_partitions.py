@@ -1,11 +1,12 @@
 """CreatePartitions, key 37: more partitions for topics that exist (KIP-195)."""
 
-from collections import Counter
+from operator import attrgetter
 
 from ottla.cluster.controller import Controller
 from ottla.cluster.topics import NewPartitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.named_twice import without_repeated
 from ottla.pending import Pending
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -25,12 +26,7 @@ class CreatePartitions:
     ) -> Pending[CreatePartitionsResponse]:
         """Add partitions; each topic succeeds or fails on its own."""
         del call
-        times = Counter(topic.name for topic in request.topics)
-        duplicates = [
-            _result(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
-            for name, count in times.items()
-            if count > 1
-        ]
+        topics, repeated = without_repeated(request.topics, attrgetter("name"))
         wanted = [
             NewPartitions(
                 topic.name,
@@ -39,8 +35,7 @@ class CreatePartitions:
                 if topic.assignments is None
                 else [item.broker_ids for item in topic.assignments],
             )
-            for topic in request.topics
-            if times[topic.name] == 1
+            for topic in topics
         ]
 
         def respond(outcomes: list[KafkaError | None]) -> CreatePartitionsResponse:
@@ -48,7 +43,11 @@ class CreatePartitions:
                 _result(topic.name, outcome)
                 for topic, outcome in zip(wanted, outcomes, strict=True)
             ]
-            return CreatePartitionsResponse(results=answers + duplicates)
+            answers += [
+                _result(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+                for name in repeated
+            ]
+            return CreatePartitionsResponse(results=answers)
 
         return self._controller.create_partitions(wanted, validate_only=request.validate_only).then(
             respond

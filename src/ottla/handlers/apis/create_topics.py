@@ -1,12 +1,13 @@
 """CreateTopics, key 19. v5 answers with the configuration (KIP-525), v7 with the id (KIP-516)."""
 
-from collections import Counter
+from operator import attrgetter
 
 from ottla.cluster.controller import Controller, TopicOutcome
 from ottla.cluster.topics import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.config_entries import created
+from ottla.handlers.named_twice import without_repeated
 from ottla.pending import Pending
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,
@@ -25,20 +26,19 @@ class CreateTopics:
     def handle(self, request: CreateTopicsRequest, call: Call) -> Pending[CreateTopicsResponse]:
         """Create what can be created; each topic succeeds or fails on its own."""
         del call
-        times = Counter(topic.name for topic in request.topics)
-        duplicates = [
-            _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            for name, count in times.items()
-            if count > 1
-        ]
-        wanted = [_new_topic(topic) for topic in request.topics if times[topic.name] == 1]
+        topics, repeated = without_repeated(request.topics, attrgetter("name"))
+        wanted = [_new_topic(topic) for topic in topics]
 
         def respond(outcomes: list[TopicOutcome | KafkaError]) -> CreateTopicsResponse:
             answers = [
                 _answer(topic.name, outcome)
                 for topic, outcome in zip(wanted, outcomes, strict=True)
             ]
-            return CreateTopicsResponse(topics=answers + duplicates)
+            answers += [
+                _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                for name in repeated
+            ]
+            return CreateTopicsResponse(topics=answers)
 
         return self._controller.create_topics(wanted, validate_only=request.validate_only).then(
             respond
