@@ -162,7 +162,10 @@ def _check_unusual(
     is_recoded = codec is not None and header.attributes & CODEC_MASK != codec
     try:
         if is_recoded:
-            view, header = decompressed_batch(view, header, limit)
+            # To compress costs tens of times what to decompress does.
+            is_on_loop = limit == LOOP_DECOMPRESSED_BYTES_MAX
+            bound = RECODE_SIZE_BYTES if is_on_loop else limit
+            view, header = decompressed_batch(view, header, bound)
         return view, check_batch_records(view, header, limit), is_recoded
     except KafkaError as error:
         if error.code is ErrorCode.MESSAGE_TOO_LARGE and limit == LOOP_DECOMPRESSED_BYTES_MAX:

@@ -205,6 +205,16 @@ def test_a_large_batch_gets_its_topics_codec_in_the_executor(make_node, words):
     assert (header.codec, header.size_bytes < 1000) == (Codec.ZSTD, True)
 
 
+def test_a_small_batch_that_unfolds_is_recoded_in_the_executor(words, make_node):
+    """What compression.type does to a few bytes may be long work with a high level."""
+    node = make_node(compression=Codec.ZSTD, compression_level=22)
+    answer = node.append((0, words.batch(bytes(100_000), codec=Codec.GZIP)))
+    assert node.partition().log.log_end_offset == 0
+    node.executor.run_all()
+    assert offsets(answer, words) == [0]
+    assert read_header(node.read()).codec == Codec.ZSTD
+
+
 def test_a_small_batch_with_large_contents_is_opened_in_the_executor(node, words):
     """A compression bomb of a few kilobytes must not stall the loop."""
     bomb = words.batch(bytes(20_000_000), codec=Codec.ZSTD)
