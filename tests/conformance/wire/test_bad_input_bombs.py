@@ -85,8 +85,9 @@ def test_row_17_bombs_do_not_stall_the_others(ottla_server_factory):
                 thread.join()
         grown = server.rss_bytes() - before
     assert set(thrown) == {0, 10}
-    # Two cores are shared with the throwers themselves.
-    assert noisy[int(0.99 * len(noisy))] < 0.15 + 10 * quiet[int(0.99 * len(quiet))]
+    # The throwers share the processors; behind their queue it was 0.6 s for everybody.
+    median = len(noisy) // 2
+    assert noisy[median] < 0.1 + 10 * quiet[len(quiet) // 2]
     assert grown < 640 * MIB
 
 
