@@ -16,6 +16,7 @@ from ottla.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_LENGTH_MIN,
     CODEC_MASK,
+    CREATE_TIME,
     HEADER_SIZE_BYTES,
     MAGIC_V2,
     NO_TIMESTAMP,
@@ -64,6 +65,10 @@ class AppendOrigin(Enum):
 
     REPLICATION = "replication"
     """The partition's leader: one or more batches that carry their offsets and epochs already."""
+
+
+CLIENT = AppendOrigin.CLIENT
+"""For the hot way: see ``ottla.log.health.OPEN``."""
 
 
 class AnalysedBatch(NamedTuple):
@@ -141,7 +146,7 @@ def check_client_batch(
         raise _keyless(view, config)
     if header.attributes & TIMESTAMP_TYPE_BIT:
         min_timestamp = max_timestamp = _time_claimed(header, config)
-    if config.message_timestamp_type is TimestampType.CREATE_TIME:
+    if config.message_timestamp_type is CREATE_TIME:
         if (
             now_ms - min_timestamp > config.message_timestamp_before_max_ms
             or max_timestamp - now_ms > config.message_timestamp_after_max_ms

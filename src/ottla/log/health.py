@@ -22,6 +22,10 @@ class LogState(Enum):
     CLOSED = "closed"
 
 
+OPEN = LogState.OPEN
+"""For the hot way: Python 3.11 takes a fifth of a microsecond to find a member of an enum."""
+
+
 class LogHealth:
     """The state of a log, and its ways out of service."""
 

@@ -19,6 +19,7 @@ from ottla.env.disk import Disk
 from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import (
+    CLIENT,
     LOOP_DECOMPRESSED_BYTES_MAX,
     Analysis,
     AppendOrigin,
@@ -31,7 +32,7 @@ from ottla.log.checkpoints import write_epoch_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.faults import SyncFailed, ends_directory, sync, sync_directory
 from ottla.log.flush import FlushJob
-from ottla.log.health import LogHealth, LogState
+from ottla.log.health import OPEN, LogHealth, LogState
 from ottla.log.invariants import check_log
 from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
@@ -41,6 +42,7 @@ from ottla.log.rolling import must_roll
 from ottla.log.segment import Segment
 from ottla.log.time_lookup import first_record_reaching
 from ottla.records.batch import (
+    LOG_APPEND_TIME,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
@@ -158,8 +160,8 @@ class Log(LogHealth):
         ``append_analysed``; TooLongForLoop for a small batch that decompresses to a large one.
         """
         now_ms = self._clock.wall_ms()
-        if origin is AppendOrigin.CLIENT and not records.readonly:
-            if self.state is not LogState.OPEN:
+        if origin is CLIENT and not records.readonly:
+            if self.state is not OPEN:
                 raise self._unusable()
             view, header = check_client_batch(
                 records, self.config, now_ms, LOOP_DECOMPRESSED_BYTES_MAX
@@ -200,7 +202,7 @@ class Log(LogHealth):
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         append_time, max_timestamp = NO_TIMESTAMP, header.max_timestamp
-        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if config.message_timestamp_type is LOG_APPEND_TIME:
             append_time = max_timestamp = self._clock.wall_ms()
         active = self._active
         if active.size_bytes or len(records) > config.segment_bytes:

@@ -68,7 +68,10 @@ class Outgoing:
             if isinstance(chunk, Region) and self._goes_by_kernel(chunk):
                 self._send_region(chunk)
                 continue
-            self._write(self._join(chunk))
+            if not chunks and type(chunk) is bytes:  # The answer to one request: nothing to join.
+                self._write(chunk)
+            else:
+                self._write(self._join(chunk))
         if not chunks and self._wants_drained:
             self._notice(drained=False)
 

@@ -84,6 +84,11 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
+CREATE_TIME = TimestampType.CREATE_TIME
+LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+"""For the hot way: Python 3.11 takes a fifth of a microsecond to find a member of an enum."""
+
+
 class BatchHeader(NamedTuple):
     """The 61 bytes before the records. Numbers as they stand there: nothing is checked yet."""
 

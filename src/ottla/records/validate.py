@@ -77,7 +77,7 @@ def check_usual_batch(records: memoryview, max_message_bytes: int) -> BatchInfo 
     found = read_usual_batch(records)
     if found is None or len(records) > max_message_bytes or batch_crc(records) != found[4]:
         return None
-    return BatchInfo(BatchHeader._make(found[:13]), found[13], found[14], found[15])
+    return BatchInfo(BatchHeader(*found[:13]), *found[13:])
 
 
 def frame_produced_batch(

@@ -19,7 +19,7 @@ from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
 from ottla.log.front import raise_start_offset
-from ottla.log.health import LogState
+from ottla.log.health import OPEN
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.log import Log
 from ottla.log.results import AppendResult, ReadResult
@@ -144,7 +144,7 @@ class Partition:
         patched in place. Raises KafkaError.
         """
         log, state = self.log, self.state
-        if not self.is_leader or log.state is not LogState.OPEN:
+        if not self.is_leader or log.state is not OPEN:
             self.check_leader()
         if acks == -1 and len(state.isr) < self.min_insync_replicas:
             raise KafkaError(
@@ -226,17 +226,13 @@ class Partition:
 
     # The high watermark.
 
-    def _own_end_offset(self) -> int:
-        """How far this node's copy counts as replicated."""
-        if self.log.config.flush_messages == 1:
-            return self.log.flushed_offset
-        return self.log.log_end_offset
-
     def _advance(self) -> None:
         """Raise the high watermark to what every in-sync replica holds; it never goes back."""
         if not self.is_leader:
             return
-        committed = self._own_end_offset()
+        log = self.log
+        # This node's own copy counts as far as it is durable, if that is what flushing is to mean.
+        committed = log.flushed_offset if log.config.flush_messages == 1 else log.log_end_offset
         if len(self.state.isr) > 1:
             for replica in self.state.isr:
                 if replica != self._node_id:

@@ -162,6 +162,28 @@ class ReplicaManager:
             analyses.append((where, found))
         return self._append_here(analyses, acks=ACKS_ALL, timeout_ms=timeout_ms)
 
+    def append_one(
+        self, where: TopicPartition, records: memoryview, *, acks: int, timeout_ms: int
+    ) -> AppendOutcome | Pending[list[AppendOutcome]]:
+        """Do as ``append`` for one batch, with less around it; the Pending has one outcome."""
+        partition = self._partitions.get(where)
+        if partition is None:
+            return AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if len(records) > RECODE_SIZE_BYTES and needs_executor(
+            records, partition.log.config.compression
+        ):
+            return self._append_large([(where, records)], acks=acks, timeout_ms=timeout_ms)
+        try:
+            result = partition.append(records, acks=acks)
+        except KafkaError as error:
+            return refusal_of(error, partition.log_start_offset)
+        except TooLongForLoop:
+            return self._append_large([(where, records)], acks=acks, timeout_ms=timeout_ms)
+        required_offset = result.last_offset + 1
+        if acks != ACKS_ALL or partition.high_watermark >= required_offset:
+            return result
+        return self._await_commit([result], [Uncommitted(0, where, required_offset)], timeout_ms)
+
     def _append_here(
         self,
         appends: Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]],
@@ -198,8 +220,11 @@ class ReplicaManager:
         self, outcomes: list[AppendOutcome], waiting: list[Uncommitted], timeout_ms: int
     ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
         """Return ``outcomes`` when all that is ``waiting`` is committed."""
-        if not waiting:
-            return outcomes
+        return self._await_commit(outcomes, waiting, timeout_ms) if waiting else outcomes
+
+    def _await_commit(
+        self, outcomes: list[AppendOutcome], waiting: list[Uncommitted], timeout_ms: int
+    ) -> Pending[list[AppendOutcome]]:
         pending: Pending[list[AppendOutcome]] = Pending(overlaps=True)
         self._produce_purgatory.watch(
             DelayedProduce(outcomes, waiting, self._partitions, pending),
@@ -301,8 +326,10 @@ class ReplicaManager:
 
     def _moved(self, topic_partition: TopicPartition) -> None:
         """Try what waits for this partition: its high watermark, role or health changed."""
-        self._produce_purgatory.check(topic_partition)
-        self._fetch_purgatory.check(topic_partition)
+        if self._produce_purgatory.watched_count:
+            self._produce_purgatory.check(topic_partition)
+        if self._fetch_purgatory.watched_count:
+            self._fetch_purgatory.check(topic_partition)
 
     def _directory_changed(self, directory: LogDirectory) -> None:
         """Let everybody know who waits for a partition in it; try again what it refused.

@@ -118,8 +118,8 @@ class ProduceOne:
             if known is None:
                 return UNUSUAL
             name = known.name
-        appended = self._replica_manager.append(
-            [(TopicPartition(name, index), frame[begin:end])], acks=acks, timeout_ms=timeout_ms
+        appended = self._replica_manager.append_one(
+            TopicPartition(name, index), frame[begin:end], acks=acks, timeout_ms=timeout_ms
         )
         if isinstance(appended, Pending):
 
@@ -127,10 +127,9 @@ class ProduceOne:
                 return self._answer(topic, index, outcomes[0], correlation_id)
 
             return appended.then(answer)
-        outcome = appended[0]
-        if isinstance(outcome, AppendRefusal) and outcome.code is _NOT_LEADER:
+        if isinstance(appended, AppendRefusal) and appended.code is _NOT_LEADER:
             return UNUSUAL  # Nothing has happened; the ordinary way knows how to name the leader.
-        return self._answer(topic, index, outcome, correlation_id)
+        return self._answer(topic, index, appended, correlation_id)
 
     def _answer(
         self, topic: bytes, index: int, outcome: AppendOutcome, correlation_id: int
