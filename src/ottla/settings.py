@@ -43,6 +43,7 @@ def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
             segment_jitter_ms=config[topic_options.SEGMENT_JITTER_MS],
             segment_index_bytes=config[topic_options.SEGMENT_INDEX_BYTES],
             index_interval_bytes=config[topic_options.INDEX_INTERVAL_BYTES],
+            is_preallocated=config[topic_options.PREALLOCATE],
             max_message_bytes=config[topic_options.MAX_MESSAGE_BYTES],
             compression=compression,
             compression_level=_compression_level(config, compression),

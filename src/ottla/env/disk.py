@@ -12,6 +12,10 @@ Buffer = bytes | bytearray | memoryview
 """Bytes without a copy."""
 
 
+MAP_UNIT_BYTES = 64 * 1024
+"""Mappings begin at multiples of this, whatever the machine's pages are."""
+
+
 class File(Protocol):
     """An open file, addressed by byte position. Has no cursor."""
 
@@ -33,6 +37,15 @@ class File(Protocol):
 
     def allocate(self, size_bytes: int) -> None:
         """Make the file ``size_bytes`` long with its blocks on the device; it is not cut."""
+
+    def map_at(self, position: int, length: int) -> memoryview | None:
+        """Return bytes of the file as memory: what is put there is written, as by ``write_at``.
+
+        For allocated bytes only: others could end the process where a write would fail.
+        ``position`` is a multiple of ``MAP_UNIT_BYTES``. The pages are there already when this
+        returns, so that putting bytes in does not stop for each. The file must not become shorter
+        than the mapping while it is used. None: this file has no such memory. Raises OSError.
+        """
 
     def size(self) -> int:
         """Return the current length in bytes."""

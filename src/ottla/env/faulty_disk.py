@@ -257,6 +257,11 @@ class FaultyFile:
         self._disk.enter(DiskCall.WRITE, self.path)
         self.inner.allocate(size_bytes)
 
+    def map_at(self, position: int, length: int) -> memoryview | None:
+        """Return None: what bypassed ``write_at`` could not fail."""
+        del position, length
+        return None
+
     def size(self) -> int:
         """As ``File.size``."""
         self._disk.enter(DiskCall.LOOK, self.path)

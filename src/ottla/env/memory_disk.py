@@ -178,6 +178,11 @@ class MemoryFile:
         if size_bytes > self.size():
             self.truncate(size_bytes)
 
+    def map_at(self, position: int, length: int) -> memoryview | None:
+        """Return None: what bypassed ``write_at`` could not be torn."""
+        del position, length
+        return None
+
     def size(self) -> int:
         """Return the length in bytes."""
         self._check(0)

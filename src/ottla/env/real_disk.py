@@ -119,6 +119,14 @@ class RealFile:
         for position in range(self.size(), size_bytes, _ZEROS_BYTES):
             self.write_at(position, bytes(min(_ZEROS_BYTES, size_bytes - position)))
 
+    def map_at(self, position: int, length: int) -> memoryview | None:
+        """Map the pages, and have the kernel make them now where it can (MAP_POPULATE)."""
+        import mmap  # noqa: PLC0415 - only who preallocates pays for it
+
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        number = self._descriptor.number
+        return memoryview(mmap.mmap(number, length, flags=flags, offset=position))
+
     def size(self) -> int:
         """Return the length in bytes."""
         descriptor = self._descriptor

@@ -32,6 +32,9 @@ class LogConfig(NamedTuple):
     index_interval_bytes: int = 4096
     """``index.interval.bytes``: bytes of log between two index entries, at least."""
 
+    is_preallocated: bool = False
+    """``preallocate``: a new segment's file has ``segment_bytes`` from the start, and is mapped."""
+
     max_message_bytes: int = 1024 * 1024 + 12
     """``max.message.bytes``: the largest batch a client may append, header included."""
 
@@ -73,3 +76,8 @@ class LogConfig(NamedTuple):
 
     flush_ms: int = INT64_MAX
     """``flush.ms``: age of unflushed data at which the caller begins a flush."""
+
+    @property
+    def preallocated_bytes(self) -> int:
+        """What a new segment's file takes from the start."""
+        return self.segment_bytes if self.is_preallocated else 0

@@ -313,7 +313,7 @@ class Log(LogHealth):
             created_ms=self._clock.wall_ms(),
         )
         try:
-            segment.create()
+            segment.create(preallocated_bytes=self.config.preallocated_bytes)
             sync_directory(self._disk, self.directory)
         except (OSError, CorruptFile) as error:
             self._remove_stillborn(segment)

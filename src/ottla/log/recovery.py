@@ -43,6 +43,8 @@ from ottla.log.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
 from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.records.batch import NO_PRODUCER_ID
 
+ZEROS_READ_BYTES = 1024 * 1024
+
 
 def open_log(
     disk: Disk,
@@ -133,7 +135,7 @@ def _first_segment(
         index_interval_bytes=config.index_interval_bytes,
         created_ms=clock.wall_ms(),
     )
-    segment.create()
+    segment.create(preallocated_bytes=config.preallocated_bytes)
     disk.sync_directory(directory)
     return segment
 
@@ -199,7 +201,9 @@ class _Recovery:
                 torn_at = ordinal - 1
                 break
             walk = self._recover_segment(segment, self._recovery_point, trusted=False)
-            if walk.stopped_by is not None:
+            if walk.stopped_by is not None and self._is_only_longer(ordinal, sizes[ordinal]):
+                segment.cut_to_size()
+            elif walk.stopped_by is not None:
                 torn_at = ordinal
                 self._ensure_not_below_recovery_point(segment, walk)
                 break
@@ -211,6 +215,22 @@ class _Recovery:
         self._segments[-1].file.sync()
         self._segments[-1].save_indexes()
         self._settle_epochs()
+
+    def _is_only_longer(self, ordinal: int, file_bytes: int) -> bool:
+        """Tell whether a full segment has but zeros too much, and the next one goes on behind it.
+
+        It was preallocated, and a power cut came before its right length was durable.
+        """
+        if ordinal + 1 == len(self._segments):
+            return False
+        segment = self._segments[ordinal]
+        if self._segments[ordinal + 1].base_offset != self.next_offset:
+            return False
+        for position in range(segment.size_bytes, file_bytes, ZEROS_READ_BYTES):
+            count = min(ZEROS_READ_BYTES, file_bytes - position)
+            if segment.file.read_at(position, count).count(0) != count:
+                return False
+        return True
 
     def _continues(self, successor: Segment) -> bool:
         """Tell whether ``successor`` goes on where the segments so far end (rule 9).

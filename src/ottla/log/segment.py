@@ -25,6 +25,7 @@ from ottla.log.layout import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file,
 )
+from ottla.log.mapped import MappedEnd
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.log.scan import LOOKUP_CHUNK_BYTES, Batch, Walk, seek
 from ottla.log.time_index import TimeIndex, TimestampOffset
@@ -43,6 +44,7 @@ class Segment:
         "_directory",
         "_disk",
         "_file",
+        "_mapped",
         "_offset_index",
         "_tail_last_offsets",
         "_tail_positions",
@@ -90,6 +92,8 @@ class Segment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._bytes_since_index_entry = 0
+        self._mapped: MappedEnd | None = None
+        """Use: takes the appends. Invariant: None once the segment is full, cut or let go."""
         # The last batches appended, by last offset: the tail's readers need neither index nor disk.
         self._tail_last_offsets = array("q")
         self._tail_positions = array("q")
@@ -128,17 +132,29 @@ class Segment:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def create(self) -> None:
+    def create(self, *, preallocated_bytes: int = 0) -> None:
         """Make the empty log file and start empty indexes; the caller syncs the directory.
 
         A leftover empty file of the same name (a roll that was cut short) is taken over. Raises
-        CorruptFile when it holds something.
+        CorruptFile when it holds something. ``preallocated_bytes``: what the file takes on the
+        device from the start, until the segment is full or let go (design D6).
         """
         self._file = self._disk.open(self.path, create=True)
         if self._file.size():
             raise CorruptFile(self.path, f"expected a new segment, found {self._file.size()} bytes")
+        if preallocated_bytes:
+            self._allocate(preallocated_bytes)
+            self._mapped = MappedEnd(preallocated_bytes)
         self._new_indexes()
         self.latest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def _allocate(self, size_bytes: int) -> None:
+        try:
+            self.file.allocate(size_bytes)
+        except OSError:
+            with suppress(OSError):  # Part of it may be there; a segment without batches is empty.
+                self.file.truncate(0)
+            raise
 
     def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
         """Write one batch behind the last one. Raises OSError: then nothing is appended.
@@ -146,7 +162,9 @@ class Segment:
         The file may be longer than ``size_bytes`` in that case: see ``cut_to_size``.
         """
         position = self.size_bytes
-        (self._file or self.file).write_at(position, data)
+        file = self._file or self.file
+        if self._mapped is None or not self._mapped.put(file, position, data):
+            file.write_at(position, data)
         self._note(position, len(data), last_offset, max_timestamp)
 
     def append_all(self, data: Buffer, batches: list[Batch]) -> None:
@@ -203,7 +221,11 @@ class Segment:
         index.write_quietly()
 
     def cut_to_size(self) -> None:
-        """Cut away what a failed append may have left behind ``size_bytes``. Raises OSError."""
+        """Make the file end at ``size_bytes``. Raises OSError.
+
+        Behind it stands what a failed append left there, or what was preallocated.
+        """
+        self._mapped = None  # First: memory behind a file's end must not be touched.
         self.file.truncate(self.size_bytes)
 
     def time_of_first_batch(self) -> int:
@@ -221,6 +243,8 @@ class Segment:
         index is: whoever finds the snapshot of producers taken next does not look for aborts.
         """
         self.time_index.append(*self.largest_timestamp())
+        if self._mapped is not None:
+            self.cut_to_size()
         if sync:
             faults.sync(self.file)
         self.save_indexes(sync=sync)
@@ -525,7 +549,7 @@ class Segment:
         for batch in Walk(self.file, resume, size_bytes, verify_crc=False):
             self.note(batch)
         assert self.size_bytes == size_bytes, (self.path, self.size_bytes, size_bytes)
-        self.file.truncate(size_bytes)
+        self.cut_to_size()
         self.save_indexes()
 
     def last_offset(self) -> int | None:
@@ -545,5 +569,6 @@ class Segment:
     def let_go(self) -> None:
         """Forget files and indexes; regions and syncs in use keep their file open by themselves."""
         self._file = None
+        self._mapped = None
         self._offset_index = None
         self._time_index = None

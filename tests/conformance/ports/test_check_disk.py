@@ -6,6 +6,7 @@ import os
 import pytest
 
 from ottla.env.clock import SystemClock
+from ottla.env.disk import MAP_UNIT_BYTES
 from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
@@ -86,6 +87,23 @@ def test_allocate_extends_with_zeros_and_never_cuts(file):
     assert file.read_at(0, 10) == b"abc\0\0"
     file.allocate(2)
     assert file.size() == 5
+
+
+def test_bytes_put_into_a_mapping_are_written(disk, file):
+    file.allocate(3 * MAP_UNIT_BYTES)
+    view = file.map_at(MAP_UNIT_BYTES, 2 * MAP_UNIT_BYTES)
+    if isinstance(disk, RealDisk):
+        assert view is not None
+    if view is None:  # Then it has to be written.
+        return
+    assert len(view) == 2 * MAP_UNIT_BYTES
+    view[5:10] = b"hello"
+    file.sync()
+    assert file.read_at(MAP_UNIT_BYTES, 12) == b"\0\0\0\0\0hello\0\0"
+    file.write_at(MAP_UNIT_BYTES, b"J")
+    assert view[0] == ord("J")
+    file.close()
+    view[0] = 1  # A mapping outlives its file, until nobody has it any more.
 
 
 def test_a_large_write_and_read_are_whole(file):
