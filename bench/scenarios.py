@@ -16,6 +16,8 @@ FILL_BYTES = 96_000_000
 BATCH_RECORDS = 140
 """Records of the 16 kB batch; the Fetch scenarios read a log of these batches."""
 
+FEW_CONNECTIONS = 50
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -28,13 +30,19 @@ class Scenario:
     depth: int
 
 
-def scenarios(depth: int) -> Sequence[Scenario]:
-    """Return the default set; ``depth`` is the pipelining of the runs with ten connections."""
+def scenarios(connections: Sequence[int], depth: int) -> Sequence[Scenario]:
+    """Return produce of three sizes at each count of connections, and fetch of three sizes.
+
+    ``depth`` requests are in flight per connection where there are 2 to 50 of them, one where
+    there is one connection or are more.
+    """
     sizes = [("1 record", 1), ("16 kB", BATCH_RECORDS), ("1 MB", 9_200)]
     found = []
     for label, records in sizes:
-        found.append(Scenario(f"produce {label}, 1 connection", "produce", records, 1, 1))
-        found.append(Scenario(f"produce {label}, 10 connections", "produce", records, 10, depth))
+        for count in connections:
+            name = f"produce {label}, {count} connection{'s' if count > 1 else ''}"
+            in_flight = depth if 1 < count <= FEW_CONNECTIONS else 1
+            found.append(Scenario(name, "produce", records, count, in_flight))
     for label, size in [("64 kB", 1 << 16), ("1 MB", 1 << 20), ("8 MB", 8 << 20)]:
         found.append(Scenario(f"fetch {label}, 1 connection", "fetch", size, 1, 1))
     return found
