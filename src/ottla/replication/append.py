@@ -36,6 +36,11 @@ class AppendRefusal(NamedTuple):
     """Told only when the log itself looked at the records; else -1."""
 
 
+LEADERSHIP_MOVED = AppendRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "leadership moved meanwhile")
+FLUSH_FAILED = AppendRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be flushed")
+TIMED_OUT = AppendRefusal(ErrorCode.REQUEST_TIMED_OUT, "not committed within the request's timeout")
+"""What becomes of an append whose commit was waited for in vain."""
+
 AppendOutcome = AppendResult | AppendRefusal
 """What became of one partition's part of an append."""
 
@@ -84,11 +89,9 @@ class DelayedProduce:
             ordinal, where, required_offset = uncommitted
             partition = self._partitions.get(where)
             if partition is None or not partition.is_leader:
-                self._refuse(
-                    ordinal, ErrorCode.NOT_LEADER_OR_FOLLOWER, "leadership moved meanwhile"
-                )
+                self._outcomes[ordinal] = LEADERSHIP_MOVED
             elif partition.is_failed:
-                self._refuse(ordinal, ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be flushed")
+                self._outcomes[ordinal] = FLUSH_FAILED
             elif partition.high_watermark < required_offset:
                 waiting.append(uncommitted)
         self._waiting = waiting
@@ -100,12 +103,8 @@ class DelayedProduce:
     def expire(self) -> None:
         """Resolve; what is not committed by now timed out."""
         for uncommitted in self._waiting:
-            why = "not committed within the request's timeout"
-            self._refuse(uncommitted.ordinal, ErrorCode.REQUEST_TIMED_OUT, why)
+            self._outcomes[uncommitted.ordinal] = TIMED_OUT
         self._pending.resolve(self._outcomes)
-
-    def _refuse(self, ordinal: int, code: ErrorCode, why: str) -> None:
-        self._outcomes[ordinal] = AppendRefusal(code, why)
 
 
 def joined(

@@ -36,6 +36,7 @@ from ottla.replication.append import (
     joined,
     refusal_of,
 )
+from ottla.replication.commit_queue import CommitQueue
 from ottla.replication.deletion import Deletion
 from ottla.replication.fetch import (
     DelayedFetch,
@@ -87,6 +88,7 @@ class ReplicaManager:
         """Why a partition has no log. Invariant: each is in ``_partitions``, with a failed one."""
         self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
         self._fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
+        self._commit_queues: dict[TopicPartition, CommitQueue] = {}
         self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
         self._snapshot_sweep = SnapshotSweep(
             log_manager.disk,
@@ -179,10 +181,12 @@ class ReplicaManager:
             return refusal_of(error, partition.log_start_offset)
         except TooLongForLoop:
             return self._append_large([(where, records)], acks=acks, timeout_ms=timeout_ms)
-        required_offset = result.last_offset + 1
-        if acks != ACKS_ALL or partition.high_watermark >= required_offset:
+        if acks != ACKS_ALL or partition.high_watermark > result.last_offset:
             return result
-        return self._await_commit([result], [Uncommitted(0, where, required_offset)], timeout_ms)
+        queue = self._commit_queues.get(where)
+        if queue is None:
+            queue = self._commit_queues[where] = CommitQueue(self._clock)
+        return queue.wait(result, timeout_seconds=timeout_ms / 1000)
 
     def _append_here(
         self,
@@ -220,11 +224,8 @@ class ReplicaManager:
         self, outcomes: list[AppendOutcome], waiting: list[Uncommitted], timeout_ms: int
     ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
         """Return ``outcomes`` when all that is ``waiting`` is committed."""
-        return self._await_commit(outcomes, waiting, timeout_ms) if waiting else outcomes
-
-    def _await_commit(
-        self, outcomes: list[AppendOutcome], waiting: list[Uncommitted], timeout_ms: int
-    ) -> Pending[list[AppendOutcome]]:
+        if not waiting:
+            return outcomes
         pending: Pending[list[AppendOutcome]] = Pending(overlaps=True)
         self._produce_purgatory.watch(
             DelayedProduce(outcomes, waiting, self._partitions, pending),
@@ -326,6 +327,9 @@ class ReplicaManager:
 
     def _moved(self, topic_partition: TopicPartition) -> None:
         """Try what waits for this partition: its high watermark, role or health changed."""
+        queue = self._commit_queues.get(topic_partition)
+        if queue is not None:
+            queue.settle(self._partitions.get(topic_partition))
         if self._produce_purgatory.watched_count:
             self._produce_purgatory.check(topic_partition)
         if self._fetch_purgatory.watched_count:
@@ -471,6 +475,7 @@ class ReplicaManager:
         del self._partitions[where]
         self._flush_sweep.forget(partition)
         self._moved(where)
+        self._commit_queues.pop(where, None)  # It is empty: nobody waits for what is gone.
         if self._unopened.pop(where, None) is not None:
             return  # The directory is unreadable, or another topic's: it stays.
         try:
