@@ -1,6 +1,8 @@
 """Transactions that Kafka wrote are read here as Kafka reads them, and the other way round."""
 
 import shutil
+import subprocess
+import sys
 from typing import NamedTuple
 
 import pytest
@@ -236,6 +238,27 @@ def test_the_same_history_written_here_gives_the_same_files(directories, tmp_pat
     assert indexes_in(tmp_path / "logs") == indexes_in(root / "clean")
     for path in theirs.glob("*.log"):
         assert (tmp_path / "logs" / str(TP) / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.timeout(180)
+def test_served_from_here_consumers_of_librdkafka_and_ours_get_what_they_got_from_kafka(copied):
+    from tools.ottla_peer import OttlaPeer
+
+    directory, told = copied
+    for name in ("__cluster_metadata-0", "bootstrap.checkpoint"):
+        path = directory / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    with OttlaPeer(directory) as peer:
+        peer.start()
+        assert ask(peer.bootstrap) == told
+        consume = [sys.executable, "-m", "ottla", "consume", TOPIC, "--read-committed"]
+        done = subprocess.run(
+            [*consume, "-f", r"%v\n", "-b", peer.bootstrap],
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stdout.splitlines() == told.values
 
 
 @pytest.fixture(scope="module")
