@@ -6,7 +6,7 @@ and markers are noted; told by replication.partition how far the high watermark 
 Kafka's ProducerStateManager.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import NamedTuple
 
 from ottla.log.config import INT64_MAX
@@ -33,7 +33,7 @@ class Transactions:
     def __init__(self) -> None:
         self._ongoing: OrderedDict[int, int] = OrderedDict()
         """Producer ids by the first offset of what each has open. Invariant: ascending."""
-        self.unreplicated: deque[tuple[int, int]] = deque()
+        self.unreplicated: list[tuple[int, int]] = []
         """(offset of the marker, first offset) of what ended. Invariant: ascending markers."""
         self.first_unstable_offset = ALL_STABLE
         """Use: compared at every fetch. Invariant: the least first offset in both."""
@@ -60,8 +60,10 @@ class Transactions:
     def commit_to(self, high_watermark: int) -> None:
         """Let go of what ended below ``high_watermark`` (exclusive)."""
         unreplicated = self.unreplicated
-        while unreplicated and unreplicated[0][0] < high_watermark:
-            unreplicated.popleft()
+        count = 0
+        while count < len(unreplicated) and unreplicated[count][0] < high_watermark:
+            count += 1
+        del unreplicated[:count]
         first = next(iter(self._ongoing), ALL_STABLE)
         for _, first_offset in unreplicated:
             first = min(first, first_offset)
