@@ -127,25 +127,31 @@ def batches(records: bytes | None) -> list[dict[str, Any]]:
 
 def values_of(records: bytes | None) -> list[tuple[int, bytes | None]]:
     """Return (offset, value) of every record in the whole, uncompressed batches of ``records``."""
-    out: list[tuple[int, bytes | None]] = []
-    for header in batches(records):
-        data = header["payload"]
-        position = 0
-        for _ in range(header["count"]):
-            _, position = _read_varint(data, position)
-            position += 1
-            _, position = _read_varint(data, position)
-            delta, position = _read_varint(data, position)
-            key_length, position = _read_varint(data, position)
-            position += max(key_length, 0)
-            value_length, position = _read_varint(data, position)
-            value = None if value_length < 0 else data[position : position + value_length]
-            position += max(value_length, 0)
-            header_count, position = _read_varint(data, position)
-            for _ in range(2 * header_count):
-                size, position = _read_varint(data, position)
-                position += max(size, 0)
-            out.append((header["base_offset"] + delta, value))
+    return [
+        (offset, value) for header in batches(records) for offset, _, value in records_of(header)
+    ]
+
+
+def records_of(header: Mapping[str, Any]) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Return (offset, key, value) of every record of an uncompressed batch of ``batches``."""
+    out: list[tuple[int, bytes | None, bytes | None]] = []
+    data = header["payload"]
+    position = 0
+    for _ in range(header["count"]):
+        _, position = _read_varint(data, position)
+        position += 1
+        _, position = _read_varint(data, position)
+        delta, position = _read_varint(data, position)
+        found: list[bytes | None] = []
+        for _ in ("key", "value"):
+            size, position = _read_varint(data, position)
+            found.append(None if size < 0 else data[position : position + size])
+            position += max(size, 0)
+        header_count, position = _read_varint(data, position)
+        for _ in range(2 * header_count):
+            size, position = _read_varint(data, position)
+            position += max(size, 0)
+        out.append((header["base_offset"] + delta, found[0], found[1]))
     return out
 
 

@@ -17,6 +17,7 @@ import argparse
 import copy
 import json
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -34,6 +35,7 @@ from powercuts.ledger import Ledger
 from powercuts.node import Cut, CuttableNode, Node, NodeFailed
 from powercuts.scenarios import SCENARIOS, Scenario
 from powercuts.served import ServedNode
+from powercuts.transactions import TransactionWriter, judge_committed
 from powercuts.volume import Impossible, Volume
 
 from ottla.log.layout import CLEAN_SHUTDOWN
@@ -162,12 +164,8 @@ class Campaign:
             where += f" ({step}, {call})"
             if call:
                 self._note(scenario.name, step, call, plan.kind)
-            if plan.kind is not CutKind.KILL:
-                self._volume.power_on_again()
-                for topic in ledger.topics:
-                    for partition in topic.partitions:
-                        partition.power_was_cut()
-            self._maybe_cut_recovery(plan)
+            self._power_on(plan.kind, ledger)
+            self._maybe_cut_recovery(plan, ledger)
             self._judge(ledger, where, plan.seed)
         except (Cut, NodeFailed, WrongAnswer) as error:
             self.problems.append(f"{where}: {type(error).__name__}: {error}")
@@ -185,7 +183,14 @@ class Campaign:
             return False
         return True
 
-    def _maybe_cut_recovery(self, plan: CutPlan) -> None:
+    def _power_on(self, kind: CutKind, ledger: Ledger) -> None:
+        if kind is not CutKind.KILL:
+            self._volume.power_on_again()
+            for topic in ledger.topics:
+                for partition in topic.partitions:
+                    partition.power_was_cut()
+
+    def _maybe_cut_recovery(self, plan: CutPlan, ledger: Ledger) -> None:
         """Start, and be cut again on the way; now and then twice."""
         chooser = random.Random(plan.seed)
         while chooser.random() < CUT_RECOVERIES:
@@ -196,8 +201,7 @@ class Campaign:
                 node.start(CutPlan(nth, kind, plan.seed))
             except Cut:
                 self._note("recovery", "start", node.cut_at, kind)
-                if kind is not CutKind.KILL:
-                    self._volume.power_on_again()
+                self._power_on(kind, ledger)
             finally:
                 node.kill()
 
@@ -256,10 +260,15 @@ class Campaign:
                 start, end, found = client.read(topic, index)
                 problems += partition.judge(start, end, found)
                 partition.settle(start, end)
+                if partition.is_transactional:
+                    partition.forget_lost()
+                    problems += judge_committed(client, topic, index)
                 self.checked += len(found)
         data = self._volume.path / "data"
         found_directories = {
-            path.name for path in data.iterdir() if path.is_dir() and "-delete" not in path.name
+            path.name
+            for path in data.iterdir()
+            if path.is_dir() and "-delete" not in path.name and not path.name.startswith("__")
         }
         if found_directories != directories:
             problems.append(f"directories {found_directories}, topics say {directories}")
@@ -270,10 +279,17 @@ class Campaign:
         client.new_producer_id()
         for topic in client.ledger.present:
             for index, partition in enumerate(topic.partitions):
+                if partition.is_transactional:
+                    writer = TransactionWriter(client, topic, index)
+                    writer.write(3)
+                    writer.end_all()
+                    continue
                 kept = [one for one in partition.batches if one.end_offset <= partition.seen_end]
                 lost = [one for one in partition.batches if one.end_offset > partition.seen_end]
-                # Kafka remembers the last five batches of a producer.
-                again = [one for one in kept if one.base_offset >= partition.deleted_to][-5:]
+                # Of a producer the last five batches are remembered; only one outlives compaction.
+                remembered = 1 if partition.is_compacted else 5
+                again = [one for one in kept if one.base_offset >= partition.deleted_to]
+                again = again[-remembered:]
                 self.resent += len(again) + len(lost)
                 self.acknowledged += partition.acked_end
                 for one in [*again, *lost]:
@@ -352,7 +368,7 @@ def run(*, cuts: int, seed: int, scratch: Path, mount_options: str, only: str) -
     with Volume(scratch, options=mount_options) as volume:
         campaign = Campaign(volume, scratch, seed=seed)
         for scenario in SCENARIOS:
-            if only in scenario.name:
+            if re.search(only, scenario.name):
                 campaign.prepare(scenario)
         places = places_of(campaign.changes, cuts, seed)
         print(f"{campaign.changes}; {len(places)} cuts to make", file=sys.stderr)
@@ -379,7 +395,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cuts", type=int, default=1000, help="at most; recoveries' come on top")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="scenarios whose name contains this")
+    parser.add_argument("--only", default="", help="scenarios that this regular expression finds")
     parser.add_argument("--mount-options", default="", help="of ext4, e.g. data=writeback")
     parser.add_argument("--max-start-seconds", type=float, default=5.0)
     parser.add_argument("-o", "--output", type=Path, help="the report; else to standard output")

@@ -23,6 +23,8 @@ HIDDEN_CONFIG = {"internal.segment.bytes": "2048"}
 """Set like others, and never told. Small segments: a campaign wants many rolls."""
 TOPIC_CONFIG = {"index.interval.bytes": "256"}
 TOPIC_SOURCE = 1
+KEYS = 12
+TOMBSTONES = 0.2
 
 
 class WrongAnswer(Exception):
@@ -90,6 +92,7 @@ class CampaignClient:
         )
         for partition in topic.partitions:
             partition.is_synced = "flush.messages" not in wanted
+            partition.is_compacted = "compact" in wanted.get("cleanup.policy", "")
         self.ledger.topics.append(topic)
         self.step = "create topic"
         given = HIDDEN_CONFIG | wanted
@@ -100,7 +103,7 @@ class CampaignClient:
             "configs": [{"name": key, "value": value} for key, value in given.items()],
         }
         answer = self.call("create_topics", 7, topics=[asked], timeout=10_000)["topics"][0]
-        _expect_success("CreateTopics", answer)
+        expect_success("CreateTopics", answer)
         topic.state, topic.topic_id = TopicState.PRESENT, answer["topic_id"]
         return topic
 
@@ -110,7 +113,7 @@ class CampaignClient:
         topic.state = TopicState.DELETING
         asked = [{"name": topic.name, "topic_id": None}]
         answer = self.call("delete_topics", 6, topics=asked, timeout=10_000)
-        _expect_success("DeleteTopics", answer["responses"][0])
+        expect_success("DeleteTopics", answer["responses"][0])
         topic.state = TopicState.GONE
 
     def alter_config(self, topic: TopicLedger, **configs: str) -> None:
@@ -125,7 +128,7 @@ class CampaignClient:
         answer = self.call(
             "incremental_alter_configs", 1, resources=[resource], validate_only=False
         )
-        _expect_success("IncrementalAlterConfigs", answer["responses"][0])
+        expect_success("IncrementalAlterConfigs", answer["responses"][0])
         del topic.configs[:-1]
 
     def topic_configs(self, topic: TopicLedger) -> dict[str, str]:
@@ -138,7 +141,7 @@ class CampaignClient:
             include_synonyms=False,
             include_documentation=False,
         )["results"][0]
-        _expect_success("DescribeConfigs", answer)
+        expect_success("DescribeConfigs", answer)
         return {
             entry["name"]: entry["value"]
             for entry in answer["configs"]
@@ -156,7 +159,7 @@ class CampaignClient:
         )
         for topic in answer["topics"]:
             for partition in topic["partitions"]:
-                _expect_success(f"Metadata of {topic['name']}", partition)
+                expect_success(f"Metadata of {topic['name']}", partition)
         return {topic["name"]: topic["topic_id"] for topic in answer["topics"]}
 
     # -- records ------------------------------------------------------------------------------
@@ -165,7 +168,7 @@ class CampaignClient:
         """Return a producer id that nobody has had. Raises WrongAnswer for one twice."""
         self.step = "init producer id"
         answer = self.call("init_producer_id", 4, transactional_id=None, transaction_timeout=60_000)
-        _expect_success("InitProducerId", answer)
+        expect_success("InitProducerId", answer)
         if answer["producer_id"] in self.ledger.producer_ids:
             raise WrongAnswer(f"producer id {answer['producer_id']} was given out twice")
         self.ledger.producer_ids.add(answer["producer_id"])
@@ -184,23 +187,29 @@ class CampaignClient:
     def _next_batch(self, ledger: PartitionLedger) -> SentBatch:
         count = self._random.randint(1, 4)
         base = ledger.sent_end
-        values = []
-        for offset in range(base, base + count):
-            salt = self._random.randbytes(4)
-            named = f"{ledger.name}@{offset}:".encode() + salt
-            values.append(named * (1 + self._random.randint(0, 8)))
+        records = [self.next_record(ledger, offset) for offset in range(base, base + count)]
         data = batch(
-            values,
+            [value for _, value in records],
+            keys=[key for key, _ in records],
             base_timestamp=HOUR_AGO_MS + base,
             producer_id=ledger.producer_id,
             producer_epoch=0,
             base_sequence=ledger.next_sequence,
         )
         (crc,) = struct.unpack_from(">I", data, 17)
-        sent = SentBatch(base, count, crc, data[BATCH_HEADER.size :], data)
+        payload = data[BATCH_HEADER.size :]
+        sent = SentBatch(base, crc, payload, data, list(records), ledger.producer_id)
         ledger.batches.append(sent)
         ledger.next_sequence += count
         return sent
+
+    def next_record(self, ledger: PartitionLedger, offset: int) -> tuple[bytes, bytes | None]:
+        """Return a key of few, and a value that nobody else writes; a tombstone now and then."""
+        key = b"key-%d" % self._random.randrange(KEYS)
+        if ledger.is_compacted and self._random.random() < TOMBSTONES:
+            return key, None
+        named = f"{ledger.name}@{offset}:".encode() + self._random.randbytes(4)
+        return key, named * (1 + self._random.randint(0, 8))
 
     def send(self, topic: TopicLedger, partition: int, sent: list[SentBatch]) -> None:
         """Send these batches of the ledger without waiting in between; take all answers."""
@@ -216,7 +225,7 @@ class CampaignClient:
                 frame = self.wire.receive_frame()
                 answer = self.wire.decode("produce", 9, frame)
                 told = answer["responses"][0]["partition_responses"][0]
-                _expect_success(f"Produce {ledger.name}@{one.base_offset}", told)
+                expect_success(f"Produce {ledger.name}@{one.base_offset}", told)
                 if told["base_offset"] != one.base_offset:
                     why = f"not at {told['base_offset']}"
                     raise WrongAnswer(f"{ledger.name}: batch belongs at {one.base_offset}, {why}")
@@ -228,7 +237,7 @@ class CampaignClient:
         for timestamp in (-2, -1):
             with self._alive():
                 ((code, offset),) = self.wire.list_offsets(topic.name, [partition], timestamp)
-            _expect_success(f"ListOffsets {topic.name}-{partition}", {"error_code": code})
+            expect_success(f"ListOffsets {topic.name}-{partition}", {"error_code": code})
             found.append(offset)
         return found[0], found[1]
 
@@ -240,7 +249,7 @@ class CampaignClient:
         while offset < end:
             with self._alive():
                 answer = self.wire.fetch(topic.name, offset, partition, **limits)
-            _expect_success(f"Fetch {topic.name}-{partition}@{offset}", answer)
+            expect_success(f"Fetch {topic.name}-{partition}@{offset}", answer)
             headers = batches(answer["records"])
             if not headers:
                 raise WrongAnswer(f"nothing at {topic.name}-{partition}@{offset}, end {end}")
@@ -270,10 +279,11 @@ class CampaignClient:
             topics=[{"name": topic.name, "partitions": asked}],
             timeout=10_000,
         )
-        _expect_success("DeleteRecords", answer["topics"][0]["partitions"][0])
+        expect_success("DeleteRecords", answer["topics"][0]["partitions"][0])
         ledger.deleted_to = max(ledger.deleted_to, offset)
 
 
-def _expect_success(what: str, answer: dict[str, Any]) -> None:
+def expect_success(what: str, answer: dict[str, Any]) -> None:
+    """Raise WrongAnswer for a code that is not 0."""
     if answer["error_code"] != 0:
         raise WrongAnswer(f"{what}: {answer}")

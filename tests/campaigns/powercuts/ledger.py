@@ -10,15 +10,25 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from tools.wire_client import records_of
+
 
 class SentBatch(NamedTuple):
     """A batch as its producer made it. ``crc`` covers all that a broker leaves alone."""
 
     base_offset: int
-    count: int
     crc: int
     payload: bytes
     data: bytes
+    records: list[tuple[bytes | None, bytes | None]]
+    """Keys and values."""
+    producer_id: int = -1
+    attributes: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many records, and offsets."""
+        return len(self.records)
 
     @property
     def end_offset(self) -> int:
@@ -45,6 +55,10 @@ class PartitionLedger:
     next_sequence: int = 0
     is_synced: bool = True
     """Whether an acknowledgement means fsynced (``flush.messages=1``)."""
+    is_compacted: bool = False
+    """Whether only the last record of each key is promised."""
+    is_transactional: bool = False
+    """Whether its batches are those of transactions, and of their coordinator."""
 
     def power_was_cut(self) -> None:
         """Withdraw what was promised for the death of the process only."""
@@ -58,6 +72,10 @@ class PartitionLedger:
 
     def judge(self, start: int, end: int, found: list[dict[str, Any]]) -> list[str]:
         """Compare ``[start, end)`` and the batches read in it with what should be there."""
+        judged = self._judge_compacted if self.is_compacted else self._judge_batches
+        return self._judge_bounds(start, end) + judged(start, end, found)
+
+    def _judge_bounds(self, start: int, end: int) -> list[str]:
         problems = []
         if not self.deleted_to <= start <= self.asked_to:
             why = f"deleted to {self.deleted_to}, asked to {self.asked_to}"
@@ -67,9 +85,14 @@ class PartitionLedger:
             problems.append(f"{self.name} lost records: it ends at {end}, {why}")
         if end > self.sent_end:
             problems.append(f"{self.name} ends at {end}, {self.sent_end} was sent: phantoms")
-        expected = [one for one in self.batches if start < one.end_offset <= end]
         if end not in {0, *(one.end_offset for one in self.batches)}:
             problems.append(f"{self.name} ends at {end}, inside of a batch")
+        return problems
+
+    def _judge_batches(self, start: int, end: int, found: list[dict[str, Any]]) -> list[str]:
+        """Every batch is there, byte for byte."""
+        problems = []
+        expected = [one for one in self.batches if start < one.end_offset <= end]
         if len(found) != len(expected):
             problems.append(f"{self.name}: {len(found)} batches are not {len(expected)}")
         for one, header in zip(expected, found, strict=False):
@@ -80,6 +103,37 @@ class PartitionLedger:
                 at = f"{self.name}@{one.base_offset}"
                 problems.append(f"{at}: found another batch, {header['base_offset']}")
         return problems
+
+    def _judge_compacted(self, start: int, end: int, found: list[dict[str, Any]]) -> list[str]:
+        """The last record of each key is there, or it is a tombstone and all of the key is gone."""
+        problems = [
+            f"{self.name}@{header['base_offset']}: bad checksum"
+            for header in found
+            if not header["crc_ok"]
+        ]
+        sent = {
+            one.base_offset + delta: record
+            for one in self.batches
+            for delta, record in enumerate(one.records)
+        }
+        # Of transactions the committed records are judged: aborted ones go, and markers.
+        upper = start if self.is_transactional else min(end, self.sent_end)
+        last = {sent[at][0]: at for at in range(start, upper)}
+        seen: dict[bytes | None, int] = {}
+        before = -1
+        for offset, key, value in (one for header in found for one in records_of(header)):
+            if offset <= before or sent.get(offset) != (key, value):
+                problems.append(f"{self.name}@{offset}: {key!r}={value!r} was not sent so")
+            before, seen[key] = offset, offset
+        for key, offset in last.items():
+            is_deleted = sent[offset][1] is None
+            if seen.get(key) != offset and not (is_deleted and key not in seen):
+                problems.append(f"{self.name}: {key!r} is {seen.get(key)}, its last is {offset}")
+        return problems
+
+    def forget_lost(self) -> None:
+        """Drop what was sent, not acknowledged, and is not there: nobody will send it again."""
+        self.batches = [one for one in self.batches if one.end_offset <= self.seen_end]
 
     def settle(self, start: int, end: int) -> list[SentBatch]:
         """Take what was found as the truth that must hold; return the batches that are not there.
@@ -126,6 +180,8 @@ class Ledger:
         for topic in self.topics:
             known.setdefault(topic.name, []).append(topic)
         for name, topic_id in found.items():
+            if name.startswith("__"):
+                continue  # The node's own.
             if name not in known:
                 problems.append(f"a topic {name} that nobody made")
                 continue

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ottla.broker import FLUSH_THREADS, Broker, Environment
 from ottla.cli.serve import _loop_factory, read_config
@@ -28,8 +28,11 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import SystemRng
 from ottla.errors import OttlaError
+from ottla.ids import TopicPartition
+from ottla.pending import Pending
 from powercuts.cutting import NEVER, CutKind, CutPlan, CuttingDisk
 
+T = TypeVar("T")
 ANSWER_SECONDS = 60.0
 
 
@@ -231,6 +234,12 @@ class Node:
 # -- in the child ---------------------------------------------------------------------------------
 
 
+async def _outcome(pending: Pending[T]) -> T:
+    waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    pending.on_done(lambda done: waiter.set_result(done.value))
+    return await waiter
+
+
 class _Child:
     """Serves and takes orders."""
 
@@ -285,6 +294,14 @@ class _Child:
                 await replicas.checkpoint()
             case "retain":
                 await replicas.delete_old_segments()
+            case "own":
+                where = TopicPartition(words[0], int(words[1]))
+                records = memoryview(bytearray.fromhex(words[2]))
+                outcomes = replicas.append_as_coordinator([(where, records)], timeout_ms=30_000)
+                if isinstance(outcomes, Pending):
+                    outcomes = await _outcome(outcomes)
+                (outcome,) = outcomes
+                return outcome.base_offset
             case "remove":
                 logs.remove_deleted()
             case _:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from powercuts.client import CampaignClient
 from powercuts.ledger import TopicLedger
+from powercuts.transactions import TransactionWriter
 
 Play = Callable[[CampaignClient], None]
 
@@ -65,6 +66,28 @@ def _page_cache(client: CampaignClient) -> None:
 def _filled_for_adoption(client: CampaignClient) -> None:
     _filled(client)
     _topic(client).configs[:] = [{}]
+
+
+def _transactional(client: CampaignClient, **configs: str) -> TopicLedger:
+    topic = client.create_topic("t", partitions=1, **configs)
+    topic.partitions[0].is_transactional = True
+    return topic
+
+
+def _filled_transactions(client: CampaignClient) -> None:
+    TransactionWriter(client, _transactional(client), 0).write(50)
+    client.order("checkpoint")
+    TransactionWriter(client, _topic(client), 0).write(12)
+
+
+def _transactions(client: CampaignClient) -> None:
+    writer = TransactionWriter(client, _topic(client), 0)
+    writer.write(20)
+    client.order("checkpoint")
+    writer.write(6)
+    client.delete_records(_topic(client), 0, _topic(client).partitions[0].acked_end // 2)
+    writer.end_all()
+    writer.write(8)
 
 
 def _first_start(client: CampaignClient) -> None:
@@ -168,6 +191,13 @@ SCENARIOS = (
     Scenario("acknowledged in the page cache", _filled_page_cache, _page_cache),
     Scenario("delete records", _filled, _delete_records),
     Scenario("retention", _filled, _retention),
+    Scenario("transactions", _filled_transactions, _transactions),
+    Scenario(
+        "start after a crash in transactions",
+        _filled_transactions,
+        lambda client: TransactionWriter(client, _topic(client), 0).write(4),
+        cuts_start=True,
+    ),
     Scenario("topics", _filled, _topics),
     Scenario("clean stop", _filled, _stop),
     Scenario(
