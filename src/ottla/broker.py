@@ -111,6 +111,7 @@ class Broker:
         self._membership: Membership | None = None
         self._listener: Listener | None = None
         self._timers: dict[object, Timer] = {}
+        self._intervals_ms: dict[object, int] = {}
         self._is_running = False
         self.address: tuple[str, int] = ("", 0)
         """Host and port really bound, once started."""
@@ -162,7 +163,6 @@ class Broker:
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
         await self._listen()
-        manager = self._log_manager
         self._is_running = True
         self._every(SPACE_CHECK_INTERVAL_MS, self._check_space)
         self._every(
@@ -175,9 +175,10 @@ class Broker:
             self._replica_manager.delete_old_segments,
         )
         self._every(
-            self._config[options.LOG_SEGMENT_DELETE_DELAY_MS],
-            lambda: run(self._env.executor, manager.remove_deleted),
+            self._config[options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
+            self._replica_manager.checkpoint_high_watermarks,
         )
+        self._every(self._config_in_force[options.LOG_SEGMENT_DELETE_DELAY_MS], self._free_deleted)
 
     async def stop(self) -> None:
         """Answer what is in flight, then close everything, durably. Harmless when not started."""
@@ -259,6 +260,11 @@ class Broker:
         manager.listeners.append(self._directory_changed)
         for where, fault in manager.offline.items():
             logger.error("%s is offline: %s", where, fault)
+
+    async def _free_deleted(self) -> None:
+        manager = self._log_manager
+        if manager is not None:
+            await run(self._env.executor, manager.remove_deleted)
 
     async def _check_space(self) -> None:
         manager = self._log_manager
@@ -402,6 +408,9 @@ class Broker:
             self._take_config(broker_config_in_force(self._config, image, self._node_id))
             if self._listener is not None:
                 self._listener.set_limits(self._limits())
+            delay_ms = self._config_in_force[options.LOG_SEGMENT_DELETE_DELAY_MS]
+            if self._intervals_ms.get(self._free_deleted, delay_ms) != delay_ms:
+                self._every(delay_ms, self._free_deleted)
 
     def _limits(self) -> Limits:
         config = self._config_in_force
@@ -436,19 +445,30 @@ class Broker:
     # What goes on beside the requests.
 
     def _every(self, interval_ms: int, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Run ``work`` again and again, so long after it has ended, until the broker stops."""
-        seconds = max(interval_ms, 1) / 1000
+        """Run ``work`` again and again, so long after it has ended, until the broker stops.
+
+        The interval can be changed by another call.
+        """
+        self._intervals_ms[work] = interval_ms
 
         def done(finished: Pending[None]) -> None:
             if finished.error is not None:
                 logger.error("housekeeping failed, it will be tried again: %s", finished.error)
-            if self._is_running:
-                self._timers[work] = self._env.clock.call_later(seconds, start)
+            arm()
 
         def start() -> None:
+            del self._timers[work]
             pending_of(work()).on_done(done)
 
-        self._timers[work] = self._env.clock.call_later(seconds, start)
+        def arm() -> None:
+            timer = self._timers.pop(work, None)
+            if timer is not None:
+                timer.cancel()
+            if self._is_running:
+                seconds = max(self._intervals_ms[work], 1) / 1000
+                self._timers[work] = self._env.clock.call_later(seconds, start)
+
+        arm()
 
 
 def _new_cluster_id(rng: Rng) -> str:

@@ -105,3 +105,14 @@ async def test_fewer_connections_hold_for_the_next_client(start):
     await broker._env.net.connect(Client, host=host, port=port)
     async with asyncio.timeout(5):
         await ended
+
+
+async def test_a_shorter_delay_of_deletion_holds_at_once(start):
+    broker = await start()
+    await done(broker._controller().create_topics([NewTopic("a")]))
+    await done(broker._controller().delete_topics([("a", None)]))
+    assert broker._log_manager.deleted_directories()
+    await alter(broker, ResourceType.BROKER, "1", log_segment_delete_delay_ms="1")
+    async with asyncio.timeout(5):
+        while broker._log_manager.deleted_directories():  # noqa: ASYNC110 - a timer does it
+            await asyncio.sleep(0.005)

@@ -32,6 +32,7 @@ from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
     ABSENT,
     OPS_MAX,
+    VALUE_BYTES_MAX,
     Ambiguous,
     Delete,
     Guard,
@@ -148,6 +149,10 @@ class Controller:
             config = self._check_config(given)
         except InvalidConfig as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        size_bytes = len(encode_config(given))
+        if size_bytes > VALUE_BYTES_MAX:
+            why = f"{size_bytes} bytes of configs; at most {VALUE_BYTES_MAX} can be kept"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
         return TopicPlan(topic.name, new_topic_id(self._rng), assignments, given), config
 
     def _check_room(self, added: int) -> None:

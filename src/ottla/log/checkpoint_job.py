@@ -18,7 +18,7 @@ from ottla.log.faults import is_out_of_space
 class CheckpointJob:
     """Recovery points and log start offsets as of one moment, on their way to the disk."""
 
-    __slots__ = ("_directories", "_disk", "_files", "failures", "filled")
+    __slots__ = ("_directories", "_disk", "failures", "files", "filled")
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class CheckpointJob:
     ) -> None:
         self._disk = disk
         self._directories = directories
-        self._files = files
+        self.files = files
         self.failures: dict[str, OSError] = {}
         """By log directory: why its checkpoints are not what they should be."""
         self.filled: set[str] = set()
@@ -39,7 +39,7 @@ class CheckpointJob:
 
         A directory that refuses does not stop the others: see ``failures``.
         """
-        for path, offsets in self._files.items():
+        for path, offsets in self.files.items():
             log_dir = dirname(path)
             try:
                 try:

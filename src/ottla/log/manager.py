@@ -31,6 +31,7 @@ from ottla.log.faults import SyncFailed, ends_directory, is_out_of_space, sync_d
 from ottla.log.health import LogState
 from ottla.log.layout import (
     CLEAN_SHUTDOWN,
+    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
@@ -61,6 +62,7 @@ class _Points(NamedTuple):
 
     recovery_points: dict[TopicPartition, int]
     log_start_offsets: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
 
 
 class DuplicatePartition(OttlaError):
@@ -109,6 +111,11 @@ class LogManager:
         """Use: look-ups on every request. Invariant: each is open, or failed since."""
         self.offline: dict[TopicPartition, Fault] = {}
         """Partitions found on disk that could not be opened, and why."""
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """What the checkpoints said at the start; 0 when they said nothing."""
+        self.high_watermark_of: Callable[[TopicPartition], int | None] = lambda _: None
+        """Gives what is committed of a partition now; None: as far as it is flushed."""
+        self._high_watermarks_saved: dict[str, dict[TopicPartition, int]] = {}
         self._left: set[str] = set()
         """Topics that may have a directory which ``delete`` could not rename."""
         self._offline_directories: dict[TopicPartition, str] = {}
@@ -204,6 +211,7 @@ class LogManager:
         points = _Points(
             self._read_points(log_dir, RECOVERY_POINT_CHECKPOINT),
             self._read_points(log_dir, LOG_START_CHECKPOINT),
+            self._read_points(log_dir, HIGH_WATERMARK_CHECKPOINT),
         )
         for name in names:
             if is_deleted_directory(name):
@@ -246,6 +254,7 @@ class LogManager:
             self._set_apart(log_dir, topic_partition, points)
         else:
             self._add(log)
+            self.high_watermarks[topic_partition] = points.high_watermarks.get(topic_partition, 0)
 
     def _add(self, log: Log) -> None:
         log.on_disk_error = partial(self._on_disk_error, log)
@@ -260,6 +269,7 @@ class LogManager:
         for file_name, offsets in (
             (RECOVERY_POINT_CHECKPOINT, points.recovery_points),
             (LOG_START_CHECKPOINT, points.log_start_offsets),
+            (HIGH_WATERMARK_CHECKPOINT, points.high_watermarks),
         ):
             if topic_partition in offsets:
                 kept = self._offline_points.setdefault(f"{log_dir}/{file_name}", {})
@@ -472,7 +482,7 @@ class LogManager:
         What cannot be removed stays for the next call.
         """
         for directory in list(self._deleted):
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 for name in self._disk.list_directory(directory):
                     self._disk.remove(f"{directory}/{name}")
                 self._disk.remove_directory(directory)
@@ -502,8 +512,30 @@ class LogManager:
                 files[f"{log_dir}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
         return CheckpointJob(self._disk, self.directories, files)
 
+    def high_watermark_job(self) -> CheckpointJob:
+        """Return the work that saves the high watermarks that have changed since the last time.
+
+        As ``checkpoint_job`` otherwise. With one replica nobody needs them: the log tells. A leader
+        of several starts from them, and Kafka's tools look at them.
+        """
+        files: dict[str, dict[TopicPartition, int]] = {}
+        for directory in self._online():
+            path = f"{directory.path}/{HIGH_WATERMARK_CHECKPOINT}"
+            files[path] = dict(self._offline_points.get(path, {}))
+        for topic_partition, log in self.logs.items():
+            found = files.get(f"{dirname(log.directory)}/{HIGH_WATERMARK_CHECKPOINT}")
+            if found is not None:
+                committed = self.high_watermark_of(topic_partition)
+                found[topic_partition] = log.flushed_offset if committed is None else committed
+        saved = self._high_watermarks_saved
+        changed = {path: found for path, found in files.items() if saved.get(path) != found}
+        return CheckpointJob(self._disk, self.directories, changed)
+
     def checkpointed(self, job: CheckpointJob) -> None:
         """Take the outcome of a checkpoint that ran. On the loop."""
+        for path, offsets in job.files.items():
+            if path.endswith(HIGH_WATERMARK_CHECKPOINT) and dirname(path) not in job.failures:
+                self._high_watermarks_saved[path] = offsets
         for log_dir in job.filled:
             self._fill(self.directories[log_dir])
         for log_dir, error in job.failures.items():
@@ -529,6 +561,7 @@ class LogManager:
         try:
             job = self.checkpoint_job()
             job.run()
+            self.high_watermark_job().run()
             for directory in self._online():
                 if directory.path not in unclean and directory.path not in job.failures:
                     # Without the mark the next start is slower and right.

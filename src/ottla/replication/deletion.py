@@ -95,6 +95,7 @@ class Deletion:
         executor: Executor,
         partitions: Callable[[], Iterable[Partition]],
     ) -> None:
+        self._log_manager = log_manager
         self._disk = log_manager.disk
         self._clock = clock
         self._executor = executor
@@ -110,6 +111,13 @@ class Deletion:
         with self._busy():
             for log_dir, error in (await self._checkpoints.save()).items():
                 logger.error("the checkpoints of %s stay as they were: %s", log_dir, error)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """Save the high watermarks that have changed."""
+        with self._busy():
+            job = self._log_manager.high_watermark_job()
+            await run(self._executor, job.run)
+            self._log_manager.checkpointed(job)
 
     async def delete_records(
         self, wanted: Sequence[tuple[Partition, int]]

@@ -45,7 +45,7 @@ class Partition:
 
     __slots__ = (
         "_executor",
-        "_idle_waiters",
+        "_flush_waiters",
         "_is_flushing",
         "_moved",
         "_node_id",
@@ -69,7 +69,13 @@ class Partition:
         min_insync_replicas: int,
         executor: Executor,
         moved: Callable[[TopicPartition], None],
+        checkpointed_high_watermark: int = 0,
     ) -> None:
+        """``checkpointed_high_watermark``: what was known to be committed when it was written.
+
+        Other replicas may have lost what this one has: then nothing above it is shown until they
+        have said how far they are.
+        """
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
@@ -77,6 +83,9 @@ class Partition:
         """Replicas, ISR, leader and epochs, as the metadata image last told."""
         self.min_insync_replicas = min_insync_replicas
         self.high_watermark: int = log.flushed_offset
+        if len(state.replicas) > 1:
+            known = min(checkpointed_high_watermark, log.log_end_offset)
+            self.high_watermark = max(known, log.log_start_offset)
         """Use: exclusive end of what consumers see. Invariant: log start <= it <= log end."""
         self.is_leader = state.leader == node_id
         """Whether this node leads the partition now."""
@@ -84,7 +93,7 @@ class Partition:
         self._executor = executor
         self._moved = moved
         self._is_flushing = False
-        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._flush_waiters: list[asyncio.Future[None]] = []
         self._remote_end_offsets: dict[NodeId, int] = {}
         log.producers.transactions.commit_to(self.high_watermark)
         self._advance()
@@ -188,8 +197,10 @@ class Partition:
 
     def _finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
         self._is_flushing = False
+        waiters, self._flush_waiters = self._flush_waiters, []
         self._end_flush(job, error)
-        self._wake_idle()
+        for waiter in waiters:
+            waiter.set_result(None)
 
     def _end_flush(self, job: FlushJob, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, OSError):
@@ -206,23 +217,23 @@ class Partition:
     async def flush_to(self, offset: int) -> None:
         """Return when all below ``offset`` is durable. Raises KafkaError when the log fails."""
         while self.log.flushed_offset < offset:
-            if self.is_failed:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
+            before = self.log.flushed_offset
             self._flush()
-            await self.idle()
+            await self._flush_ended()
+            if self.is_failed or self.log.flushed_offset == before:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
 
     async def idle(self) -> None:
         """Wait until no flush is in flight."""
+        while self._is_flushing:
+            await self._flush_ended()
+
+    async def _flush_ended(self) -> None:
+        """Wait for the flush in flight, if there is one; the next may have begun then."""
         if self._is_flushing:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle_waiters.append(waiter)
+            self._flush_waiters.append(waiter)
             await waiter
-
-    def _wake_idle(self) -> None:
-        if not self._is_flushing:
-            for waiter in self._idle_waiters:
-                waiter.set_result(None)
-            self._idle_waiters.clear()
 
     # The high watermark.
 

@@ -78,6 +78,7 @@ class ReplicaManager:
         self._node_id = node_id
         self._log_manager = log_manager
         log_manager.listeners.append(self._directory_changed)
+        log_manager.high_watermark_of = self._high_watermark_of
         self._executor = executor
         self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
         self._settings = settings
@@ -387,6 +388,14 @@ class ReplicaManager:
         """Take those snapshots of producers that are due; see ``SnapshotSweep``."""
         await self._snapshot_sweep.take_due()
 
+    async def checkpoint_high_watermarks(self) -> None:
+        """Save the high watermarks that have changed."""
+        await self._deletion.checkpoint_high_watermarks()
+
+    def _high_watermark_of(self, where: TopicPartition) -> int | None:
+        partition = self._partitions.get(where)
+        return None if partition is None else partition.high_watermark
+
     # Following the metadata image.
 
     def host_all(self, image: MetadataImage) -> None:
@@ -456,6 +465,7 @@ class ReplicaManager:
             min_insync_replicas=settings.min_insync_replicas,
             executor=self._executor,
             moved=self._moved,
+            checkpointed_high_watermark=self._log_manager.high_watermarks.get(where, 0),
         )
         partition.configure(settings)
         self._partitions[where] = partition

@@ -289,3 +289,14 @@ async def test_a_deletion_cut_short_leaves_its_mark(controller, following, keys_
     assert "t" not in following.image.topics
     mark = following.keys.deleted_topic(made.topic_id)
     assert await following.store.get(mark) is not None
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_more_config_text_than_can_be_kept_is_refused(controller, validate_only):
+    huge = [("follower.replication.throttled.replicas", ",".join(["0:1"] * 300_000))]
+    answer = controller.create_topics([NewTopic("t", configs=huge)], validate_only=validate_only)
+    while not answer.is_done:  # noqa: ASYNC110 - a Pending is no event
+        await asyncio.sleep(0)
+    (outcome,) = answer.value
+    assert outcome.code is ErrorCode.INVALID_REQUEST
+    assert "can be kept" in outcome.why

@@ -68,6 +68,7 @@ def test_the_directory_is_laid_out_as_kafkas(started, place, batch):
         "log-start-offset-checkpoint",
         "meta.properties",
         "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
     }
     checkpoint = disk.open(f"{directory}/logs/recovery-point-offset-checkpoint")
     assert checkpoint.read_at(0, 100) == b"0\n1\nflights 0 1\n"
@@ -277,3 +278,42 @@ def test_a_power_cut_at_any_moment_of_the_first_start_leaves_a_directory_that_st
             append(log, batch())
             manager.stop()
     assert at > 20
+
+
+def high_watermarks(place):
+    disk, directory = place
+    file = disk.open_read_only(f"{directory}/logs/replication-offset-checkpoint")
+    return file.read_at(0, 1000)
+
+
+def test_high_watermarks_are_written_when_they_change_and_read_at_the_start(
+    started, place, make_manager, batch
+):
+    append(started.create(TP, TOPIC_ID), batch(3))
+    job = started.high_watermark_job()
+    job.run()
+    started.checkpointed(job)
+    assert high_watermarks(place) == b"0\n1\nflights 0 0\n", "nothing is flushed yet"
+    assert started.high_watermark_job().files == {}
+    started.high_watermark_of = lambda where: 2 if where == TP else None
+    manager = restart(started, place, make_manager)
+    assert high_watermarks(place) == b"0\n1\nflights 0 2\n"
+    assert manager.high_watermarks == {TP: 2}
+    manager.stop()
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n7\nflights 0 2\n", b"\xff\xfe", b"1\n0\n"])
+def test_a_start_does_without_high_watermarks_it_cannot_read(
+    started, place, make_manager, batch, content
+):
+    disk, directory = place
+    append(started.create(TP, TOPIC_ID), batch(3))
+    started.stop()
+    file = disk.open(f"{directory}/logs/replication-offset-checkpoint")
+    file.truncate(0)
+    file.write_at(0, content)
+    manager = make_manager(*place)
+    manager.start()
+    assert manager.high_watermarks == {TP: 0}
+    assert manager.get(TP).log_end_offset == 3
+    manager.stop()

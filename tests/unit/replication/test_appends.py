@@ -1,9 +1,11 @@
 """When a producer hears "done", and what a consumer sees by then."""
 
+import asyncio
+
 import pytest
 
 from ottla.env.faulty_disk import DiskCall
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.records.batch import read_header
@@ -296,3 +298,45 @@ def test_a_large_duplicate_analysed_twice_at_once_is_written_once(node, words):
     node.executor.run_all()
     assert offsets(first, words) == offsets(again, words) == [0]
     assert node.partition().log.log_end_offset == 1
+
+
+def test_a_leader_of_several_starts_from_what_was_committed(make_node, words):
+    node = make_node(partitions=0)
+    where = TopicPartition("t", 0)
+    log = node.log_manager.create(where, b"0123456789abcdef")
+    for _ in range(3):
+        log.append(memoryview(words.batch()), leader_epoch=0)
+    log.flush()
+    for known, expected in ((2, 2), (99, 3), (0, 0)):
+        node.log_manager.high_watermarks[where] = known
+        node.replica_manager._partitions.clear()
+        node.change(node.led(0, isr=(1, 2)))
+        assert node.partition().high_watermark == expected
+        node.check()
+
+
+async def test_a_wait_for_durability_ends_under_constant_load(make_node, words):
+    node = make_node(flush_messages=2)
+    for _ in range(3):
+        node.append((0, words.batch()), acks=1)
+    waiting = asyncio.ensure_future(node.partition().flush_to(3))
+    for _ in range(10):
+        await asyncio.sleep(0)
+        for _ in range(2):  # the next flush is due before this one ends
+            node.append((0, words.batch()), acks=1)
+        node.executor.run_next()
+        if waiting.done():
+            break
+    assert waiting.done()
+    node.executor.run_all()
+
+
+async def test_a_wait_for_durability_ends_when_the_disk_refuses(make_node, words):
+    node = make_node(flush_messages=10)
+    node.append((0, words.batch()), acks=1)
+    node.disk.fail(DiskCall.WRITE, errno=28, lasting=True)
+    waiting = asyncio.ensure_future(node.partition().flush_to(1))
+    await asyncio.sleep(0)
+    node.executor.run_all()
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        await waiting
