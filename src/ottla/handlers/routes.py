@@ -12,6 +12,7 @@ from ottla.env.clock import Clock
 from ottla.env.rng import Rng
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.alter_configs import AlterConfigs
+from ottla.handlers.apis.alter_replica_log_dirs import AlterReplicaLogDirs
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.apis.create_partitions import CreatePartitions
 from ottla.handlers.apis.create_topics import CreateTopics
@@ -107,6 +108,7 @@ def router_of(services: Services) -> Router:
             ApiKey.ALTER_CONFIGS: AlterConfigs(services.configs),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigs(services.configs),
             ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(image),
+            ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(replicas.relocation),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas, services.measure_log_dirs),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas, image),
             ApiKey.FIND_COORDINATOR: FindCoordinator(),

@@ -6,6 +6,7 @@ client is checked here once more before it becomes a path. Grammar, as Apache Ka
     log directory       = { partition directory } { deleted directory } checkpoints meta.properties
                           and Ottla's own ".ottla-reserve", which holds nothing but room
     partition directory = topic "-" partition
+    future directory    = topic "-" partition "." 32 hex digits "-future"
     deleted directory   = topic "-" partition "." 32 hex digits "-delete"     topic may be cut short
     segment file        = 20 digits of base offset "." ( log | index | timeindex | txnindex )
     snapshot            = 20 digits of offset ".snapshot"
@@ -27,6 +28,7 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 DELETED_DIRECTORY_SUFFIX = "-delete"
+FUTURE_DIRECTORY_SUFFIX = "-future"
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -43,6 +45,8 @@ _FILE_NAME_LENGTH_MAX = 255
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})", re.ASCII)
 _DELETED_DIRECTORY = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+\.[0-9a-f]{32}-delete", re.ASCII)
+_FUTURE_DIRECTORY = re.compile(r"(.+)\.([0-9a-f]{32})-future", re.ASCII)
+_DELETED_UNIQUE = re.compile(r"\.([0-9a-f]{32})-delete$", re.ASCII)
 _SNAPSHOT_FILE = re.compile(r"([0-9]{20})\.snapshot", re.ASCII)
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)", re.ASCII)
 
@@ -80,6 +84,34 @@ def deleted_directory(topic_partition: TopicPartition, unique: bytes) -> str:
 def is_deleted_directory(name: str) -> bool:
     """Tell whether ``name`` is that of a deleted partition."""
     return _DELETED_DIRECTORY.fullmatch(name) is not None
+
+
+def future_directory(topic_partition: TopicPartition, unique: bytes) -> str:
+    """Return the name of a copy of the partition that is to take its place.
+
+    ``unique`` is 16 bytes; the directory it replaces is deleted under the same. Raises KafkaError
+    KAFKA_STORAGE_ERROR for a topic whose name leaves no room for that.
+    """
+    name = f"{partition_directory(topic_partition)}.{unique.hex()}{FUTURE_DIRECTORY_SUFFIX}"
+    if len(name) > _FILE_NAME_LENGTH_MAX:
+        why = f"the name of {topic_partition} is too long for a copy of its directory"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+    return name
+
+
+def parse_future_directory(name: str) -> TopicPartition | None:
+    """Return the partition that the directory ``name`` is a copy of; None for any other."""
+    match = _FUTURE_DIRECTORY.fullmatch(name)
+    return None if match is None else parse_partition_directory(match[1])
+
+
+def unique_part(name: str) -> str | None:
+    """Return what ties the name of a copy to that of the directory it has replaced.
+
+    Of the replaced one only: the copy's own is in its name alike. None for other names.
+    """
+    match = _DELETED_UNIQUE.search(name) or _FUTURE_DIRECTORY.fullmatch(name)
+    return None if match is None else match[match.lastindex or 1]
 
 
 def segment_file(base_offset: int, suffix: str) -> str:

@@ -28,6 +28,7 @@ from ottla.log.checkpoints import (
 from ottla.log.config import LogConfig
 from ottla.log.directory import Fault, LogDirectory
 from ottla.log.faults import SyncFailed, ends_directory, is_out_of_space, sync_directory
+from ottla.log.futures import settle_futures
 from ottla.log.health import LogState
 from ottla.log.layout import (
     CLEAN_SHUTDOWN,
@@ -41,12 +42,10 @@ from ottla.log.layout import (
     parse_partition_directory,
     partition_directory,
 )
-from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.log import Log
-from ottla.log.producers import Producers
 from ottla.log.recovery import open_log
-from ottla.log.segment import Segment
 from ottla.log.space import SpaceLimits
+from ottla.log.stand_in import failed_log
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +115,9 @@ class LogManager:
         self.high_watermark_of: Callable[[TopicPartition], int | None] = lambda _: None
         """Gives what is committed of a partition now; None: as far as it is flushed."""
         self._high_watermarks_saved: dict[str, dict[TopicPartition, int]] = {}
+        self.copying: dict[TopicPartition, str] = {}
+        """Which log directory a partition is being copied to: its checkpoints are written there,
+        too."""
         self._left: set[str] = set()
         """Topics that may have a directory which ``delete`` could not rename."""
         self._offline_directories: dict[TopicPartition, str] = {}
@@ -144,7 +146,8 @@ class LogManager:
                 if directory.is_online and directory.measure():
                     directory.is_full = True
                     directory.free_reserve()  # A start has to write, too.
-            names = {directory: self._names_in(directory) for directory in self._online()}
+            listed = {directory: self._names_in(directory) for directory in self._online()}
+            names = self._settle_futures(listed)
             self._set_duplicates_apart(names)
             for directory, found in names.items():
                 if directory.is_online:
@@ -171,6 +174,19 @@ class LogManager:
         except OSError as error:
             directory.failure = error
             return []
+
+    def _settle_futures(
+        self, listed: dict[LogDirectory, list[str]]
+    ) -> dict[LogDirectory, list[str]]:
+        """Finish or drop copies that were being made when the process ended."""
+        by_path = {directory.path: found for directory, found in listed.items()}
+        try:
+            names, dropped = settle_futures(self._disk, by_path)
+        except OSError as error:
+            logger.error("copies of partitions are left as they are: %s", error)  # noqa: TRY400
+            return {directory: self._names_in(directory) for directory in self._online()}
+        self._deleted.extend(dropped)
+        return {directory: names[directory.path] for directory in listed}
 
     def _set_duplicates_apart(self, names: dict[LogDirectory, list[str]]) -> None:
         """Take what two directories hold for offline, before anything of it is touched."""
@@ -253,10 +269,11 @@ class LogManager:
             self.offline[topic_partition] = error
             self._set_apart(log_dir, topic_partition, points)
         else:
-            self._add(log)
+            self.put(log)
             self.high_watermarks[topic_partition] = points.high_watermarks.get(topic_partition, 0)
 
-    def _add(self, log: Log) -> None:
+    def put(self, log: Log) -> None:
+        """Take ``log``, which was opened in one of the directories, for its partition's."""
         log.on_disk_error = partial(self._on_disk_error, log)
         if self.directories[dirname(log.directory)].is_full:
             log.state = LogState.FULL
@@ -384,7 +401,7 @@ class LogManager:
             self._left.add(topic_partition.topic)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
-        self._add(log)
+        self.put(log)
         return log
 
     def stand_in(self, topic_partition: TopicPartition, topic_id: TopicId) -> Log:
@@ -393,29 +410,24 @@ class LogManager:
         It touches no file, and is not one of ``logs``.
         """
         log_dir = self._offline_directories.get(topic_partition, next(iter(self.directories)))
-        directory = f"{log_dir}/{topic_partition}"
-        config, now_ms = self._config_for(topic_partition.topic), self._clock.wall_ms()
-        interval = config.index_interval_bytes
-        empty = Segment(
-            self._disk, directory, 0, size_bytes=0, index_interval_bytes=interval, created_ms=now_ms
+        return failed_log(
+            self._disk,
+            self._clock,
+            f"{log_dir}/{topic_partition}",
+            topic_partition,
+            topic_id,
+            self._config_for(topic_partition.topic),
         )
-        log = Log(
-            disk=self._disk,
-            clock=self._clock,
-            directory=directory,
-            topic_partition=topic_partition,
-            topic_id=topic_id,
-            config=config,
-            segments=[empty],
-            leader_epochs=LeaderEpochs(),
-            log_start_offset=0,
-            log_end_offset=0,
-            producers=Producers(
-                self._disk, self._clock, directory, [], config.producer_id_expiration_ms
-            ),
-        )
-        log.state = LogState.FAILED
-        return log
+
+    # -- copies in another directory: see log.copies ------------------------------------------
+
+    def unique(self) -> bytes:
+        """Return 16 bytes that no other name has."""
+        return self._rng.random_bytes(16)
+
+    def remove_later(self, path: str) -> None:
+        """Have the directory ``path``, which nobody needs, removed by ``remove_deleted``."""
+        self._deleted.append(path)
 
     def _create_directory(self, topic_partition: TopicPartition, directory: str) -> Log:
         if not self._disk.exists(directory):
@@ -510,6 +522,10 @@ class LogManager:
             start_offset = min(log.log_start_offset, log.flushed_offset)
             if start_offset > 0:
                 files[f"{log_dir}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
+                copied_to = files.get(
+                    f"{self.copying.get(topic_partition, log_dir)}/{LOG_START_CHECKPOINT}", {}
+                )
+                copied_to[topic_partition] = start_offset
         return CheckpointJob(self._disk, self.directories, files)
 
     def high_watermark_job(self) -> CheckpointJob:

@@ -212,6 +212,10 @@ class Producers:
         self.snapshot_ms = int(self._clock.monotonic() * 1000)
         self.snapshots.take(self.states, log_end_offset, sync=sync)
 
+    def save_to(self, directory: str, log_end_offset: int) -> None:
+        """Write a snapshot for a copy of the log in ``directory``, durable with that. Blocks."""
+        ProducerSnapshots(self._disk, directory, []).take(self.states, log_end_offset, sync=True)
+
     def save_for_stop(self, base_offset: int, log_end_offset: int) -> None:
         """Spare the next start of a log ``[base_offset, log_end_offset)`` its replay. Blocks.
 

@@ -44,6 +44,7 @@ class Partition:
     """The leader (or an offline copy) of one topic-partition on this node."""
 
     __slots__ = (
+        "_between",
         "_executor",
         "_flush_waiters",
         "_is_flushing",
@@ -94,6 +95,7 @@ class Partition:
         self._moved = moved
         self._is_flushing = False
         self._flush_waiters: list[asyncio.Future[None]] = []
+        self._between: list[Callable[[], None]] = []
         self._remote_end_offsets: dict[NodeId, int] = {}
         log.producers.transactions.commit_to(self.high_watermark)
         self._advance()
@@ -206,6 +208,9 @@ class Partition:
         if error is not None and not isinstance(error, OSError):
             raise error
         self.log.finish_flush(job, error)
+        between, self._between = self._between, []
+        for work in between:
+            work()
         if error is not None:
             logger.error("%s could not be flushed: %s", self.topic_partition, error)
             self._moved(self.topic_partition)
@@ -234,6 +239,19 @@ class Partition:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._flush_waiters.append(waiter)
             await waiter
+
+    def between_flushes(self, work: Callable[[], None]) -> None:
+        """Run ``work`` on the loop, once, at a moment when no flush is in flight: perhaps now."""
+        if self._is_flushing:
+            self._between.append(work)
+        else:
+            work()
+
+    def take_log(self, log: Log) -> None:
+        """Go on with ``log``, a durable copy of the one before. No flush is in flight."""
+        self.log = log
+        self._advance()
+        self._moved(self.topic_partition)
 
     # The high watermark.
 

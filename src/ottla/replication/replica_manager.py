@@ -22,6 +22,7 @@ from ottla.log.append import (
     needs_executor,
 )
 from ottla.log.config import INT64_MAX, LogConfig
+from ottla.log.copies import LogCopies
 from ottla.log.directory import LogDirectory
 from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
@@ -49,6 +50,7 @@ from ottla.replication.fetch import (
 from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import Partition, PartitionSettings
 from ottla.replication.purgatory import Purgatory
+from ottla.replication.relocation import Relocation
 from ottla.replication.snapshot_sweep import SnapshotSweep
 
 logger = logging.getLogger(__name__)
@@ -99,6 +101,13 @@ class ReplicaManager:
         )
         self._deletion = Deletion(
             log_manager, clock=clock, executor=executor, partitions=self._partitions.values
+        )
+        self.relocation = Relocation(
+            log_manager,
+            LogCopies(log_manager, clock),
+            executor,
+            checkpoint=self._deletion.checkpoint,
+            lookup=self._partitions.get,
         )
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:
@@ -414,6 +423,7 @@ class ReplicaManager:
         """Begin no flush by time any more; wait until none is in flight: the logs can be closed."""
         self._flush_sweep.stop()
         await self._snapshot_sweep.settle()
+        await self.relocation.settle()
         await self._deletion.settle()
         idle = [partition.idle() for partition in self._partitions.values()]
         for partition_idle in idle:

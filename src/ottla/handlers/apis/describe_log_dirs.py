@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
+from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -75,26 +76,50 @@ class DescribeLogDirs:
         ]
         return DescribeLogDirsResult(
             log_dir=directory.path,
-            topics=_by_topic(here),
+            topics=_by_topic([*map(_told, here), *self._copies(directory.path, wanted)]),
             total_bytes=directory.total_bytes,
             usable_bytes=directory.usable_bytes,
         )
 
+    def _copies(self, log_dir: str, wanted: set[tuple[str, int]] | None) -> Iterable["_Told"]:
+        """Return the copies being made in a directory: replicas that move there."""
+        for copy in self._replicas.relocation.copies_in(log_dir):
+            where = copy.log.topic_partition
+            if wanted is None or where in wanted:
+                lag = max(copy.log.log_end_offset - copy.end_offset, 0)
+                yield _Told(where, copy.size_bytes, lag, is_copy=True)
 
-def _by_topic(partitions: Iterable[Partition]) -> list[DescribeLogDirsTopic]:
-    ordered = sorted(partitions, key=attrgetter("topic_partition"))
+
+class _Told(NamedTuple):
+    """A log, or a copy of one being made, as it is told."""
+
+    topic_partition: TopicPartition
+    size_bytes: int
+    offset_lag: int = 0
+    """Of a leader: none; of a copy: how far it is behind its log."""
+    is_copy: bool = False
+
+
+def _told(partition: Partition) -> _Told:
+    return _Told(partition.topic_partition, partition.log.size_bytes)
+
+
+def _by_topic(found: Iterable[_Told]) -> list[DescribeLogDirsTopic]:
     return [
         DescribeLogDirsTopic(
             name=name,
             partitions=[
                 DescribeLogDirsPartition(
-                    partition_index=partition.topic_partition.partition,
-                    partition_size=partition.log.size_bytes,
-                    offset_lag=0,  # Of a leader; and there are no followers or future logs.
-                    is_future_key=False,
+                    partition_index=told.topic_partition.partition,
+                    partition_size=told.size_bytes,
+                    offset_lag=told.offset_lag,
+                    is_future_key=told.is_copy,
                 )
-                for partition in here
+                for told in here
             ],
         )
-        for name, here in groupby(ordered, key=lambda each: each.topic_partition.topic)
+        for name, here in groupby(
+            sorted(found, key=attrgetter("topic_partition")),
+            key=lambda each: each.topic_partition.topic,
+        )
     ]

@@ -1,0 +1,109 @@
+"""Copies of logs in other log directories: begun, given up, and put in the log's place.
+
+The durable part of moving a replica. Everything here is on the loop and blocks for little: two
+renames, two syncs of directories, and opening the copy. Above log.manager and log.copying, below
+replication.relocation. What a crash in between leaves is settled by log.futures. Source: KIP-113;
+reliability rules 3 and 14.
+"""
+
+import errno
+from posixpath import basename, dirname
+
+from ottla.env.clock import Clock
+from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
+from ottla.log.copying import LogCopy
+from ottla.log.faults import SyncFailed, sync_directory
+from ottla.log.layout import deleted_directory, future_directory, unique_part
+from ottla.log.log import Log
+from ottla.log.manager import LogManager
+from ottla.log.recovery import open_log
+
+
+class LogCopies:
+    """Makes copies of the manager's logs, and swaps them in."""
+
+    def __init__(self, manager: LogManager, clock: Clock) -> None:
+        self._manager = manager
+        self._disk = manager.disk
+        self._clock = clock
+
+    def begin(self, log: Log, log_dir: str) -> LogCopy:
+        """Return a copy of ``log`` that is to be made in ``log_dir``.
+
+        From now on the checkpoints know of it. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        name = future_directory(log.topic_partition, self._manager.unique())
+        try:
+            self._disk.make_directory(f"{log_dir}/{name}")
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._manager.copying[log.topic_partition] = log_dir
+        return LogCopy(self._disk, log, f"{log_dir}/{name}")
+
+    def drop(self, copy: LogCopy) -> None:
+        """Give up a copy; its space is freed later."""
+        self._manager.copying.pop(copy.log.topic_partition, None)
+        self._manager.remove_later(copy.directory)
+
+    def put_in_place(self, copy: LogCopy) -> Log:
+        """Let a complete copy be the partition's log, durably; return it.
+
+        Its log start offset must have been checkpointed where it is. Raises OSError or OttlaError:
+        then the log before goes on, or has failed.
+        """
+        before, disk = copy.log, self._disk
+        log_dir, target_dir = dirname(before.directory), dirname(copy.directory)
+        target = f"{target_dir}/{before.topic_partition}"
+        # It would be too late to find it bad below.
+        self._open(copy, copy.directory).abandon()
+        unique = bytes.fromhex(unique_part(basename(copy.directory)) or "")
+        old = f"{log_dir}/{deleted_directory(before.topic_partition, unique)}"
+        disk.rename(before.directory, old)
+        try:
+            sync_directory(disk, log_dir)
+            disk.rename(copy.directory, target)
+        except OSError as error:
+            self._take_back(before, old, error)
+            raise
+        try:
+            sync_directory(disk, target_dir)
+            log = self._open(copy, target)
+        except (OSError, OttlaError) as error:
+            # Which of the two a restart finds is not sure: nothing may be added to either.
+            failure = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
+            before.take_out(failure)
+            raise
+        before.abandon()
+        self._manager.copying.pop(before.topic_partition, None)
+        self._manager.remove_later(old)
+        self._manager.put(log)
+        return log
+
+    def _take_back(self, log: Log, renamed: str, error: OSError) -> None:
+        """Let ``log`` have its directory back, or fail."""
+        try:
+            self._disk.rename(renamed, log.directory)
+            sync_directory(self._disk, dirname(log.directory))
+        except OSError as worse:
+            log.take_out(worse)
+            log.report(worse)
+        if isinstance(error, SyncFailed):
+            log.report(error)  # It was this log's directory that could not be synced.
+
+    def _open(self, copy: LogCopy, directory: str) -> Log:
+        before = copy.log
+        log = open_log(
+            self._disk,
+            self._clock,
+            directory,
+            before.topic_partition,
+            before.config,
+            recovery_point=before.log_end_offset,
+            log_start_offset=before.log_start_offset,
+            is_clean=True,
+        )
+        found, expected = log.log_end_offset, before.log_end_offset
+        if found != expected:
+            log.abandon()
+            raise CorruptFile(directory, f"the copy ends at {found}, its log at {expected}")
+        return log

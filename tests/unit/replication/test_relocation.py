@@ -1,0 +1,235 @@
+"""Replicas move between log directories while they serve, and a crash leaves one of the two."""
+
+import asyncio
+
+import pytest
+
+from ottla.env.clock import ManualClock
+from ottla.env.faulty_disk import CHANGES, DiskCall, DiskKilled, FaultyDisk
+from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.log.config import LogConfig
+from ottla.log.manager import LogManager
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+
+
+@pytest.fixture
+def two(make_node):
+    """Partition 0 lies in /a, partition 1 in /b."""
+
+    def make(**config):
+        return make_node(log_dirs=("/a", "/b"), **config)
+
+    return make
+
+
+def fill(node, words, count=20, index=0):
+    for number in range(count):
+        node.append((index, words.batch(b"%d" % number * 50)))
+    node.executor.run_all()
+
+
+async def finish(node, condition):
+    for _ in range(2000):
+        await asyncio.sleep(0)
+        if condition():
+            return
+        node.executor.run_all()
+    pytest.fail("it never ends")
+
+
+def place(node, where=T0):
+    return node.replica_manager.get(where).log.directory
+
+
+async def moved(node, where, log_dir):
+    assert node.replica_manager.relocation.move(where, log_dir) is ErrorCode.NONE
+    await finish(node, lambda: place(node, where) == f"{log_dir}/{where}")
+
+
+async def test_a_partition_moves_with_all_it_has(two, words):
+    node = two(segment_bytes=700)
+    resent = words.batch(b"idempotent", producer_id=7, producer_epoch=0, base_sequence=0)
+    node.append((0, resent))
+    fill(node, words)
+    node.replica_manager.get(T0).delete_records(3)
+    before = node.read(0)
+    end = node.partition().log.log_end_offset
+    region = node.fetch((0, 3), max_wait_ms=0)[0].region
+    await moved(node, T0, "/b")
+    assert node.partition().log_start_offset == 3
+    assert node.fetch((0, 3), max_wait_ms=0)[0].region.read() == region.read()
+    assert node.read(0) == before
+    answer = node.append((0, resent))
+    assert words.result_of(answer)[0].base_offset == 0, "the resend is known"
+    fill(node, words, 3)
+    assert node.partition().log.log_end_offset == end + 3
+    node.partition().log.check()
+    assert not [name for name in node.disk.list_directory("/a") if name == "t-0"]
+    node.log_manager.remove_deleted()
+    assert not [name for name in node.disk.list_directory("/a") if "t-0" in name]
+    await moved(node, T0, "/a")
+    assert node.partition().high_watermark == end + 3
+
+
+async def test_it_moves_under_load_and_nobody_who_waits_is_forgotten(two, words):
+    node = two(segment_bytes=5000)
+    fill(node, words)
+    assert node.replica_manager.relocation.move(T0, "/b") is ErrorCode.NONE
+    answers = []
+    for _ in range(200):
+        answers += [node.append((0, words.batch())) for _ in range(2)]
+        await asyncio.sleep(0)
+        node.executor.run_next()
+        if place(node) == "/b/t-0":
+            break
+    assert place(node) == "/b/t-0"
+    node.executor.run_all()
+    for answer in answers:
+        assert words.codes(answer) == [ErrorCode.NONE]
+    assert node.partition().high_watermark == 20 + len(answers)
+
+
+@pytest.mark.parametrize(
+    ("where", "log_dir", "code"),
+    [
+        (T0, "/nope", ErrorCode.LOG_DIR_NOT_FOUND),
+        (T0, "b", ErrorCode.LOG_DIR_NOT_FOUND),
+        (T0, "/b/", ErrorCode.LOG_DIR_NOT_FOUND),
+        (TopicPartition("missing", 0), "/b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (T0, "/a", ErrorCode.NONE),
+    ],
+)
+async def test_refusals_are_kafkas(two, where, log_dir, code):
+    node = two()
+    assert node.replica_manager.relocation.move(where, log_dir) is code
+    assert node.log_manager.copying == {}
+
+
+async def test_what_is_offline_does_not_move(two):
+    node = two()
+    node.log_manager.fail_directory("/b", OSError(5, "Input/output error"))
+    relocation = node.replica_manager.relocation
+    assert relocation.move(T0, "/b") is ErrorCode.KAFKA_STORAGE_ERROR
+    assert relocation.move(T1, "/a") is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_move_is_ended_by_asking_for_where_it_is(two, words):
+    node = two()
+    fill(node, words)
+    relocation = node.replica_manager.relocation
+    relocation.move(T0, "/b")
+    assert [copy.log.topic_partition for copy in relocation.copies_in("/b")] == [T0]
+    relocation.move(T0, "/a")
+    assert relocation.copies_in("/b") == []
+    await finish(node, lambda: not relocation._moves)
+    node.log_manager.remove_deleted()
+    assert place(node) == "/a/t-0"
+    assert not [name for name in node.disk.list_directory("/b") if "t-0" in name]
+    await moved(node, T0, "/b")
+
+
+async def test_a_topic_deleted_on_the_way_leaves_nothing(two, words):
+    node = two()
+    fill(node, words)
+    node.replica_manager.relocation.move(T0, "/b")
+    node.change(node.led(0)._replace(new=None))
+    await finish(node, lambda: not node.replica_manager.relocation._moves)
+    node.log_manager.remove_deleted()
+    for log_dir in ("/a", "/b"):
+        assert not [name for name in node.disk.list_directory(log_dir) if "t-0" in name]
+
+
+@pytest.mark.parametrize("number", [5, 28])
+@pytest.mark.parametrize("call", sorted(CHANGES - {DiskCall.LOCK}, key=lambda call: call.value))
+async def test_a_refused_call_loses_nothing(two, words, call, number):
+    for nth in range(1, 40):
+        node = two(segment_bytes=700)
+        fill(node, words)
+        before = everything(node.partition().log)
+        made = node.disk.counts[call]
+        node.disk.fail(call, nth=nth, errno=number)
+        relocation = node.replica_manager.relocation
+        relocation.move(T0, "/b")
+        await finish(node, lambda: not relocation._moves)  # noqa: B023 - it is done by then
+        struck = node.disk.counts[call] - made >= nth
+        node.disk.heal()
+        node.log_manager._release()  # as the end of the process does
+        for disk in (node.disk._inner.crash(SeededRng(nth)), node.disk._inner):
+            manager = restart(disk)
+            log = manager.get(T0)
+            assert log is not None, (call, nth, manager.offline)
+            assert everything(log) == before, (call, nth)
+            manager.stop()
+        if not struck:
+            return
+
+
+async def test_a_power_cut_at_any_call_leaves_one_of_the_two(two, words):
+    nth = 0
+    while True:
+        nth += 1
+        node = two(segment_bytes=700)
+        fill(node, words)
+        before = everything(node.partition().log)
+        relocation = node.replica_manager.relocation
+        node.disk.kill_at(nth)
+        relocation_ended = False
+        try:
+            relocation.move(T0, "/b")
+            for _ in range(300):
+                await asyncio.sleep(0)
+                node.executor.run_all()
+                if not relocation._moves:
+                    relocation_ended = True
+                    break
+        except DiskKilled:
+            pass
+        for seed in range(3):
+            manager = restart(node.disk._inner.crash(SeededRng(nth * 3 + seed)))
+            assert manager.offline == {}, nth
+            log = manager.get(T0)
+            assert log is not None, nth
+            assert everything(log) == before, nth
+            manager.remove_deleted()
+            names = [*manager.disk.list_directory("/a"), *manager.disk.list_directory("/b")]
+            assert [name for name in names if "t-0" in name] == ["t-0"], nth
+            manager.stop()
+        if relocation_ended and not node.disk.killed:
+            break
+    assert nth > 20
+
+
+def restart(disk):
+    manager = LogManager(
+        disk=FaultyDisk(disk),
+        clock=ManualClock(),
+        rng=SeededRng(2),
+        log_dirs=["/a", "/b"],
+        cluster_id="cluster",
+        node_id=1,
+        config_for=lambda topic: LogConfig(segment_bytes=700),
+    )
+    manager.start()
+    return manager
+
+
+def everything(log):
+    data, offset = b"", log.log_start_offset
+    while offset < log.log_end_offset:
+        found = log.read(
+            offset, max_bytes=1 << 20, upper_offset=log.log_end_offset, min_one_message=True
+        )
+        piece = found.region.read()
+        data += piece
+        offset = log.log_end_offset if not piece else _next(piece)
+    return data
+
+
+def _next(piece):
+    from ottla.records.decode import decode_batches
+
+    return list(decode_batches(piece, 1 << 26))[-1].header.next_offset
