@@ -19,6 +19,7 @@ from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.topics import Placement
 from ottla.config import broker as options
 from ottla.config.config import Config
+from ottla.config.option import Option
 from ottla.config.topic import stored_topic_config, topic_config
 from ottla.env.clock import Clock, SystemClock, Timer
 from ottla.env.disk import Disk
@@ -47,10 +48,16 @@ from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.listener import Listener
 from ottla.pending import Pending, pending_of
+from ottla.replication.log_cleaner import LogCleaner
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.snapshot_sweep import SWEEP_INTERVAL_MS
-from ottla.settings import limits_of, partition_settings_of, space_limits_of
+from ottla.settings import (
+    cleaner_settings_of,
+    limits_of,
+    partition_settings_of,
+    space_limits_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +115,7 @@ class Broker:
         self._store: MetadataStore | None = None
         self._follower: ImageFollower | None = None
         self._replica_manager: ReplicaManager | None = None
+        self._log_cleaner: LogCleaner | None = None
         self._membership: Membership | None = None
         self._listener: Listener | None = None
         self._timers: dict[object, Timer] = {}
@@ -162,6 +170,7 @@ class Broker:
         )
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
+        self._log_cleaner = self._cleaner_of(self._replica_manager)
         await self._listen()
         self._is_running = True
         self._every(SPACE_CHECK_INTERVAL_MS, self._check_space)
@@ -177,6 +186,9 @@ class Broker:
         self._every(
             self._config[options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
             self._replica_manager.checkpoint_high_watermarks,
+        )
+        self._every(
+            self._config_in_force[options.LOG_CLEANER_BACKOFF_MS], self._log_cleaner.clean
         )
         self._every(self._config_in_force[options.LOG_SEGMENT_DELETE_DELAY_MS], self._free_deleted)
 
@@ -196,6 +208,8 @@ class Broker:
             await self._membership.leave()
         if self._follower is not None:
             await self._follower.close()
+        if self._log_cleaner is not None:
+            await self._log_cleaner.settle()
         if self._replica_manager is not None:
             await self._replica_manager.settle()
         if self._log_manager is not None:
@@ -205,7 +219,7 @@ class Broker:
         self._env.executor.close()
         self._env.store_executor.close()
         self._listener = self._membership = self._follower = self._replica_manager = None
-        self._log_manager = self._store = None
+        self._log_manager = self._store = self._log_cleaner = None
 
     # Opening.
 
@@ -400,6 +414,17 @@ class Broker:
             check_topic_config=lambda given: topic_config(given, self._config_in_force),
         )
 
+    def _cleaner_of(self, replica_manager: ReplicaManager) -> LogCleaner:
+        return LogCleaner(
+            disk=self._env.disk,
+            clock=self._env.clock,
+            rng=self._env.rng,
+            executor=self._env.executor,
+            partitions=lambda: replica_manager.partitions,
+            settings=lambda: cleaner_settings_of(self._config_in_force),
+            save_recovery_points=replica_manager.checkpoint,
+        )
+
     # Settings.
 
     def _follow_configs(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -408,9 +433,16 @@ class Broker:
             self._take_config(broker_config_in_force(self._config, image, self._node_id))
             if self._listener is not None:
                 self._listener.set_limits(self._limits())
-            delay_ms = self._config_in_force[options.LOG_SEGMENT_DELETE_DELAY_MS]
-            if self._intervals_ms.get(self._free_deleted, delay_ms) != delay_ms:
-                self._every(delay_ms, self._free_deleted)
+            self._follow_interval(options.LOG_SEGMENT_DELETE_DELAY_MS, self._free_deleted)
+            if self._log_cleaner is not None:
+                self._follow_interval(options.LOG_CLEANER_BACKOFF_MS, self._log_cleaner.clean)
+
+    def _follow_interval(
+        self, option: Option[int], work: Callable[[], Coroutine[None, None, None]]
+    ) -> None:
+        interval_ms = self._config_in_force[option]
+        if self._intervals_ms.get(work, interval_ms) != interval_ms:
+            self._every(interval_ms, work)
 
     def _limits(self) -> Limits:
         config = self._config_in_force

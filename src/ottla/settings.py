@@ -13,6 +13,7 @@ from ottla.log.space import SpaceLimits
 from ottla.network.limits import Limits
 from ottla.records.batch import TimestampType
 from ottla.records.compression import GZIP_LEVEL_DEFAULT, Codec
+from ottla.replication.log_cleaner import CleanerSettings
 from ottla.replication.partition import PartitionSettings
 
 _TIMESTAMP_TYPES = {
@@ -39,7 +40,7 @@ def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
     return PartitionSettings(
         log=LogConfig(
             segment_bytes=segment_bytes(config),
-            segment_ms=config[topic_options.SEGMENT_MS],
+            segment_ms=_segment_ms(config),
             segment_jitter_ms=config[topic_options.SEGMENT_JITTER_MS],
             segment_index_bytes=config[topic_options.SEGMENT_INDEX_BYTES],
             index_interval_bytes=config[topic_options.INDEX_INTERVAL_BYTES],
@@ -52,6 +53,10 @@ def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
             message_timestamp_after_max_ms=config[topic_options.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
             is_compacted="compact" in config[topic_options.CLEANUP_POLICY],
             producer_id_expiration_ms=broker[PRODUCER_ID_EXPIRATION_MS],
+            min_cleanable_dirty_ratio=config[topic_options.MIN_CLEANABLE_DIRTY_RATIO],
+            min_compaction_lag_ms=config[topic_options.MIN_COMPACTION_LAG_MS],
+            max_compaction_lag_ms=config[topic_options.MAX_COMPACTION_LAG_MS],
+            delete_retention_ms=config[topic_options.DELETE_RETENTION_MS],
             is_deleted="delete" in config[topic_options.CLEANUP_POLICY],
             retention_ms=config[topic_options.RETENTION_MS],
             retention_bytes=config[topic_options.RETENTION_BYTES],
@@ -75,6 +80,25 @@ def space_limits_of(config: Config) -> SpaceLimits:
         reserve_bytes=config[options.DISK_RESERVE_BYTES],
         floor_bytes=config[options.DISK_MIN_FREE_BYTES],
     )
+
+
+def cleaner_settings_of(config: Config) -> CleanerSettings:
+    """Return what the broker's configuration says to the log cleaner."""
+    return CleanerSettings(
+        is_enabled=config[options.LOG_CLEANER_ENABLE],
+        dedupe_buffer_bytes=config[options.LOG_CLEANER_DEDUPE_BUFFER_SIZE],
+        load_factor=config[options.LOG_CLEANER_IO_BUFFER_LOAD_FACTOR],
+        io_buffer_bytes=config[options.LOG_CLEANER_IO_BUFFER_SIZE],
+        io_bytes_per_second_max=config[options.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND],
+        backoff_ms=config[options.LOG_CLEANER_BACKOFF_MS],
+    )
+
+
+def _segment_ms(config: Config) -> int:
+    """Return ``segment.ms``, or the maximal lag: an active segment is never compacted."""
+    if "compact" not in config[topic_options.CLEANUP_POLICY]:
+        return config[topic_options.SEGMENT_MS]
+    return min(config[topic_options.SEGMENT_MS], config[topic_options.MAX_COMPACTION_LAG_MS])
 
 
 OPEN_FILES_RESERVE = 64

@@ -589,6 +589,53 @@ LOG_CLEANER_MAX_COMPACTION_LAG_MS = Option(
     POSITIVE,
     "ms",
 )
+LOG_CLEANER_ENABLE = Option(
+    "log.cleaner.enable",
+    BOOLEAN,
+    True,
+    "Whether topics with `cleanup.policy=compact` are compacted.",
+)
+LOG_CLEANER_DEDUPE_BUFFER_SIZE = Option(
+    "log.cleaner.dedupe.buffer.size",
+    LONG,
+    134_217_728,
+    "The most memory that the keys of one compaction may take, 24 bytes each; a log with more keys"
+    " is compacted in several turns.",
+    CLUSTER_WIDE,
+    unit="bytes",
+)
+LOG_CLEANER_IO_BUFFER_SIZE = Option(
+    "log.cleaner.io.buffer.size",
+    INT,
+    524_288,
+    "What compaction reads and writes at a time, half of it each; more for a larger batch.",
+    CLUSTER_WIDE,
+    NOT_NEGATIVE,
+    "bytes",
+)
+LOG_CLEANER_IO_BUFFER_LOAD_FACTOR = Option(
+    "log.cleaner.io.buffer.load.factor",
+    DOUBLE,
+    0.9,
+    "How full the memory for keys may become; fuller is slower.",
+    CLUSTER_WIDE,
+)
+LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = Option(
+    "log.cleaner.io.max.bytes.per.second",
+    DOUBLE,
+    1.7976931348623157e308,
+    "What compaction reads and writes per second, at most, on average.",
+    CLUSTER_WIDE,
+)
+LOG_CLEANER_BACKOFF_MS = Option(
+    "log.cleaner.backoff.ms",
+    LONG,
+    15_000,
+    "How often logs are looked at for something to compact, while there is nothing.",
+    CLUSTER_WIDE,
+    NOT_NEGATIVE,
+    "ms",
+)
 LOG_MESSAGE_TIMESTAMP_TYPE = Option(
     "log.message.timestamp.type",
     STRING,
@@ -657,6 +704,12 @@ _LOG = (
     LOG_RETENTION_CHECK_INTERVAL_MS,
     LOG_SEGMENT_DELETE_DELAY_MS,
     LOG_CLEANUP_POLICY,
+    LOG_CLEANER_ENABLE,
+    LOG_CLEANER_DEDUPE_BUFFER_SIZE,
+    LOG_CLEANER_IO_BUFFER_SIZE,
+    LOG_CLEANER_IO_BUFFER_LOAD_FACTOR,
+    LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
+    LOG_CLEANER_BACKOFF_MS,
     LOG_CLEANER_DELETE_RETENTION_MS,
     LOG_CLEANER_MIN_CLEANABLE_RATIO,
     LOG_CLEANER_MIN_COMPACTION_LAG_MS,

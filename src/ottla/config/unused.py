@@ -32,7 +32,7 @@ PASSED_OVER = {
     "metrics.": _NO_JVM,
     "kafka.metrics.": _NO_JVM,
     "confluent.": "it belongs to another distribution",
-    "log.cleaner.": _NOT_YET,
+    "log.cleaner.threads": "logs are compacted one after the other",
     "log.local.retention.": _NOT_YET,
     "log.dir.failure.timeout.ms": _NOT_YET,
     "log.initial.task.delay.ms": _NOT_YET,

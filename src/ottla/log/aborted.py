@@ -46,6 +46,19 @@ def aborted_transactions(
     return found
 
 
+def aborted_below(log: Log, upper_offset: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions with records below ``upper_offset``, for compaction.
+
+    Not above the last stable offset. Reads transaction indexes. Raises OSError.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in log.segments:
+        index = segment.transaction_index
+        if index is not None and index.collect(0, upper_offset, found):
+            break
+    return found
+
+
 def _offset_behind(log: Log, ordinal: int, position: int) -> int:
     """Return an offset that nothing before byte ``position`` of a segment reaches."""
     segments = log.segments

@@ -59,6 +59,18 @@ class LogConfig(NamedTuple):
     is_deleted: bool = True
     """``cleanup.policy`` holds "delete": old segments go."""
 
+    min_cleanable_dirty_ratio: float = 0.5
+    """``min.cleanable.dirty.ratio``: a log is compacted when more than this part of it is dirty."""
+
+    min_compaction_lag_ms: int = 0
+    """``min.compaction.lag.ms``: what is younger is not compacted."""
+
+    max_compaction_lag_ms: int = INT64_MAX
+    """``max.compaction.lag.ms``: what is older is compacted, however little it is."""
+
+    delete_retention_ms: int = 24 * 60 * 60 * 1000
+    """``delete.retention.ms``: how long a tombstone stays after its first compaction."""
+
     retention_ms: int = 7 * 24 * 60 * 60 * 1000
     """``retention.ms``: a segment whose newest record is older goes; -1: none does."""
 

@@ -30,6 +30,8 @@ def retained_from(log: Log, upper_offset: int, now_ms: int) -> int:
     is not in memory. Raises KafkaError.
     """
     log.ensure_open()
+    if log.is_swapping:
+        return log.log_start_offset
     count = count_to_delete(
         _candidates(log),
         log.config,
@@ -69,6 +71,8 @@ def raise_start_offset(log: Log, offset: int) -> bool:
 def has_segments_below(log: Log, offset: int) -> bool:
     """Tell whether ``drop_segments_below`` has something to do."""
     segments = log.segments
+    if log.is_swapping:
+        return False  # The next retention does it.
     return len(segments) > 1 and segments[1].base_offset <= offset
 
 
@@ -91,7 +95,7 @@ def drop_segments_below(log: Log, disk: Disk, offset: int, count_max: int) -> li
             if paths:
                 break
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        log.forget_oldest_segment()
+        log.replace_segments(0, 1, ())
     return paths
 
 

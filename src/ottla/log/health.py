@@ -29,11 +29,14 @@ OPEN = LogState.OPEN
 class LogHealth:
     """The state of a log, and its ways out of service."""
 
-    __slots__ = ("failure", "on_disk_error", "state", "topic_partition")
+    __slots__ = ("failure", "is_swapping", "on_disk_error", "state", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.state = LogState.OPEN
+        self.is_swapping = False
+        """Use: cleaned segments take the place of others just now, see ``log.swap``. Invariant:
+        while it is set, nothing is dropped or truncated."""
         self.failure: OSError | None = None
         """What the disk said when the log failed."""
         self.on_disk_error: Callable[[OSError], None] | None = None
@@ -48,6 +51,11 @@ class LogHealth:
         """Raise KafkaError KAFKA_STORAGE_ERROR unless the log is in service."""
         if not self.is_in_service:
             raise self._unusable()
+
+    def ensure_settled(self) -> None:
+        """Raise as ``ensure_open`` does; nobody may be swapping segments either."""
+        self.ensure_open()
+        assert not self.is_swapping, self.topic_partition
 
     def _unusable(self) -> KafkaError:
         why = f"the log of {self.topic_partition} is {self.state.value}"

@@ -493,13 +493,13 @@ class Log(LogHealth):
 
     # -- the front, truncation, the end -------------------------------------------------------
 
-    def forget_oldest_segment(self) -> None:
-        """Drop the first segment, whose files were renamed: see ``log.front``."""
-        segment = self._segments.pop(0)
-        del self._base_offsets[0]
-        if segment in self._unsynced:
-            self._unsynced.remove(segment)
-        segment.let_go()
+    def replace_segments(self, first: int, count: int, new: Sequence[Segment]) -> None:
+        """Let ``new`` stand for closed segments: see ``log.front`` and ``log.swap``."""
+        old, self._segments[first : first + count] = self._segments[first : first + count], new
+        self._base_offsets[first : first + count] = [segment.base_offset for segment in new]
+        self._unsynced = [segment for segment in self._unsynced if segment not in old]
+        for segment in old:
+            segment.let_go()
 
     def truncate_to(self, offset: int) -> None:
         """Remove everything at or above ``offset``: another history is the right one. Blocks.
@@ -508,7 +508,7 @@ class Log(LogHealth):
         point checkpoint to that *before* (reliability rule 13). ``offset`` is not below the log
         start offset. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
-        self.ensure_open()
+        self.ensure_settled()
         if offset >= self.log_end_offset:
             return
         offset = self.truncation_point(offset)

@@ -39,6 +39,15 @@ _MARKER_BYTES_MAX = 64 * 1024
 """Far more than any marker has: what is opened of one that claims to be compressed."""
 
 
+class LastRecords(NamedTuple):
+    """Where the last of each producer stands."""
+
+    data_offsets: list[int]
+    """The last offset of each producer's last batch of data."""
+    marker_epochs: dict[int, int]
+    """The epoch of each producer of which no batch of data is known, by producer id."""
+
+
 class Producers:
     """What one log knows of its producers. Its owner tells it of every batch with a producer id."""
 
@@ -129,6 +138,16 @@ class Producers:
             aborted = _note_marker(self.states, header, data, offset, timestamp, now_ms)
             if aborted is not None:
                 segment.note_aborted(aborted)
+
+    def last_records(self) -> LastRecords:
+        """Return what compaction must leave so that each producer's state can be replayed."""
+        data_offsets, marker_epochs = [], {}
+        for producer_id, state in self.states:
+            if state.batches:
+                data_offsets.append(state.batches[-1].last_offset)
+            else:
+                marker_epochs[producer_id] = state.epoch
+        return LastRecords(data_offsets, marker_epochs)
 
     def restore(
         self,

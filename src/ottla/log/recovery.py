@@ -34,6 +34,7 @@ from ottla.log.layout import (
     PARTITION_METADATA,
     SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     parse_segment_file,
 )
 from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
@@ -242,7 +243,14 @@ class _Recovery:
                 why = f"begins before offset {self.next_offset}, where its predecessor ends"
                 raise CorruptFile(successor.path, why)
             return False
-        return successor.base_offset == self.next_offset or self._config.is_compacted
+        return successor.base_offset == self.next_offset or self._may_skip_to(successor.base_offset)
+
+    def _may_skip_to(self, offset: int) -> bool:
+        """Tell whether offsets may be missing before ``offset``: compaction took them.
+
+        The log may be compacted no longer. Compaction saves the recovery point first.
+        """
+        return self._config.is_compacted or offset <= self._recovery_point
 
     def _recover_segment(self, segment: Segment, keep_below: int, *, trusted: bool) -> Walk:
         """Note the batches of ``segment`` again, from a point its indexes agree on to the end.
@@ -299,7 +307,7 @@ class _Recovery:
         lowest = segment.base_offset if expected is None else expected
         if base_offset < lowest or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             return f"offsets {base_offset} to {last_offset}, expected {lowest}"
-        if expected is not None and base_offset > expected and not self._config.is_compacted:
+        if expected is not None and base_offset > expected and not self._may_skip_to(base_offset):
             why = f"a whole batch has offset {base_offset}, expected {expected}"
             raise CorruptFile(segment.path, why)
         return None
@@ -395,9 +403,12 @@ def finish_interrupted_work(disk: Disk, directory: str) -> list[str]:
         if parsed is not None and parsed[1] == LOG_SUFFIX:
             _finish_swap(disk, directory, name, parsed[0])
     for name in disk.list_directory(directory) if swaps else []:
-        if name.endswith(SWAP_SUFFIX):
-            # Indexes of a swapped segment: caches, and of no use without its log.
-            disk.remove(f"{directory}/{name}")
+        path = f"{directory}/{name}"
+        if name.endswith(TRANSACTION_INDEX_SUFFIX + SWAP_SUFFIX):
+            disk.rename(path, path.removesuffix(SWAP_SUFFIX))
+        elif name.endswith(SWAP_SUFFIX):
+            # Sparse indexes of a swapped segment: caches, and of no use without its log.
+            disk.remove(path)
     if not (leftovers or swaps):
         return names  # As always but after a crash: one listing less per partition of a start.
     disk.sync_directory(directory)

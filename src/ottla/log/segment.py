@@ -156,6 +156,13 @@ class Segment:
                 self.file.truncate(0)
             raise
 
+    def take_over(
+        self, file: File, offsets: OffsetIndex, times: TimeIndex, latest: TimestampOffset
+    ) -> None:
+        """Read from files that are open already, whatever their names are just now."""
+        self._file, self._offset_index, self._time_index = file, offsets, times
+        self.latest = latest
+
     def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
         """Write one batch behind the last one. Raises OSError: then nothing is appended.
 

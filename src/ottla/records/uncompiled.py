@@ -1,4 +1,4 @@
-"""The few names of Cython that ``ottla.records.kernels`` uses at run time, doing nothing.
+"""The few names of Cython that the kernels of ``ottla.records`` use at run time, doing nothing.
 
 Stands in where the kernel runs interpreted and Cython is not installed. Nothing else may use it.
 """
@@ -42,5 +42,6 @@ class _NoGil:
 
 
 nogil = _NoGil()
+uint = ulonglong = int
 int = int  # noqa: A001, PLW0127 - Cython calls it so
 longlong = int

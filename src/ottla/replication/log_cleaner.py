@@ -1,0 +1,375 @@
+"""Compaction of this node's partitions: the dirtiest log first, one at a time, beside all else.
+
+Decides on the loop what is cleaned (log.compaction), has the work done in the executor in slices of
+a few milliseconds (log.cleaner), waits between them as ``log.cleaner.io.max.bytes.per.second``
+asks, and swaps in what was cleaned (log.swap). Between any two slices the log may be deleted, fail,
+lose its front or change its settings: it is looked at anew each time. Owns the checkpoint of how
+far each log is clean, ``cleaner-offset-checkpoint`` in each log directory: lost, it costs time
+only. Scheduled by the broker every ``log.cleaner.backoff.ms``. Source: Kafka's LogCleaner.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from posixpath import dirname
+from typing import NamedTuple
+
+from ottla.env.clock import Clock, Timer
+from ottla.env.disk import Disk
+from ottla.env.executor import Executor, run
+from ottla.env.rng import Rng
+from ottla.errors import KafkaError
+from ottla.ids import TopicId, TopicPartition
+from ottla.log.aborted import aborted_below
+from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from ottla.log.cleaner import Cleaning, CleanPlan, Replacement
+from ottla.log.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part
+from ottla.log.layout import CLEANER_CHECKPOINT
+from ottla.log.log import Log
+from ottla.log.offset_map import OffsetMap
+from ottla.log.swap import Swap, can_replace
+from ottla.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_PER_TURN = 32
+"""Logs looked at before the loop gets its turn."""
+
+
+class CleanerSettings(NamedTuple):
+    """The broker's ``log.cleaner.`` options, as they are in force."""
+
+    is_enabled: bool = True
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 512 * 1024
+    io_bytes_per_second_max: float = float("inf")
+    backoff_ms: int = 15_000
+
+
+class LogCleaner:
+    """Cleans the compacted partitions of this node."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        executor: Executor,
+        partitions: Callable[[], Iterable[Partition]],
+        settings: Callable[[], CleanerSettings],
+        save_recovery_points: Callable[[], Coroutine[None, None, None]],
+    ) -> None:
+        """``save_recovery_points`` makes the recovery points durable, as they are at the call."""
+        self._disk = disk
+        self._clock = clock
+        self._rng = rng
+        self._executor = executor
+        self._partitions = partitions
+        self._settings = settings
+        self._save_recovery_points = save_recovery_points
+        self._cleaned_to: dict[TopicPartition, tuple[TopicId, int]] = {}
+        """How far each log is clean, exclusive; of which topic."""
+        self._checkpoints_read: set[str] = set()
+        """Log directories whose checkpoint is in ``_cleaned_to``."""
+        self._uncleanable: dict[TopicPartition, TopicId] = {}
+        """Logs that could not be cleaned: not tried again before a restart, as in Kafka."""
+        self._retired: list[tuple[float, list[str]]] = []
+        """Replaced files, and when they may be removed, in monotonic seconds."""
+        self._is_stopping = False
+        self._wait: tuple[asyncio.Future[None], Timer] | None = None
+        """A pause under way: at most one."""
+        self._busy_count = 0
+        self._settled: asyncio.Future[None] | None = None
+
+    async def clean(self) -> None:
+        """Clean the dirtiest log that is due, then the next, until none is or the disk refuses.
+
+        Raises OSError when a checkpoint of how far logs are clean cannot be read.
+        """
+        with self._busy():
+            await self._remove_retired()
+            if not self._settings().is_enabled:
+                return
+            await self._read_checkpoints()
+            while (chosen := await self._choose()) is not None:
+                if not await self._clean(*chosen):
+                    break
+
+    async def settle(self) -> None:
+        """Begin nothing any more and wait for the slice under way. For a stop.
+
+        What is half done is dropped or finished by the next start.
+        """
+        self._is_stopping = True
+        if self._wait is not None:
+            waiter, timer = self._wait
+            timer.cancel()
+            waiter.set_result(None)
+            self._wait = None
+        while self._busy_count:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._busy_count += 1
+        try:
+            yield
+        finally:
+            self._busy_count -= 1
+            if self._settled is not None and not self._settled.done():
+                self._settled.set_result(None)
+
+    # -- what next ----------------------------------------------------------------------------
+
+    async def _choose(self) -> tuple[Partition, Cleanable] | None:
+        """Return the dirtiest log that is due, or None."""
+        best: tuple[Partition, Cleanable] | None = None
+        for ordinal, partition in enumerate(list(self._partitions())):
+            if ordinal % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if self._is_stopping:
+                return None
+            if not self._is_cleanable(partition):
+                continue
+            try:
+                part = self._part_of(partition)
+            except (KafkaError, OSError) as error:
+                self._give_up(partition, error)
+                continue
+            is_due = part.is_due(partition.log.config.min_cleanable_dirty_ratio)
+            if is_due and (best is None or part.ratio > best[1].ratio):
+                best = partition, part
+        return best
+
+    def _is_cleanable(self, partition: Partition) -> bool:
+        where, log = partition.topic_partition, partition.log
+        return (
+            log.config.is_compacted
+            and log.is_in_service
+            and log.segment_count > 1
+            and self._uncleanable.get(where) != partition.topic_id
+        )
+
+    def _part_of(self, partition: Partition) -> Cleanable:
+        log = partition.log
+        known = self._cleaned_to.get(partition.topic_partition)
+        return cleanable_part(
+            [
+                SegmentFacts(
+                    segment.base_offset,
+                    segment.size_bytes,
+                    lambda segment=segment: segment.largest_timestamp().timestamp,  # type: ignore[misc]
+                    segment.time_of_first_batch,
+                )
+                for segment in log.segments
+            ],
+            LogBounds(
+                log.log_start_offset,
+                log.log_end_offset,
+                min(partition.last_stable_offset, log.flushed_offset),
+            ),
+            log.config,
+            cleaned_to=known[1] if known and known[0] == partition.topic_id else None,
+            now_ms=self._clock.wall_ms(),
+        )
+
+    def _give_up(self, partition: Partition, error: Exception) -> None:
+        logger.error("%s is not compacted any more: %s", partition.topic_partition, error)
+        self._uncleanable[partition.topic_partition] = partition.topic_id
+
+    # -- one log ------------------------------------------------------------------------------
+
+    async def _clean(self, partition: Partition, part: Cleanable) -> bool:
+        """Clean one log; False when the disk refused: there is no sense in going on just now."""
+        settings, log = self._settings(), partition.log
+        offset_map = OffsetMap(
+            self._rng,
+            buffer_bytes=settings.dedupe_buffer_bytes,
+            load_factor=settings.load_factor,
+            keys_max=part.first_uncleanable_offset - part.first_dirty_offset,
+        )
+        try:
+            plan = self._plan(partition, part)
+        except OSError as error:
+            log.report(error)
+            return False
+        cleaning = Cleaning(self._disk, plan, offset_map, settings.io_buffer_bytes)
+        begun = self._clock.monotonic()
+        try:
+            # A start must not take the gaps that this makes for corruption.
+            await self._save_recovery_points()
+            is_done = await self._run(partition, cleaning)
+            if is_done:
+                await self._note(partition, cleaning.end_offset)
+        except KafkaError as error:
+            if log.is_in_service:
+                self._give_up(partition, error)
+            return True
+        except FileNotFoundError as error:
+            # Retention took the segment before it was read.
+            logger.info("compaction of %s begins anew: %s", partition.topic_partition, error)
+            return False
+        except OSError as error:
+            if log.is_in_service:
+                logger.error("compaction of %s: %s", partition.topic_partition, error)  # noqa: TRY400
+                log.report(error)
+            return False
+        finally:
+            await run(self._executor, cleaning.abort)
+        if is_done:
+            logger.info(
+                "compacted %s up to offset %d in %.1f s: %d bytes read, %d written, %d keys",
+                partition.topic_partition,
+                cleaning.end_offset,
+                self._clock.monotonic() - begun,
+                cleaning.read_bytes,
+                cleaning.written_bytes,
+                offset_map.key_count,
+            )
+        return is_done
+
+    def _plan(self, partition: Partition, part: Cleanable) -> CleanPlan:
+        log = partition.log
+        bases = [segment.base_offset for segment in log.segments]
+        last_records = log.producers.last_records()
+        return CleanPlan(
+            directory=log.directory,
+            sources=[
+                Source(segment.base_offset, end_offset, segment.size_bytes)
+                for segment, end_offset in zip(log.segments, bases[1:], strict=False)
+                if segment.base_offset < part.first_uncleanable_offset
+            ],
+            first_dirty_offset=part.first_dirty_offset,
+            first_uncleanable_offset=part.first_uncleanable_offset,
+            last_data_offsets=last_records.data_offsets,
+            marker_epochs=last_records.marker_epochs,
+            aborted=aborted_below(log, part.first_uncleanable_offset),
+            config=log.config,
+            now_ms=self._clock.wall_ms(),
+        )
+
+    async def _run(self, partition: Partition, cleaning: Cleaning) -> bool:
+        """Do the slices of a cleaning; False when it ended early. Raises KafkaError, OSError."""
+        log = partition.log
+        slices = cleaning.slices()
+        while self._may_go_on(log):
+            begun = self._clock.monotonic()
+            step = await run(self._executor, partial(next, slices, None))
+            if step is None:
+                return True
+            if isinstance(step, Replacement):
+                if not await self._swap(log, step):
+                    return False
+            else:
+                await self._throttle(begun, step)
+        return False
+
+    def _may_go_on(self, log: Log) -> bool:
+        return (
+            not self._is_stopping
+            and log.is_in_service
+            and log.config.is_compacted
+            and self._settings().is_enabled
+        )
+
+    async def _throttle(self, begun: float, moved_bytes: int) -> None:
+        rate = max(self._settings().io_bytes_per_second_max, 1.0)
+        wait_seconds = begun + moved_bytes / rate - self._clock.monotonic()
+        if wait_seconds > 0:
+            await self._pause(wait_seconds)
+
+    async def _pause(self, seconds: float) -> None:
+        """Return after so long, or when a stop begins."""
+        if self._is_stopping:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end() -> None:
+            self._wait = None
+            waiter.set_result(None)
+
+        self._wait = waiter, self._clock.call_later(seconds, end)
+        await waiter
+
+    async def _swap(self, log: Log, new: Replacement) -> bool:
+        """Put a cleaned segment in its place; False when that is not possible any more."""
+        swap = Swap(self._disk, new)
+        if not can_replace(log, new):
+            await run(self._executor, swap.withdraw)
+            return False
+        log.is_swapping = True
+        if not await self._persist(log, swap.commit):
+            return False
+        swap.put_in_place(log, self._clock.wall_ms())
+        if not await self._persist(log, swap.rename_all):
+            return False
+        log.is_swapping = False
+        due = self._clock.monotonic() + log.config.file_delete_delay_ms / 1000
+        self._retired.append((due, swap.deleted))
+        return True
+
+    async def _persist(self, log: Log, step: Callable[[], None]) -> bool:
+        """Do a step of a swap, again and again if the disk refuses; False when the log is gone.
+
+        What was begun must be finished: a swap that comes back with the next start, after the
+        log went on without it, would bring back old records.
+        """
+        while log.is_in_service:
+            try:
+                await run(self._executor, step)
+            except OSError as error:
+                if self._is_stopping:
+                    return False
+                where = log.topic_partition
+                logger.error("swapping segments of %s, to be tried again: %s", where, error)  # noqa: TRY400
+                log.report(error)
+                await self._pause(max(self._settings().backoff_ms, 1) / 1000)
+            else:
+                break
+        return log.is_in_service
+
+    # -- files --------------------------------------------------------------------------------
+
+    async def _remove_retired(self) -> None:
+        now = self._clock.monotonic()
+        due = [path for at, paths in self._retired if at <= now for path in paths]
+        self._retired = [one for one in self._retired if one[0] > now]
+
+        def remove() -> None:
+            for path in due:
+                with suppress(FileNotFoundError):  # The topic was deleted meanwhile.
+                    self._disk.remove(path)
+
+        if due:
+            await run(self._executor, remove)
+
+    async def _read_checkpoints(self) -> None:
+        """Learn how far logs are clean, of directories that were not read yet. Raises OSError."""
+        hosted = {partition.topic_partition: partition for partition in self._partitions()}
+        log_dirs = {dirname(partition.log.directory) for partition in hosted.values()}
+        for log_dir in log_dirs - self._checkpoints_read:
+            path = f"{log_dir}/{CLEANER_CHECKPOINT}"
+            found = await run(self._executor, partial(read_offset_checkpoint, self._disk, path))
+            for where, offset in (found or {}).items():
+                partition = hosted.get(where)
+                if partition is not None and dirname(partition.log.directory) == log_dir:
+                    self._cleaned_to[where] = partition.topic_id, offset
+            self._checkpoints_read.add(log_dir)
+
+    async def _note(self, partition: Partition, end_offset: int) -> None:
+        """Remember durably how far a log is clean. Raises OSError."""
+        self._cleaned_to[partition.topic_partition] = partition.topic_id, end_offset
+        log_dir = dirname(partition.log.directory)
+        offsets: dict[TopicPartition, int] = {}
+        for other in self._partitions():
+            known = self._cleaned_to.get(other.topic_partition)
+            is_known = known is not None and known[0] == other.topic_id
+            if known is not None and is_known and dirname(other.log.directory) == log_dir:
+                offsets[other.topic_partition] = known[1]
+        path = f"{log_dir}/{CLEANER_CHECKPOINT}"
+        await run(self._executor, partial(write_offset_checkpoint, self._disk, path, offsets))
