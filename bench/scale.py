@@ -65,7 +65,7 @@ def fill(data: Path, partitions: int, segments: int, segment_bytes: int) -> None
         log_dirs=[str(data)],
         cluster_id=CLUSTER_ID,
         node_id=1,
-        config_for=lambda topic: config,
+        config_for=lambda _: config,
     )
     manager.start()
     now_ms = SystemClock().wall_ms()

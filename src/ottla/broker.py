@@ -63,6 +63,8 @@ logger = logging.getLogger(__name__)
 
 FLUSH_THREADS = 4
 """fdatasyncs, and openings of large compressed batches, that may run side by side."""
+STOP_THREADS = 16
+"""Logs closed side by side: the file system makes the syncs of many durable together."""
 METADATA_FILE = "metadata.sqlite"
 STORE_CLUSTER = "local"
 """The name of the one cluster in the embedded store's keys."""
@@ -81,6 +83,8 @@ class Environment(NamedTuple):
     executor: Executor
     store_executor: Executor
     """One thread, for the metadata store alone."""
+    stop_threads: int = 1
+    """Logs closed side by side at a stop."""
     open_files_max: int | None = None
     """The files, sockets among them, that the process may have open; None: no limit."""
 
@@ -94,6 +98,7 @@ class Environment(NamedTuple):
             rng=SystemRng(),
             executor=ThreadExecutor(FLUSH_THREADS, "ottla-disk"),
             store_executor=ThreadExecutor(1, "ottla-metadata"),
+            stop_threads=1 if memory else STOP_THREADS,
             open_files_max=open_files_limit(),
         )
 
@@ -213,7 +218,8 @@ class Broker:
         if self._replica_manager is not None:
             await self._replica_manager.settle()
         if self._log_manager is not None:
-            await run(self._env.executor, self._log_manager.stop)
+            stop = partial(self._log_manager.stop, threads=self._env.stop_threads)
+            await run(self._env.executor, stop)
         if self._store is not None:
             await self._store.close()
         self._env.executor.close()

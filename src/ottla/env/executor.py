@@ -7,7 +7,7 @@ thread by callback, so the callers need neither locks nor tasks (design D1).
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
@@ -52,6 +52,26 @@ async def run(executor: Executor, work: Callable[[], Result]) -> Result:
 
 
 _Job = Callable[[], None]
+
+
+def run_all(works: Iterable[_Job], *, threads: int) -> None:
+    """Run every one of ``works``, which do not raise, ``threads`` of them at a time. Blocks."""
+    waiting = deque(works)
+
+    def drain() -> None:
+        while waiting:
+            try:
+                work = waiting.popleft()
+            except IndexError:
+                return
+            work()
+
+    others = [threading.Thread(target=drain) for _ in range(min(threads, len(waiting)) - 1)]
+    for other in others:
+        other.start()
+    drain()
+    for other in others:
+        other.join()
 
 
 class ThreadExecutor:

@@ -67,6 +67,7 @@ class Log(LogHealth):
         "_disk",
         "_flush_job",
         "_generation",
+        "_sealed_offset",
         "_segments",
         "_unsynced",
         "config",
@@ -93,7 +94,9 @@ class Log(LogHealth):
         log_start_offset: int,
         log_end_offset: int,
         producers: Producers,
+        is_sealed: bool = False,
     ) -> None:
+        """``is_sealed``: all files are as a clean stop left them."""
         super().__init__(topic_partition)
         self._disk = disk
         self._clock = clock
@@ -121,6 +124,8 @@ class Log(LogHealth):
         """The flush in flight: at most one (group commit)."""
         self._unsynced: list[Segment] = []
         """Use: rolled segments that the next flush has to sync. Invariant: oldest first."""
+        self._sealed_offset = log_end_offset if is_sealed else None
+        """Use: a stop at this log end finds all written and synced already. None: at none."""
         self._generation = 0
         """Use: a flush of another generation proves nothing. Rises at each truncation."""
 
@@ -512,6 +517,7 @@ class Log(LogHealth):
         if offset >= self.log_end_offset:
             return
         offset = self.truncation_point(offset)
+        self._sealed_offset = None
         self._generation += 1
         self.flushed_offset = min(self.flushed_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
@@ -575,8 +581,9 @@ class Log(LogHealth):
 
     def _seal_for_stop(self) -> None:
         try:
-            self._save_epochs()
-            self._active.seal()
+            if self._sealed_offset != self.log_end_offset or self.leader_epochs.is_dirty:
+                self._save_epochs()
+                self._active.seal(is_flushed=True)
             self.producers.save_for_stop(self._base_offsets[0], self.log_end_offset)
         except OSError as error:
             self._fail(error)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
+from ottla.env.executor import run_all
 from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
@@ -558,15 +559,17 @@ class LogManager:
             if ends_directory(error):
                 self.fail_directory(log_dir, error)
 
-    def stop(self) -> None:
+    def stop(self, *, threads: int = 1) -> None:
         """Flush and close everything, say that the stop was clean, give the directories back.
 
         Blocks; no flush may be in flight. A directory in which something could not be made durable
-        is left without the mark, so that the next start verifies it (rule 16).
+        is left without the mark, so that the next start verifies it (rule 16). ``threads``: logs
+        closed side by side, since each waits for its own syncs.
         """
         self.listeners.clear()
         unclean = set(self._unclean)
-        for log in self.logs.values():
+
+        def close(log: Log) -> None:
             try:
                 failed = log.state is LogState.FAILED
                 log.close()
@@ -574,6 +577,8 @@ class LogManager:
                 failed = True
             if failed:
                 unclean.add(dirname(log.directory))
+
+        run_all([partial(close, log) for log in self.logs.values()], threads=threads)
         try:
             job = self.checkpoint_job()
             job.run()

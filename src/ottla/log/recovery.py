@@ -19,7 +19,7 @@ from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
 from ottla.ids import TopicPartition
-from ottla.log.bulk_walk import PRODUCER_ID, BulkWalk, beginnings
+from ottla.log.bulk_walk import BULK_BYTES_MIN, PRODUCER_ID, BulkWalk, beginnings
 from ottla.log.checkpoints import (
     read_epoch_checkpoint,
     read_partition_metadata,
@@ -99,6 +99,7 @@ def open_log(
         log_start_offset=start_offset,
         log_end_offset=recovery.next_offset,
         producers=producers,
+        is_sealed=recovery.is_sealed,
     )
 
 
@@ -171,6 +172,8 @@ class _Recovery:
         self._stored_epochs = stored
         self._durable_epochs = LeaderEpochs(stored)
         self._saw_all_epochs = False
+        self.is_sealed = False
+        """Whether the files are as a clean stop leaves them."""
         self.walked: dict[int, WalkedProducers] = {}
         """What was seen of producers, by base offset of the segment."""
 
@@ -184,6 +187,8 @@ class _Recovery:
             raise CorruptFile(segment.path, f"after a clean stop: {walk.stopped_by}", walk.position)
         self._check_end()
         self._settle_epochs()
+        # Else an index is missing: the next stop writes what this walk made of it.
+        self.is_sealed = size_bytes - self.walked[segment.base_offset][0] < BULK_BYTES_MIN
 
     def scan(self) -> None:
         """After a crash: verify every batch from the recovery point on, and cut a torn tail."""

@@ -242,17 +242,19 @@ class Segment:
             self.first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
         return self.first_timestamp
 
-    def seal(self, *, sync: bool = True) -> None:
+    def seal(self, *, sync: bool = True, is_flushed: bool = False) -> None:
         """Write the last time index entry and make log and indexes durable. Blocks.
 
         For a segment that takes no more appends. Its tail positions are let go. Without ``sync``
         nothing is durable yet; indexes need not be, recovery makes them anew. The transaction
         index is: whoever finds the snapshot of producers taken next does not look for aborts.
+        ``is_flushed``: the log file is durable already.
         """
         self.time_index.append(*self.largest_timestamp())
         if self._mapped is not None:
             self.cut_to_size()
-        if sync:
+            is_flushed = False  # Its length is not.
+        if sync and not is_flushed:
             faults.sync(self.file)
         self.save_indexes(sync=sync)
         if self.transaction_index is not None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
+from functools import partial
 
-from ottla.env.executor import ManualExecutor, ThreadExecutor
+from ottla.env.executor import ManualExecutor, ThreadExecutor, run_all
 
 
 def test_threads_start_only_when_there_is_work():
@@ -66,3 +67,16 @@ def test_a_manual_executor_runs_one_job_at_a_time_when_told():
     assert story == ["first works", "first done"]
     assert executor.run_all() == 1
     assert not executor.run_next()
+
+
+def test_all_works_run_whatever_the_number_of_threads():
+    for threads in (1, 2, 9):
+        done = []
+        run_all([partial(done.append, number) for number in range(5)], threads=threads)
+        assert sorted(done) == [0, 1, 2, 3, 4]
+    run_all([], threads=3)
+
+
+def test_works_run_side_by_side():
+    meeting = threading.Barrier(3, timeout=5)
+    run_all([meeting.wait] * 3, threads=3)

@@ -316,4 +316,32 @@ def test_a_start_does_without_high_watermarks_it_cannot_read(
     manager.start()
     assert manager.high_watermarks == {TP: 0}
     assert manager.get(TP).log_end_offset == 3
+
+
+def test_a_stop_writes_nothing_for_logs_that_nobody_wrote_to(make_manager, batch):
+    inner = MemoryDisk()
+    inner.make_directory("/d")
+    manager = make_manager(inner, "/d")
+    manager.start()
+    for number in range(3):
+        append(manager.create(TopicPartition("t", number), TOPIC_ID), batch(3))
+    manager.stop()
+    synced = {}
+    for written in ([], [1], [0, 1, 2]):
+        disk = FaultyDisk(inner)
+        manager = make_manager(disk, "/d")
+        manager.start()
+        for number in written:
+            append(manager.get(TopicPartition("t", number)), batch(2))
+        before = disk.counts[DiskCall.SYNC] + disk.counts[DiskCall.SYNC_DIRECTORY]
+        manager.stop(threads=2)
+        after = disk.counts[DiskCall.SYNC] + disk.counts[DiskCall.SYNC_DIRECTORY]
+        synced[len(written)] = after - before
+        assert inner.exists("/d/logs/.kafka_cleanshutdown")
+    own = synced[0]
+    assert own == 2 * 3, "two checkpoints and the mark, each a file and its name"
+    assert synced[3] - own == 3 * (synced[1] - own) > 0
+    manager = make_manager(inner, "/d")
+    manager.start()
+    assert [manager.get(TopicPartition("t", n)).log_end_offset for n in range(3)] == [5, 7, 5]
     manager.stop()
