@@ -63,6 +63,8 @@ logger = logging.getLogger(__name__)
 
 FLUSH_THREADS = 4
 """fdatasyncs, and openings of large compressed batches, that may run side by side."""
+READ_THREADS = 4
+"""Reads from the device side by side."""
 STOP_THREADS = 16
 """Logs closed side by side: the file system makes the syncs of many durable together."""
 METADATA_FILE = "metadata.sqlite"
@@ -83,6 +85,8 @@ class Environment(NamedTuple):
     executor: Executor
     store_executor: Executor
     """One thread, for the metadata store alone."""
+    read_executor: Executor | None = None
+    """For reads of what is not in memory; None: ``executor`` does them."""
     stop_threads: int = 1
     """Logs closed side by side at a stop."""
     open_files_max: int | None = None
@@ -98,6 +102,7 @@ class Environment(NamedTuple):
             rng=SystemRng(),
             executor=ThreadExecutor(FLUSH_THREADS, "ottla-disk"),
             store_executor=ThreadExecutor(1, "ottla-metadata"),
+            read_executor=ThreadExecutor(READ_THREADS, "ottla-read"),
             stop_threads=1 if memory else STOP_THREADS,
             open_files_max=open_files_limit(),
         )
@@ -172,6 +177,7 @@ class Broker:
             settings=self._settings_of,
             waiting_fetches_max=self._config[options.FETCH_MAX_WAITING],
             flush_sweep_interval_ms=self._config[options.LOG_FLUSH_SCHEDULER_INTERVAL_MS],
+            read_executor=self._env.read_executor,
         )
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
@@ -222,6 +228,8 @@ class Broker:
             await run(self._env.executor, stop)
         if self._store is not None:
             await self._store.close()
+        if self._env.read_executor is not None:
+            self._env.read_executor.close()
         self._env.executor.close()
         self._env.store_executor.close()
         self._listener = self._membership = self._follower = self._replica_manager = None

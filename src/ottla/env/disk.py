@@ -56,6 +56,12 @@ class File(Protocol):
     def fileno(self) -> int | None:
         """Return the descriptor for sendfile, or None when the file is not the kernel's."""
 
+    def is_cached(self, position: int, length: int) -> bool:
+        """Tell whether reading ``length`` bytes there would probably not wait for the device.
+
+        Does not wait itself. True where it cannot be known. ``length`` > 0, within the file.
+        """
+
     def close(self) -> None:
         """Release the descriptor. Harmless when closed already."""
 

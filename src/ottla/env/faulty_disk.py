@@ -281,6 +281,10 @@ class FaultyFile:
         """As ``File.fileno``: what leaves by sendfile is not seen here."""
         return self.inner.fileno()
 
+    def is_cached(self, position: int, length: int) -> bool:
+        """As ``File.is_cached``."""
+        return self.inner.is_cached(position, length)
+
     def close(self) -> None:
         """As ``File.close``. Works on a killed disk too: a dead process's files are closed."""
         self.inner.close()

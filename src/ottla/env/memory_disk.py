@@ -201,6 +201,10 @@ class MemoryFile:
         if isinstance(self._inode, _DurableInode):
             self._inode.forget_unsynced()
 
+    def is_cached(self, position: int, length: int) -> bool:
+        """Tell that it is: there is no device."""
+        return True
+
     def fileno(self) -> int | None:
         """Return None: the kernel does not know this file."""
         return None

@@ -29,6 +29,7 @@ from ottla.log.append import (
     place_replicated,
 )
 from ottla.log.checkpoints import write_epoch_checkpoint
+from ottla.log.cold_read import ColdRead
 from ottla.log.config import LogConfig
 from ottla.log.faults import SyncFailed, ends_directory, sync, sync_directory
 from ottla.log.flush import FlushJob
@@ -454,6 +455,15 @@ class Log(LogHealth):
             return ReadResult(None, segment.base_offset, position, limit < first_size)
         region = Region(segment.file, position, length)
         return ReadResult(region, segment.base_offset, position, limit < first_size)
+
+    def cold_read(self, start_offset: int, max_bytes: int) -> ColdRead | None:
+        """Return what an executor should do before such a ``read``; None: the loop may read now."""
+        active = self._active
+        if start_offset >= active.base_offset:
+            return active.cold_read(start_offset, max_bytes)
+        if not self.is_in_service or start_offset < self.log_start_offset:
+            return None
+        return self._segments[self._ordinal_of(start_offset)].cold_read(start_offset, max_bytes)
 
     def _end_position(self, ordinal: int, upper_offset: int) -> int:
         """Return the position in segment ``ordinal`` where batches reach ``upper_offset``."""

@@ -18,6 +18,7 @@ from ottla.env.disk import Buffer, Disk, File
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.log import faults
 from ottla.log.bulk_walk import BulkWalk
+from ottla.log.cold_read import ColdRead
 from ottla.log.layout import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -287,6 +288,51 @@ class Segment:
             after = self._tail_positions[at + 1] if at + 1 < len(tail) else self.size_bytes
             return Batch(position, after - position, -1, tail[at], -1, NO_TIMESTAMP)
         return self._scan_for(offset)
+
+    def cold_read(self, offset: int, length_bytes: int) -> ColdRead | None:
+        """Return what an executor should do before ``find(offset)`` and a read from there on.
+
+        None when nothing of that would wait for the device: always so near the end of an active
+        segment. Otherwise costs some microseconds.
+        """
+        tail = self._tail_last_offsets
+        if (tail and (offset > tail[0] or self._tail_positions[0] == 0)) or not self.size_bytes:
+            return None
+        position: int | None = None
+        try:
+            if self._offset_index is not None or self._indexes_are_cached():
+                entry = self.offset_index.lookup(offset)
+                position = 0 if entry is None else entry.position
+                length_bytes = min(length_bytes, self.size_bytes - position)
+                if self.file.is_cached(position, max(length_bytes, 1)):
+                    return None
+        except (OSError, KafkaError):
+            return None  # For the read to find, and to answer.
+        return ColdRead(
+            self._disk,
+            self.path,
+            self.path_of(OFFSET_INDEX_SUFFIX),
+            self.path_of(TIME_INDEX_SUFFIX),
+            self.base_offset,
+            self.size_bytes,
+            offset,
+            position,
+            length_bytes,
+        )
+
+    def _indexes_are_cached(self) -> bool:
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            try:
+                file = self._disk.open_read_only(self.path_of(suffix))
+            except FileNotFoundError:
+                return True  # It is made from the log, whoever does it.
+            try:
+                size_bytes = file.size()
+                if size_bytes and not file.is_cached(0, size_bytes):
+                    return False
+            finally:
+                file.close()
+        return True
 
     def position_of(self, offset: int) -> int:
         """Return where the batch holding ``offset`` (or the first one after it) starts."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.aborted import aborted_transactions
+from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.results import ReadResult
 from ottla.log.transaction_index import AbortedTransaction
@@ -104,8 +105,12 @@ def read_partition(
     max_bytes: int,
     isolation: Isolation,
     min_one_message: bool,
+    cold: list[ColdRead] | None = None,
 ) -> FetchedPartition:
-    """Read one partition; every refusal becomes its error code."""
+    """Read one partition; every refusal becomes its error code.
+
+    With ``cold`` a read that would wait for the device is not done but noted there.
+    """
     if partition is None:
         return FetchedPartition(spec.topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if spec.topic_id is not None and spec.topic_id != partition.topic_id:
@@ -121,6 +126,8 @@ def read_partition(
         result = NOTHING_NEW
         aborted: Sequence[AbortedTransaction] = ()
         if spec.fetch_offset != end:
+            if cold is not None and _is_cold(partition, spec, max_bytes, cold):
+                return FetchedPartition(spec.topic_partition, ErrorCode.NONE)
             result = partition.read(
                 spec.fetch_offset,
                 max_bytes=min(spec.max_bytes, max_bytes),
@@ -145,6 +152,15 @@ def read_partition(
         None if result.first_batch_incomplete else result.region,
         aborted=aborted,
     )
+
+
+def _is_cold(partition: Partition, spec: FetchSpec, max_bytes: int, cold: list[ColdRead]) -> bool:
+    wanted = min(spec.max_bytes, max_bytes, COLD_READ_BYTES_MAX)
+    ahead = partition.log.cold_read(spec.fetch_offset, wanted)
+    if ahead is None:
+        return False
+    cold.append(ahead)
+    return True
 
 
 def _divergence(partition: Partition, spec: FetchSpec) -> EpochEnd | None:

@@ -21,6 +21,7 @@ from ottla.log.append import (
     analyse,
     needs_executor,
 )
+from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
 from ottla.log.config import INT64_MAX, LogConfig
 from ottla.log.copies import LogCopies
 from ottla.log.directory import LogDirectory
@@ -75,14 +76,20 @@ class ReplicaManager:
         settings: Callable[[str], PartitionSettings],
         waiting_fetches_max: int,
         flush_sweep_interval_ms: int = INT64_MAX,
+        read_executor: Executor | None = None,
     ) -> None:
-        """``flush_sweep_interval_ms``: see ``FlushSweep``."""
+        """``flush_sweep_interval_ms``: see ``FlushSweep``.
+
+        ``read_executor``: for reads that wait for the device, so that they hold up no flush; None:
+        ``executor`` does both.
+        """
         self._node_id = node_id
         self._log_manager = log_manager
         log_manager.listeners.append(self._directory_changed)
         log_manager.high_watermark_of = self._high_watermark_of
         self._executor = executor
         self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
+        self._read_executor = read_executor or executor
         self._settings = settings
         self._clock = clock
         self._waiting_fetches_max = waiting_fetches_max
@@ -295,9 +302,19 @@ class ReplicaManager:
         """Read what is committed, in the order of ``specs``; wait for ``min_bytes`` if need be.
 
         Answers at once when nothing may be waited for, when enough is there, when a partition is in
-        error or the client's history diverges, or when too many fetches wait already.
+        error or the client's history diverges, or when too many fetches wait already. What is not
+        in memory is read ahead of the loop first.
         """
-        found = self._read_all(specs, limits)
+        cold: list[ColdRead] = []
+        found = self._read_all(specs, limits, cold)
+        if cold:
+            return self._fetch_cold(specs, limits, cold)
+        return self._fetch_found(specs, limits, found)
+
+    def _fetch_found(
+        self, specs: list[FetchSpec], limits: FetchLimits, found: list[FetchedPartition]
+    ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
+        """Answer with what was ``found``, or wait for more."""
         enough = sum(map(size_of, found)) >= limits.min_bytes
         urgent = any(fetched.ends_wait for fetched in found)
         is_full = self._fetch_purgatory.watched_count >= self._waiting_fetches_max
@@ -316,7 +333,35 @@ class ReplicaManager:
         self._fetch_purgatory.watch(operation, keys, timeout_seconds=limits.max_wait_ms / 1000)
         return pending
 
-    def _read_all(self, specs: list[FetchSpec], limits: FetchLimits) -> list[FetchedPartition]:
+    def _fetch_cold(
+        self, specs: list[FetchSpec], limits: FetchLimits, cold: list[ColdRead]
+    ) -> Pending[list[FetchedPartition]]:
+        """Have an executor bring it into memory, then fetch, no more than that per partition."""
+        pending: Pending[list[FetchedPartition]] = Pending()
+
+        def work() -> None:
+            for one in cold:
+                one.run()
+
+        def done(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                return
+            bounded = [
+                spec._replace(max_bytes=min(spec.max_bytes, COLD_READ_BYTES_MAX)) for spec in specs
+            ]
+            outcome = self._fetch_found(bounded, limits, self._read_all(bounded, limits))
+            if isinstance(outcome, Pending):
+                outcome.on_done(pending.take_over)
+            else:
+                pending.resolve(outcome)
+
+        self._read_executor.submit(work, done)
+        return pending
+
+    def _read_all(
+        self, specs: list[FetchSpec], limits: FetchLimits, cold: list[ColdRead] | None = None
+    ) -> list[FetchedPartition]:
         remaining = limits.max_bytes
         min_one_message = not limits.is_hard_limit
         found = []
@@ -327,6 +372,7 @@ class ReplicaManager:
                 max_bytes=remaining,
                 isolation=limits.isolation,
                 min_one_message=min_one_message,
+                cold=cold,
             )
             size_bytes = size_of(fetched)
             if size_bytes:

@@ -310,6 +310,8 @@ def test_a_descriptor_is_the_kernels_or_none(disk, file, request):
     else:
         assert file.fileno() is None
     disk.advise_sequential([file])
+    file.write_at(0, b"x" * 5000)
+    assert file.is_cached(0, 5000)
 
 
 def test_many_small_appends_add_up(file):
