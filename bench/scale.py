@@ -27,7 +27,7 @@ from ottla.log.manager import LogManager
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from tools.ottla_peer import OttlaPeer
-from tools.wire_client import WireClient, batch, record
+from tools.wire_client import WireClient, batch
 
 TOPIC = "scale"
 CLUSTER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
@@ -85,7 +85,7 @@ def fill(data: Path, partitions: int, segments: int, segment_bytes: int) -> None
 
 def write_everywhere(peer: OttlaPeer, partitions: int) -> None:
     """Append one record to every partition."""
-    data = batch([record(0, b"v")])
+    data = batch([b"v"])
     with WireClient(peer.bootstrap, timeout_seconds=120) as client:
         for start in range(0, partitions, 500):
             client.call(

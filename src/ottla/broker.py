@@ -65,6 +65,7 @@ FLUSH_THREADS = 4
 """fdatasyncs, and openings of large compressed batches, that may run side by side."""
 READ_THREADS = 4
 """Reads from the device side by side."""
+RECOVERY_THREADS = 8
 STOP_THREADS = 16
 """Logs closed side by side: the file system makes the syncs of many durable together."""
 METADATA_FILE = "metadata.sqlite"
@@ -87,6 +88,8 @@ class Environment(NamedTuple):
     """One thread, for the metadata store alone."""
     read_executor: Executor | None = None
     """For reads of what is not in memory; None: ``executor`` does them."""
+    recovery_threads: int = 1
+    """Logs recovered side by side at a start after a crash."""
     stop_threads: int = 1
     """Logs closed side by side at a stop."""
     open_files_max: int | None = None
@@ -103,6 +106,7 @@ class Environment(NamedTuple):
             executor=ThreadExecutor(FLUSH_THREADS, "ottla-disk"),
             store_executor=ThreadExecutor(1, "ottla-metadata"),
             read_executor=ThreadExecutor(READ_THREADS, "ottla-read"),
+            recovery_threads=1 if memory else RECOVERY_THREADS,
             stop_threads=1 if memory else STOP_THREADS,
             open_files_max=open_files_limit(),
         )
@@ -279,6 +283,7 @@ class Broker:
             node_id=self._node_id,
             config_for=lambda topic: self._settings_of(topic).log,
             space=SpaceLimits() if self._is_memory else space_limits_of(self._config),
+            recovery_threads=self._env.recovery_threads,
         )
         manager.start()
         self._log_manager = manager

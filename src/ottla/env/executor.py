@@ -55,16 +55,23 @@ _Job = Callable[[], None]
 
 
 def run_all(works: Iterable[_Job], *, threads: int) -> None:
-    """Run every one of ``works``, which do not raise, ``threads`` of them at a time. Blocks."""
+    """Run all ``works``, ``threads`` of them at a time. Blocks. Raises what the first one raised.
+
+    After an error no further one is begun. With one thread it is the caller's.
+    """
     waiting = deque(works)
+    errors: list[BaseException] = []
 
     def drain() -> None:
-        while waiting:
+        while waiting and not errors:
             try:
                 work = waiting.popleft()
             except IndexError:
                 return
-            work()
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
+                errors.append(error)
 
     others = [threading.Thread(target=drain) for _ in range(min(threads, len(waiting)) - 1)]
     for other in others:
@@ -72,6 +79,8 @@ def run_all(works: Iterable[_Job], *, threads: int) -> None:
     drain()
     for other in others:
         other.join()
+    if errors:
+        raise errors[0]
 
 
 class ThreadExecutor:

@@ -48,8 +48,10 @@ _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})"
 _DELETED_DIRECTORY = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+\.[0-9a-f]{32}-delete", re.ASCII)
 _FUTURE_DIRECTORY = re.compile(r"(.+)\.([0-9a-f]{32})-future", re.ASCII)
 _DELETED_UNIQUE = re.compile(r"\.([0-9a-f]{32})-delete$", re.ASCII)
-_SNAPSHOT_FILE = re.compile(r"([0-9]{20})\.snapshot", re.ASCII)
-_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)", re.ASCII)
+_OFFSET_DIGITS = 20
+_SEGMENT_SUFFIXES = frozenset(
+    {LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX}
+)
 
 
 def partition_directory(topic_partition: TopicPartition) -> str:
@@ -122,17 +124,22 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
     """Return (base offset, suffix) of a segment's live file, or None for any other file."""
-    match = _SEGMENT_FILE.fullmatch(name)
-    if match is None:
+    suffix = name[_OFFSET_DIGITS:]
+    if suffix not in _SEGMENT_SUFFIXES:
         return None
-    base_offset = int(match[1])
-    return (base_offset, match[2]) if base_offset < 2**63 else None
+    base_offset = _offset_of(name)
+    return None if base_offset is None else (base_offset, suffix)
 
 
 def parse_snapshot_file(name: str) -> int | None:
     """Return the offset that a snapshot of producers was taken at, or None for any other file."""
-    match = _SNAPSHOT_FILE.fullmatch(name)
-    if match is None:
+    return _offset_of(name) if name[_OFFSET_DIGITS:] == SNAPSHOT_SUFFIX else None
+
+
+def _offset_of(name: str) -> int | None:
+    """Return what the first 20 characters say. Without a pattern: a start asks this very often."""
+    digits = name[:_OFFSET_DIGITS]
+    if len(digits) != _OFFSET_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
-    offset = int(match[1])
+    offset = int(digits)
     return offset if offset < 2**63 else None

@@ -29,7 +29,6 @@ from ottla.log.append import (
     place_replicated,
 )
 from ottla.log.checkpoints import write_epoch_checkpoint
-from ottla.log.cold_read import ColdRead
 from ottla.log.config import LogConfig
 from ottla.log.faults import SyncFailed, ends_directory, sync, sync_directory
 from ottla.log.flush import FlushJob
@@ -39,7 +38,7 @@ from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
 from ottla.log.producers import Producers
 from ottla.log.results import AppendResult, ReadResult, TimestampedOffset
-from ottla.log.rolling import must_roll
+from ottla.log.rolling import must_roll, remove_stillborn
 from ottla.log.segment import Segment
 from ottla.log.time_lookup import first_record_reaching
 from ottla.records.batch import (
@@ -97,7 +96,6 @@ class Log(LogHealth):
         producers: Producers,
         is_sealed: bool = False,
     ) -> None:
-        """``is_sealed``: all files are as a clean stop left them."""
         super().__init__(topic_partition)
         self._disk = disk
         self._clock = clock
@@ -322,21 +320,14 @@ class Log(LogHealth):
             segment.create(preallocated_bytes=self.config.preallocated_bytes)
             sync_directory(self._disk, self.directory)
         except (OSError, CorruptFile) as error:
-            self._remove_stillborn(segment)
+            if (lasting := remove_stillborn(segment)) is not None:
+                self._fail(lasting)
             if isinstance(error, OSError):
                 self.report(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._segments.append(segment)
         self._base_offsets.append(base_offset)
         self._active = segment
-
-    def _remove_stillborn(self, segment: Segment) -> None:
-        """Take back a segment that could not be made: the log may grow past its name."""
-        try:
-            if self._disk.exists(segment.path) and self._disk.size_of(segment.path) == 0:
-                self._disk.remove(segment.path)
-        except OSError as error:
-            self._fail(error)
 
     # -- flush --------------------------------------------------------------------------------
 
@@ -455,15 +446,6 @@ class Log(LogHealth):
             return ReadResult(None, segment.base_offset, position, limit < first_size)
         region = Region(segment.file, position, length)
         return ReadResult(region, segment.base_offset, position, limit < first_size)
-
-    def cold_read(self, start_offset: int, max_bytes: int) -> ColdRead | None:
-        """Return what an executor should do before such a ``read``; None: the loop may read now."""
-        active = self._active
-        if start_offset >= active.base_offset:
-            return active.cold_read(start_offset, max_bytes)
-        if not self.is_in_service or start_offset < self.log_start_offset:
-            return None
-        return self._segments[self._ordinal_of(start_offset)].cold_read(start_offset, max_bytes)
 
     def _end_position(self, ordinal: int, upper_offset: int) -> int:
         """Return the position in segment ``ordinal`` where batches reach ``upper_offset``."""

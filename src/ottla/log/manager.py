@@ -92,8 +92,13 @@ class LogManager:
         node_id: int,
         config_for: Callable[[str], LogConfig],
         space: SpaceLimits = SpaceLimits(),  # noqa: B008 - immutable
+        recovery_threads: int = 1,
     ) -> None:
-        """``config_for`` gives the settings of a topic by its name, known or not."""
+        """``config_for`` gives the settings of a topic by its name, known or not.
+
+        ``recovery_threads``: logs recovered side by side, since each waits for its own syncs.
+        """
+        self._recovery_threads = recovery_threads
         self._disk = disk
         self._clock = clock
         self._rng = rng
@@ -230,6 +235,7 @@ class LogManager:
             self._read_points(log_dir, LOG_START_CHECKPOINT),
             self._read_points(log_dir, HIGH_WATERMARK_CHECKPOINT),
         )
+        found = []
         for name in names:
             if is_deleted_directory(name):
                 self._deleted.append(f"{log_dir}/{name}")
@@ -240,11 +246,41 @@ class LogManager:
             if topic_partition in self.offline:
                 self._set_apart(log_dir, topic_partition, points)
             else:
-                self._open(log_dir, topic_partition, points, is_clean=is_clean)
+                found.append(topic_partition)
+        self._open_found(log_dir, found, points, is_clean=is_clean)
+
+    def _open_found(
+        self, log_dir: str, found: list[TopicPartition], points: "_Points", *, is_clean: bool
+    ) -> None:
+        """Open the partitions ``found``. Raises SyncFailed: the disk is not to be trusted then."""
+        outcomes: dict[TopicPartition, Log | Fault] = {}
+
+        def open_one(where: TopicPartition) -> None:
+            outcomes[where] = self._open(log_dir, where, points, is_clean=is_clean)
+
+        # After a clean stop nothing is synced, so that threads would gain nothing.
+        run_all(
+            [partial(open_one, where) for where in found],
+            threads=1 if is_clean else self._recovery_threads,
+        )
+        for topic_partition, outcome in outcomes.items():
+            if isinstance(outcome, Log):
+                self.put(outcome)
+                self.high_watermarks[topic_partition] = points.high_watermarks.get(
+                    topic_partition, 0
+                )
+            else:
+                self.offline[topic_partition] = outcome
+                self._set_apart(log_dir, topic_partition, points)
+        for outcome in outcomes.values():
+            if isinstance(outcome, SyncFailed):
+                raise outcome
 
     def _open(
         self, log_dir: str, topic_partition: TopicPartition, points: "_Points", *, is_clean: bool
-    ) -> None:
+    ) -> Log | Fault:
+        """Open a partition, or return why that cannot be. Blocks; on any thread."""
+
         def opened() -> Log:
             return open_log(
                 self._disk,
@@ -259,19 +295,15 @@ class LogManager:
 
         try:
             try:
-                log = opened()
+                return opened()
             except OSError as error:
-                if not is_out_of_space(error) or not self.directories[log_dir].free_reserve():
+                if not is_out_of_space(error):
                     raise
-                log = opened()
-        except SyncFailed:
-            raise  # The disk is not to be trusted with anything else, either.
+                # Another log's opening may have given it up just now: that helps this one, too.
+                self.directories[log_dir].free_reserve()
+                return opened()
         except (OttlaError, OSError) as error:
-            self.offline[topic_partition] = error
-            self._set_apart(log_dir, topic_partition, points)
-        else:
-            self.put(log)
-            self.high_watermarks[topic_partition] = points.high_watermarks.get(topic_partition, 0)
+            return error
 
     def put(self, log: Log) -> None:
         """Take ``log``, which was opened in one of the directories, for its partition's."""

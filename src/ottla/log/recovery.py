@@ -68,7 +68,8 @@ def open_log(
         raise CorruptFile(directory, "a symbolic link; a partition is a directory of its own")
     names = finish_interrupted_work(disk, directory)
     segments = _find_segments(disk, clock, directory, names, config)
-    if not segments:
+    was_empty = not segments
+    if was_empty:
         if recovery_point > log_start_offset:
             why = f"no segments; the recovery point is {recovery_point}"
             raise CorruptFile(directory, why)
@@ -99,7 +100,7 @@ def open_log(
         log_start_offset=start_offset,
         log_end_offset=recovery.next_offset,
         producers=producers,
-        is_sealed=recovery.is_sealed,
+        is_sealed=recovery.is_sealed and not was_empty,
     )
 
 
@@ -218,7 +219,9 @@ class _Recovery:
             self._cut_behind(torn_at, sizes[torn_at])
         for segment in self._segments[first:-1]:
             segment.seal()
-        self._segments[-1].file.sync()
+        if torn_at is not None or self.next_offset != self._recovery_point:
+            # Else all there is was durable before (rule 5), and nothing has changed.
+            self._segments[-1].file.sync()
         self._segments[-1].save_indexes()
         self._settle_epochs()
 

@@ -1,6 +1,7 @@
 """When the active segment takes no more: it is full, its indexes are, or it is old enough.
 
-Pure but for the clock. Used by log.log before each append. Source: Kafka's LogSegment.shouldRoll.
+Used by log.log before each append, and to take back a roll that failed. Source: Kafka's
+LogSegment.shouldRoll.
 """
 
 import zlib
@@ -8,6 +9,7 @@ import zlib
 from ottla.env.clock import Clock
 from ottla.log.config import LogConfig
 from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.records.batch import NO_TIMESTAMP
 
 
 def must_roll(
@@ -27,7 +29,7 @@ def must_roll(
         return last_offset - active.base_offset > RELATIVE_OFFSET_MAX
     first_timestamp = active.first_timestamp
     if first_timestamp is None:
-        first_timestamp = active.time_of_first_batch()
+        first_timestamp = time_of_first_batch(active)
     if first_timestamp >= 0:
         waited_ms = max_timestamp - first_timestamp
     else:
@@ -41,6 +43,28 @@ def must_roll(
         or active.index_bytes > config.segment_index_bytes
         or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
     )
+
+
+def time_of_first_batch(segment: Segment) -> int:
+    """Return the largest timestamp of the first batch; -1 when it (or the batch) has none."""
+    if segment.first_timestamp is None:
+        batch = segment.next_batch(0)
+        segment.first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
+    return segment.first_timestamp
+
+
+def remove_stillborn(segment: Segment) -> OSError | None:
+    """Take back a segment that could not be made: the log may grow past its name.
+
+    Returns what the disk said when it did not let go of it.
+    """
+    disk = segment.disk
+    try:
+        if disk.exists(segment.path) and disk.size_of(segment.path) == 0:
+            disk.remove(segment.path)
+    except OSError as error:
+        return error
+    return None
 
 
 def _jitter_ms(active: Segment, config: LogConfig) -> int:

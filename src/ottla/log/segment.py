@@ -18,7 +18,6 @@ from ottla.env.disk import Buffer, Disk, File
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.log import faults
 from ottla.log.bulk_walk import BulkWalk
-from ottla.log.cold_read import ColdRead
 from ottla.log.layout import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -236,13 +235,6 @@ class Segment:
         self._mapped = None  # First: memory behind a file's end must not be touched.
         self.file.truncate(self.size_bytes)
 
-    def time_of_first_batch(self) -> int:
-        """Return the largest timestamp of the first batch; -1 when it (or the batch) has none."""
-        if self.first_timestamp is None:
-            batch = self.next_batch(0)
-            self.first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
-        return self.first_timestamp
-
     def seal(self, *, sync: bool = True, is_flushed: bool = False) -> None:
         """Write the last time index entry and make log and indexes durable. Blocks.
 
@@ -289,50 +281,20 @@ class Segment:
             return Batch(position, after - position, -1, tail[at], -1, NO_TIMESTAMP)
         return self._scan_for(offset)
 
-    def cold_read(self, offset: int, length_bytes: int) -> ColdRead | None:
-        """Return what an executor should do before ``find(offset)`` and a read from there on.
-
-        None when nothing of that would wait for the device: always so near the end of an active
-        segment. Otherwise costs some microseconds.
-        """
+    def remembers(self, offset: int) -> bool:
+        """Tell whether ``find(offset)`` needs neither index nor disk: among the last batches."""
         tail = self._tail_last_offsets
-        if (tail and (offset > tail[0] or self._tail_positions[0] == 0)) or not self.size_bytes:
-            return None
-        position: int | None = None
-        try:
-            if self._offset_index is not None or self._indexes_are_cached():
-                entry = self.offset_index.lookup(offset)
-                position = 0 if entry is None else entry.position
-                length_bytes = min(length_bytes, self.size_bytes - position)
-                if self.file.is_cached(position, max(length_bytes, 1)):
-                    return None
-        except (OSError, KafkaError):
-            return None  # For the read to find, and to answer.
-        return ColdRead(
-            self._disk,
-            self.path,
-            self.path_of(OFFSET_INDEX_SUFFIX),
-            self.path_of(TIME_INDEX_SUFFIX),
-            self.base_offset,
-            self.size_bytes,
-            offset,
-            position,
-            length_bytes,
-        )
+        return bool(tail) and (offset > tail[0] or self._tail_positions[0] == 0)
 
-    def _indexes_are_cached(self) -> bool:
-        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            try:
-                file = self._disk.open_read_only(self.path_of(suffix))
-            except FileNotFoundError:
-                return True  # It is made from the log, whoever does it.
-            try:
-                size_bytes = file.size()
-                if size_bytes and not file.is_cached(0, size_bytes):
-                    return False
-            finally:
-                file.close()
-        return True
+    @property
+    def disk(self) -> Disk:
+        """The disk that the segment is on."""
+        return self._disk
+
+    @property
+    def has_loaded_indexes(self) -> bool:
+        """Tell whether the indexes are in memory."""
+        return self._offset_index is not None
 
     def position_of(self, offset: int) -> int:
         """Return where the batch holding ``offset`` (or the first one after it) starts."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.aborted import aborted_transactions
-from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
+from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.results import ReadResult
 from ottla.log.transaction_index import AbortedTransaction
@@ -155,8 +155,9 @@ def read_partition(
 
 
 def _is_cold(partition: Partition, spec: FetchSpec, max_bytes: int, cold: list[ColdRead]) -> bool:
+    """Tell whether the read would wait for the device; note in ``cold`` what to read ahead then."""
     wanted = min(spec.max_bytes, max_bytes, COLD_READ_BYTES_MAX)
-    ahead = partition.log.cold_read(spec.fetch_offset, wanted)
+    ahead = cold_read(partition.log.segments, spec.fetch_offset, wanted)
     if ahead is None:
         return False
     cold.append(ahead)

@@ -21,6 +21,7 @@ from ottla.log.bulk_walk import beginnings, headers_at, producer_positions
 from ottla.log.config import LogConfig
 from ottla.log.producer_state import ProducerStates
 from ottla.log.recovery import open_log
+from ottla.log.rolling import time_of_first_batch
 from ottla.log.scan import Walk
 from ottla.records import kernels
 from ottla.records.batch import BatchHeader, patch_offsets
@@ -118,7 +119,7 @@ def recover(data, *, recovery_point=0, clean=False, compacted=False, files=()):
         bytes(segment.offset_index.entries),
         bytes(segment.time_index.entries),
         segment.largest_timestamp(),
-        segment.time_of_first_batch(),
+        time_of_first_batch(segment),
         segment.last_offset(),
         segment.index_bytes,
         segment._bytes_since_index_entry,

@@ -4,6 +4,8 @@ import asyncio
 import threading
 from functools import partial
 
+import pytest
+
 from ottla.env.executor import ManualExecutor, ThreadExecutor, run_all
 
 
@@ -80,3 +82,12 @@ def test_all_works_run_whatever_the_number_of_threads():
 def test_works_run_side_by_side():
     meeting = threading.Barrier(3, timeout=5)
     run_all([meeting.wait] * 3, threads=3)
+
+
+def test_an_error_of_one_work_is_the_callers():
+    for threads in (1, 3):
+        done = []
+        works = [partial(done.append, 1), partial(int, "x"), *[partial(done.append, 2)] * 50]
+        with pytest.raises(ValueError, match="invalid literal"):
+            run_all(works, threads=threads)
+    assert 1 in done

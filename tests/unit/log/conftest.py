@@ -78,8 +78,18 @@ def log(place, open_partition):
 
 @pytest.fixture
 def make_manager(clock):
-    def make(disk, directory, *, cluster_id="ottla-test", node_id=1, names=("logs",), **config):
+    def make(
+        disk,
+        directory,
+        *,
+        cluster_id="ottla-test",
+        node_id=1,
+        names=("logs",),
+        recovery_threads=1,
+        **config,
+    ):
         return LogManager(
+            recovery_threads=recovery_threads,
             disk=disk,
             clock=clock,
             rng=SeededRng(7),

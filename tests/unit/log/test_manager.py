@@ -345,3 +345,25 @@ def test_a_stop_writes_nothing_for_logs_that_nobody_wrote_to(make_manager, batch
     manager.start()
     assert [manager.get(TopicPartition("t", n)).log_end_offset for n in range(3)] == [5, 7, 5]
     manager.stop()
+
+
+def test_a_start_after_a_crash_syncs_only_what_was_not_durable(make_manager, batch):
+    inner = MemoryDisk(durability=True)
+    inner.make_directory("/d")
+    inner.sync_directory("/")
+    manager = make_manager(inner, "/d")
+    manager.start()
+    where = [TopicPartition("t", number) for number in range(4)]
+    for one in where:
+        log = manager.create(one, TOPIC_ID)
+        append(log, batch(3))
+        log.flush()
+    manager.checkpoint_job().run()
+    append(manager.get(where[1]), batch(2))
+    manager._release()
+    disk = FaultyDisk(inner)
+    manager = make_manager(disk, "/d", recovery_threads=3)
+    manager.start()
+    assert disk.counts[DiskCall.SYNC] == 1
+    assert [manager.get(one).log_end_offset for one in where] == [3, 5, 3, 3]
+    manager.stop(threads=3)
