@@ -441,7 +441,7 @@ LOG_PREALLOCATE = Option(
     "log.preallocate",
     BOOLEAN,
     False,
-    "Whether a segment's file gets its full size when it is created.",
+    "Whether a segment's file is allocated in full when it is made; not for copy-on-write disks.",
     CLUSTER_WIDE,
 )
 LOG_FLUSH_INTERVAL_MESSAGES = Option(

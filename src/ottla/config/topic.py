@@ -273,7 +273,7 @@ PREALLOCATE = Option(
     "preallocate",
     BOOLEAN,
     False,
-    "Whether a segment's file gets its full size when it is created.",
+    "Whether a segment's file is allocated in full when it is made; not for copy-on-write disks.",
     TOPIC,
     follows=(Follows(broker.LOG_PREALLOCATE),),
 )
