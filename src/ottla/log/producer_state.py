@@ -21,6 +21,7 @@ timestamps: who writes old timestamps is protected as well.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -268,6 +269,15 @@ class ProducerStates:
                 open_ones.append((state.current_transaction_first_offset, producer_id))
         for first_offset, producer_id in sorted(open_ones):
             self.transactions.begin(producer_id, first_offset)
+
+    def forget_oldest(self, count: int) -> None:
+        """Forget up to ``count`` producers, those silent for the longest.
+
+        Not those with a transaction open.
+        """
+        for producer_id in list(islice(self._states, count)):
+            if self._states[producer_id].current_transaction_first_offset == NO_TRANSACTION:
+                del self._states[producer_id]
 
     def _make_room(self, now_ms: int) -> None:
         """Forget who is silent for too long, and one more if there are still too many.

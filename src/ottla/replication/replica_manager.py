@@ -50,6 +50,7 @@ from ottla.replication.fetch import (
 )
 from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import Partition, PartitionSettings
+from ottla.replication.producer_limit import forget_silent_producers
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.relocation import Relocation
 from ottla.replication.snapshot_sweep import SnapshotSweep
@@ -440,7 +441,11 @@ class ReplicaManager:
         await self._deletion.checkpoint()
 
     async def snapshot_producers(self) -> None:
-        """Take those snapshots of producers that are due; see ``SnapshotSweep``."""
+        """Take those snapshots of producers that are due; see ``SnapshotSweep``.
+
+        Before that, forget producers if there are too many in sum.
+        """
+        forget_silent_producers(self._partitions.values())
         await self._snapshot_sweep.take_due()
 
     async def checkpoint_high_watermarks(self) -> None:

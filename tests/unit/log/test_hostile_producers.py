@@ -13,18 +13,19 @@ EXPIRATION_MS = 86_400_000
 
 def test_row_19_the_one_silent_for_the_longest_makes_room_and_memory_is_bounded():
     header = read_header(build_batch([Record()], producer_id=0, producer_epoch=0, base_sequence=0))
-    states = ProducerStates(EXPIRATION_MS)
+    assert PRODUCERS_MAX == 100_000
+    states = ProducerStates(EXPIRATION_MS, producers_max=10_000)
     tracemalloc.start()
     try:
-        for producer_id in range(PRODUCERS_MAX + 10_000):
+        for producer_id in range(11_000):
             states.update(header._replace(producer_id=producer_id), producer_id, NOW, NOW)
         size_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(states) == PRODUCERS_MAX
-    assert states.get(9_999) is None
-    assert states.get(10_000) is not None
-    assert size_bytes < 800 * PRODUCERS_MAX, size_bytes / PRODUCERS_MAX
+    assert len(states) == 10_000
+    assert states.get(999) is None
+    assert states.get(1_000) is not None
+    assert size_bytes < 800 * len(states), size_bytes / len(states)
 
 
 def test_row_19_who_is_silent_for_the_expiration_is_forgotten():
