@@ -20,6 +20,7 @@ Unlike Kafka, a producer is forgotten by the time this broker last heard of it, 
 timestamps: who writes old timestamps is protected as well.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -108,7 +109,7 @@ class ProducerStates:
         self.expiration_ms = expiration_ms
         """``producer.id.expiration.ms``: a producer not heard of for as long is forgotten."""
         self._producers_max = producers_max
-        self._states: dict[int, ProducerState] = {}
+        self._states: OrderedDict[int, ProducerState] = OrderedDict()
         """Invariant: in the order they were last heard of, the latest last."""
         self._generation = 0
         """Use: see ``freeze``. Invariant: not below that of any state."""

@@ -1,5 +1,6 @@
 """Row 19 of the hostile-client table: producer ids without number on one partition."""
 
+import time
 import tracemalloc
 
 from ottla.log.producer_state import PRODUCERS_MAX, ProducerStates
@@ -35,3 +36,19 @@ def test_row_19_who_is_silent_for_the_expiration_is_forgotten():
         states.update(header._replace(producer_id=producer_id), producer_id, NOW, NOW)
     states.update(header._replace(producer_id=5000), 1000, NOW, NOW + EXPIRATION_MS)
     assert len(states) == 1
+
+
+def test_row_19_a_new_producer_costs_the_same_when_others_must_go():
+    """Taking the first of a dict again and again walks over all that were taken before."""
+    header = read_header(build_batch([Record()], producer_id=0, producer_epoch=0, base_sequence=0))
+    states = ProducerStates(EXPIRATION_MS)
+
+    def seconds(producer_ids):
+        headers = [header._replace(producer_id=producer_id) for producer_id in producer_ids]
+        begin = time.process_time()
+        for each in headers:
+            states.update(each, each.producer_id, NOW, NOW)
+        return (time.process_time() - begin) / len(headers)
+
+    filling = seconds(range(PRODUCERS_MAX))
+    assert seconds(range(PRODUCERS_MAX, PRODUCERS_MAX + 30_000)) < 5 * filling
