@@ -11,6 +11,7 @@ from ottla.protocol.messages.fetch import (
     FetchTopic,
     ReplicaState,
 )
+from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
 
 def part(index, offset=0, **fields):
@@ -60,6 +61,29 @@ def test_records_and_watermarks(broker, size):
 def test_read_committed_names_aborted_transactions(broker, size):
     (found,) = parts_of(broker.fetch(request(part(0), isolation_level=1), 12))
     assert (found.aborted_transactions, length(found)) == ([], 3 * size)
+
+
+def test_read_committed_names_what_was_aborted_and_ends_at_what_is_open(broker, words, size):
+    for producer_id in (7, 8):
+        fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        broker.node.append((0, words.batch(transactional=True, **fields)))
+    marker = build_end_transaction_marker(
+        EndTransactionMarker(ControlType.ABORT, 0),
+        producer_id=7,
+        producer_epoch=0,
+        timestamp_ms=1_700_000_000_000,
+    )
+    where = broker.node.partition().topic_partition
+    broker.node.replica_manager.append_as_coordinator([(where, memoryview(marker))], timeout_ms=1)
+    (found,) = parts_of(broker.fetch(request(part(0), isolation_level=1), 12))
+    assert (found.high_watermark, found.last_stable_offset) == (6, 4)
+    told = [(one.producer_id, one.first_offset) for one in found.aborted_transactions]
+    assert told == [(7, 3)]
+    assert 3 * size < length(found) < 4 * size
+    (found,) = parts_of(broker.fetch(request(part(0, 4), isolation_level=1, max_wait_ms=0), 12))
+    assert (found.aborted_transactions, length(found), found.error_code) == ([], 0, 0)
+    (found,) = parts_of(broker.fetch(request(part(0)), 12))
+    assert (found.aborted_transactions, found.last_stable_offset) == (None, 4)
 
 
 @pytest.mark.parametrize("offset", [4, -1, -5, 2**62])
