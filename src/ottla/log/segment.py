@@ -216,6 +216,7 @@ class Segment:
         Durable when the directory was synced. Raises OSError.
         """
         if self.transaction_index is not None:
+            self.transaction_index.let_go()
             with suppress(FileNotFoundError):
                 self._disk.remove(self.transaction_index.path)
             self.transaction_index = None
@@ -582,6 +583,8 @@ class Segment:
     def let_go_of_file(self) -> None:
         """Close the log file until it is needed; regions and syncs in use keep it open."""
         self._file = None
+        if self.transaction_index is not None:
+            self.transaction_index.let_go()
 
     def let_go(self) -> None:
         """Forget files and indexes; regions and syncs in use keep their file open by themselves."""
@@ -589,3 +592,5 @@ class Segment:
         self._mapped = None
         self._offset_index = None
         self._time_index = None
+        if self.transaction_index is not None:
+            self.transaction_index.let_go()

@@ -24,7 +24,7 @@ from posixpath import dirname
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.env.disk import Disk
+from ottla.env.disk import Disk, File
 from ottla.log import faults
 
 ENTRY = Struct(">hqqqq")
@@ -48,6 +48,7 @@ class TransactionIndex:
 
     __slots__ = (
         "_disk",
+        "_file",
         "_is_named",
         "_unwritten",
         "_written",
@@ -60,6 +61,8 @@ class TransactionIndex:
         """Begin without entries; no file is touched."""
         self._disk = disk
         self.path = path
+        self._file: File | None = None
+        """Use: keeps what was begun readable while names change. None until needed."""
         self._written = 0
         """Use: where the next write begins. Invariant: so many entries of the file are good."""
         self._unwritten: list[AbortedTransaction] = []
@@ -86,23 +89,20 @@ class TransactionIndex:
         self._written = size_bytes // ENTRY.size
         self._is_named = True
         before = AbortedTransaction(_NONE, _NONE, base_offset - 1, _NONE)
+        self.is_synced = size_bytes % ENTRY.size == 0
         for ordinal, (version, entry) in enumerate(self._read(0)):
             if version != _VERSION or not _can_follow(entry, before):
                 self._written = ordinal
                 self.is_synced = False
-                return False
+                break
             self.last_offset = entry.last_offset
             before = entry
-        self.is_synced = size_bytes % ENTRY.size == 0
+        self.let_go()
         return self.is_synced
 
     def cut(self) -> None:
         """Remove what ``load`` found behind the good entries. Raises OSError."""
-        file = self._disk.open(self.path)
-        try:
-            file.truncate(self._written * ENTRY.size)
-        finally:
-            file.close()
+        self._open().truncate(self._written * ENTRY.size)
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add an entry in memory; its last offset lies above the last one's."""
@@ -115,14 +115,11 @@ class TransactionIndex:
         if not self._unwritten:
             return
         data = b"".join(ENTRY.pack(_VERSION, *entry) for entry in self._unwritten)
-        file = self._disk.open(self.path, create=True)
-        try:
-            start = self._written * ENTRY.size
-            file.write_at(start, data)
-            if file.size() > start + len(data):
-                file.truncate(start + len(data))
-        finally:
-            file.close()
+        file = self._open(create=True)
+        start = self._written * ENTRY.size
+        file.write_at(start, data)
+        if file.size() > start + len(data):
+            file.truncate(start + len(data))
         self._written += len(self._unwritten)
         self._unwritten = []
         self.is_synced = False
@@ -135,11 +132,7 @@ class TransactionIndex:
         self.write()
         if self.is_synced:
             return
-        file = self._disk.open(self.path)
-        try:
-            faults.sync(file)
-        finally:
-            file.close()
+        faults.sync(self._open())
         if not self._is_named:
             faults.sync_directory(self._disk, dirname(self.path))
             self._is_named = True
@@ -177,32 +170,34 @@ class TransactionIndex:
             self._unwritten.pop()
         keep = min(self._first_reaching(offset), self._written)
         if keep < self._written:
-            file = self._disk.open(self.path)
-            try:
-                file.truncate(keep * ENTRY.size)
-            finally:
-                file.close()
+            self._open().truncate(keep * ENTRY.size)
             self._written = keep
             self.is_synced = False
         self.last_offset = _NONE
         for _, entry in self._read(max(self.count - 1, 0)):
             self.last_offset = entry.last_offset
 
+    def let_go(self) -> None:
+        """Close the file until it is needed; what is not written yet stays."""
+        self._file = None
+
+    def _open(self, *, create: bool = False) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=create)
+        return self._file
+
     def _first_reaching(self, offset: int) -> int:
         """Return the ordinal of the first entry whose last offset is >= ``offset``."""
         if not self._written:
             return 0 if not self._unwritten else bisect_left(self._unwritten, offset, key=_end_of)
-        file = self._disk.open_read_only(self.path)
-        try:
+        file = self._open()
 
-            def last_offset(ordinal: int) -> int:
-                data = file.read_at(ordinal * ENTRY.size, ENTRY.size)
-                found: int = _LAST_OFFSET.unpack(data)[0]
-                return found
+        def last_offset(ordinal: int) -> int:
+            data = file.read_at(ordinal * ENTRY.size, ENTRY.size)
+            found: int = _LAST_OFFSET.unpack(data)[0]
+            return found
 
-            at = bisect_left(range(self._written), offset, key=last_offset)
-        finally:
-            file.close()
+        at = bisect_left(range(self._written), offset, key=last_offset)
         if at < self._written:
             return at
         return at + bisect_left(self._unwritten, offset, key=_end_of)
@@ -210,16 +205,13 @@ class TransactionIndex:
     def _read(self, ordinal: int) -> Iterator[tuple[int, AbortedTransaction]]:
         """Yield (version, entry) from entry number ``ordinal`` on."""
         if ordinal < self._written:
-            file = self._disk.open_read_only(self.path)
-            try:
-                while ordinal < self._written:
-                    count = min(self._written - ordinal, _ENTRIES_PER_READ)
-                    data = file.read_at(ordinal * ENTRY.size, count * ENTRY.size)
-                    for version, *fields in ENTRY.iter_unpack(data):
-                        yield version, AbortedTransaction(*fields)
-                    ordinal += count
-            finally:
-                file.close()
+            file = self._open()
+            while ordinal < self._written:
+                count = min(self._written - ordinal, _ENTRIES_PER_READ)
+                data = file.read_at(ordinal * ENTRY.size, count * ENTRY.size)
+                for version, *fields in ENTRY.iter_unpack(data):
+                    yield version, AbortedTransaction(*fields)
+                ordinal += count
         for entry in self._unwritten[ordinal - self._written :]:
             yield _VERSION, entry
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
+from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
 from ottla.log.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 
@@ -79,6 +80,24 @@ def test_a_disk_that_refuses_costs_no_entry(disk):
     assert found == [TWO]
     index.sync()
     assert list(loaded(disk).entries()) == [ONE, TWO]
+
+
+@pytest.mark.parametrize("place", ["memory", "real"])
+def test_an_index_in_use_is_read_and_written_while_its_names_change(disk, tmp_path, place):
+    where, path = (disk, PATH) if place == "memory" else (RealDisk(), str(tmp_path / "x.txnindex"))
+    index = TransactionIndex(where, path + ".cleaned")
+    index.append(ONE)
+    index.sync()
+    index.path = path
+    assert list(index.entries()) == [ONE], "it has not got its name yet"
+    where.rename(path + ".cleaned", path)
+    index.append(TWO)
+    index.sync()
+    index.let_go()
+    assert list(index.entries()) == [ONE, TWO]
+    found = []
+    index.collect(115, 200, found)
+    assert found == [TWO]
 
 
 @pytest.mark.parametrize("seed", range(6))
