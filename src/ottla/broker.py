@@ -21,6 +21,11 @@ from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.config.option import Option
 from ottla.config.topic import stored_topic_config, topic_config
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.group.shard import Groups
+from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, InternalTopicMaker
+from ottla.coordinator.runtime import CoordinatorRuntime
+from ottla.coordinator.shard import Context
 from ottla.env.clock import Clock, SystemClock, Timer
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, ThreadExecutor, run
@@ -54,6 +59,8 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.snapshot_sweep import SWEEP_INTERVAL_MS
 from ottla.settings import (
     cleaner_settings_of,
+    group_settings_of,
+    group_topic_of,
     limits_of,
     partition_settings_of,
     space_limits_of,
@@ -130,6 +137,7 @@ class Broker:
         self._follower: ImageFollower | None = None
         self._replica_manager: ReplicaManager | None = None
         self._log_cleaner: LogCleaner | None = None
+        self._groups: GroupCoordinator | None = None
         self._membership: Membership | None = None
         self._listener: Listener | None = None
         self._timers: dict[object, Timer] = {}
@@ -186,6 +194,9 @@ class Broker:
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
         self._log_cleaner = self._cleaner_of(self._replica_manager)
+        self._groups = self._group_coordinator(self._replica_manager)
+        self._follower.add_listener(self._groups.apply)
+        self._groups.start()
         await self._listen()
         self._is_running = True
         self._every(SPACE_CHECK_INTERVAL_MS, self._check_space)
@@ -202,9 +213,7 @@ class Broker:
             self._config[options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
             self._replica_manager.checkpoint_high_watermarks,
         )
-        self._every(
-            self._config_in_force[options.LOG_CLEANER_BACKOFF_MS], self._log_cleaner.clean
-        )
+        self._every(self._config_in_force[options.LOG_CLEANER_BACKOFF_MS], self._log_cleaner.clean)
         self._every(self._config_in_force[options.LOG_SEGMENT_DELETE_DELAY_MS], self._free_deleted)
 
     async def stop(self) -> None:
@@ -217,6 +226,8 @@ class Broker:
             await self._listener.drain()
             if self._replica_manager is not None:
                 self._replica_manager.answer_waiting_fetches()
+            if self._groups is not None:
+                self._groups.stop()
             grace_seconds = self._config[options.STOP_TIMEOUT_MS] / 1000
             await self._listener.stop(grace_seconds=grace_seconds)
         if self._membership is not None:
@@ -237,7 +248,7 @@ class Broker:
         self._env.executor.close()
         self._env.store_executor.close()
         self._listener = self._membership = self._follower = self._replica_manager = None
-        self._log_manager = self._store = self._log_cleaner = None
+        self._log_manager = self._store = self._log_cleaner = self._groups = None
 
     # Opening.
 
@@ -357,9 +368,11 @@ class Broker:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
         assert self._replica_manager is not None, "the partitions are hosted"
+        assert self._groups is not None, "the groups are coordinated"
         config, endpoint = self._config, self._config[options.LISTENERS][0]
         advertised = config[options.ADVERTISED_LISTENERS]
         told = (advertised[0].host, advertised[0].port) if advertised else None
+        controller = self._controller()
         router = router_of(
             Services(
                 node_id=self._node_id,
@@ -368,10 +381,14 @@ class Broker:
                 topic_config=self._topic_config,
                 replica_manager=self._replica_manager,
                 broker_config=lambda: self._config_in_force,
-                controller=self._controller(),
+                controller=controller,
                 configs=self._configs(),
                 measure_log_dirs=self._measure_log_dirs,
                 producer_ids=ProducerIds(self._store, self._keys.producer_id_block),
+                groups=self._groups,
+                group_topic=InternalTopicMaker(
+                    group_topic_of(config), self._follower.image, controller.create_topics
+                ),
                 advertised=Advertised(self._node_id, told),
                 clock=self._env.clock,
                 rng=self._env.rng,
@@ -419,7 +436,21 @@ class Broker:
             partitions_max=config[options.MAX_PARTITIONS],
             may_delete=config[options.DELETE_TOPIC_ENABLE],
             has_directory_left=manager.may_have_left,
+            internal_topics=[group_topic_of(config)],
         )
+
+    def _group_coordinator(self, replica_manager: ReplicaManager) -> GroupCoordinator:
+        assert self._follower is not None, "the store is followed"
+        settings = group_settings_of(self._config)
+        runtime = CoordinatorRuntime(
+            Context(replica_manager, self._env.executor, self._env.clock),
+            self._follower.image,
+            node_id=self._node_id,
+            topic=GROUP_METADATA_TOPIC,
+            partition_count=group_topic_of(self._config).partition_count,
+            make_machine=lambda shard: Groups(shard, settings),
+        )
+        return GroupCoordinator(runtime, settings)
 
     def _configs(self) -> Configs:
         assert self._store is not None, "the store is open"

@@ -3,11 +3,16 @@
 Stands beside ``broker``, which hands them down. The rooms never see the tables.
 """
 
+from ottla.cluster.topics import NewTopic
 from ottla.config import broker as options
+from ottla.config import coordinator as coordinator_options
 from ottla.config import topic as topic_options
 from ottla.config.config import Config
 from ottla.config.coordinator import PRODUCER_ID_EXPIRATION_MS
 from ottla.config.topic import segment_bytes
+from ottla.coordinator.group.classic_events import ClassicSettings
+from ottla.coordinator.group.settings import GroupSettings
+from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from ottla.log.config import LogConfig
 from ottla.log.space import SpaceLimits
 from ottla.network.limits import Limits
@@ -99,6 +104,37 @@ def _segment_ms(config: Config) -> int:
     if "compact" not in config[topic_options.CLEANUP_POLICY]:
         return config[topic_options.SEGMENT_MS]
     return min(config[topic_options.SEGMENT_MS], config[topic_options.MAX_COMPACTION_LAG_MS])
+
+
+def group_settings_of(config: Config) -> GroupSettings:
+    """Return what the node's configuration means to the group coordinator."""
+    return GroupSettings(
+        classic=ClassicSettings(
+            initial_rebalance_delay_ms=config[coordinator_options.GROUP_INITIAL_REBALANCE_DELAY_MS],
+            members_max=config[coordinator_options.GROUP_MAX_SIZE],
+        ),
+        session_timeout_min_ms=config[coordinator_options.GROUP_MIN_SESSION_TIMEOUT_MS],
+        session_timeout_max_ms=config[coordinator_options.GROUP_MAX_SESSION_TIMEOUT_MS],
+        metadata_length_max=config[coordinator_options.OFFSET_METADATA_MAX_BYTES],
+        offsets_retention_ms=config[coordinator_options.OFFSETS_RETENTION_MINUTES] * 60_000,
+        offsets_retention_check_interval_ms=config[
+            coordinator_options.OFFSETS_RETENTION_CHECK_INTERVAL_MS
+        ],
+    )
+
+
+def group_topic_of(config: Config) -> NewTopic:
+    """Return how ``__consumer_offsets`` is made: as Kafka makes it."""
+    return NewTopic(
+        GROUP_METADATA_TOPIC,
+        config[coordinator_options.OFFSETS_TOPIC_NUM_PARTITIONS],
+        config[coordinator_options.OFFSETS_TOPIC_REPLICATION_FACTOR],
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(config[coordinator_options.OFFSETS_TOPIC_SEGMENT_BYTES])),
+        ),
+    )
 
 
 OPEN_FILES_RESERVE = 64

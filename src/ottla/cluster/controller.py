@@ -83,7 +83,9 @@ class Controller:
         partitions_max: int,
         may_delete: bool,
         has_directory_left: Callable[[str], bool],
+        internal_topics: Sequence[NewTopic] = (),
     ) -> None:
+        """``internal_topics``: how topics of the broker's own are made when somebody asks."""
         self._store = store
         self._keys = keys
         self._follower = follower
@@ -94,6 +96,7 @@ class Controller:
         self._partitions_max = partitions_max
         self._may_delete = may_delete
         self._has_directory_left = has_directory_left
+        self._internal_topics = {topic.name: topic for topic in internal_topics}
         self._auto_creating: set[str] = set()
 
     # Create.
@@ -106,7 +109,11 @@ class Controller:
 
     def auto_create(self, names: Sequence[str]) -> None:
         """Begin to create topics that somebody asked for; nobody waits for them."""
-        wanted = [NewTopic(name) for name in names if name not in self._auto_creating]
+        wanted = [
+            self._internal_topics.get(name) or NewTopic(name)
+            for name in names
+            if name not in self._auto_creating
+        ]
         if not wanted:
             return
         self._auto_creating.update(topic.name for topic in wanted)

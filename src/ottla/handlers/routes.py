@@ -1,13 +1,15 @@
 """The table of what this broker serves. An API not in it is neither served nor advertised."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import broker as options
 from ottla.config.config import Config
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.env.clock import Clock
 from ottla.env.rng import Rng
 from ottla.handlers.advertised import Advertised
@@ -16,22 +18,33 @@ from ottla.handlers.apis.alter_replica_log_dirs import AlterReplicaLogDirs
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.apis.create_partitions import CreatePartitions
 from ottla.handlers.apis.create_topics import CreateTopics
+from ottla.handlers.apis.delete_groups import DeleteGroups
 from ottla.handlers.apis.delete_records import DeleteRecords
 from ottla.handlers.apis.delete_topics import DeleteTopics
 from ottla.handlers.apis.describe_cluster import DescribeCluster
 from ottla.handlers.apis.describe_configs import DescribeConfigs
+from ottla.handlers.apis.describe_groups import DescribeGroups
 from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, MeasuredDirectory
 from ottla.handlers.apis.describe_producers import DescribeProducers
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.find_coordinator import FindCoordinator
+from ottla.handlers.apis.heartbeat import Heartbeat
 from ottla.handlers.apis.incremental_alter_configs import IncrementalAlterConfigs
 from ottla.handlers.apis.init_producer_id import InitProducerId
+from ottla.handlers.apis.join_group import JoinGroup
+from ottla.handlers.apis.leave_group import LeaveGroup
 from ottla.handlers.apis.list_config_resources import ListConfigResources
+from ottla.handlers.apis.list_groups import ListGroups
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.metadata import Metadata
+from ottla.handlers.apis.offset_commit import OffsetCommit
+from ottla.handlers.apis.offset_delete import OffsetDelete
+from ottla.handlers.apis.offset_fetch import OffsetFetch
 from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.handlers.apis.produce import Produce
+from ottla.handlers.apis.sync_group import SyncGroup
+from ottla.handlers.call import Handler
 from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.router import Router
@@ -56,6 +69,8 @@ class Services(NamedTuple):
     configs: Configs
     measure_log_dirs: Callable[[], Pending[list[MeasuredDirectory]]]
     producer_ids: ProducerIds
+    groups: GroupCoordinator
+    group_topic: InternalTopicMaker
     advertised: Advertised
     clock: Clock
     rng: Rng
@@ -111,12 +126,35 @@ def router_of(services: Services) -> Router:
             ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(replicas.relocation),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas, services.measure_log_dirs),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas, image),
-            ApiKey.FIND_COORDINATOR: FindCoordinator(),
+            **_group_handlers(services),
             ApiKey.INIT_PRODUCER_ID: InitProducerId(services.producer_ids),
         }
     )
     router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
     return router
+
+
+def _group_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
+    groups, image = services.groups, services.image
+    return {
+        ApiKey.FIND_COORDINATOR: FindCoordinator(
+            image,
+            services.advertised,
+            services.group_topic,
+            partition_for=groups.runtime.partition_for,
+            has_failed=groups.runtime.has_failed,
+        ),
+        ApiKey.OFFSET_COMMIT: OffsetCommit(groups, image),
+        ApiKey.OFFSET_FETCH: OffsetFetch(groups, image),
+        ApiKey.OFFSET_DELETE: OffsetDelete(groups, image),
+        ApiKey.JOIN_GROUP: JoinGroup(groups, services.rng),
+        ApiKey.SYNC_GROUP: SyncGroup(groups),
+        ApiKey.HEARTBEAT: Heartbeat(groups),
+        ApiKey.LEAVE_GROUP: LeaveGroup(groups),
+        ApiKey.LIST_GROUPS: ListGroups(groups),
+        ApiKey.DESCRIBE_GROUPS: DescribeGroups(groups),
+        ApiKey.DELETE_GROUPS: DeleteGroups(groups),
+    }
 
 
 def _fetch_sessions(services: Services) -> FetchSessionCache:

@@ -1,15 +1,20 @@
-"""FindCoordinator, key 10: who coordinates a group or a transactional id. Nobody does yet.
+"""FindCoordinator, key 10: who coordinates a group or a transactional id.
 
-v3 is flexible, v4 asks for several keys at once (KIP-699), v6 share groups (KIP-932). The API must
-be there all the same: librdkafka takes its absence for a broker too old for lz4 and sends
-uncompressed. Answered as a Kafka whose coordinators are not up (COORDINATOR_NOT_AVAILABLE), with a
-line in the log.
+v3 is flexible, v4 asks for several keys at once (KIP-699), v6 share groups (KIP-932). The topic of
+groups is made by the first who asks; Kafka answers COORDINATOR_NOT_AVAILABLE meanwhile, here the
+answer waits for it. Of transactions and shares nobody is the coordinator yet.
 """
 
 import logging
+from collections.abc import Callable, Sequence
 
-from ottla.errors import ErrorCode
+from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, InternalTopicMaker
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.advertised import Advertised, AdvertisedBroker
 from ottla.handlers.call import Call
+from ottla.ids import TopicPartition
+from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
 from ottla.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -19,30 +24,100 @@ from ottla.protocol.messages.find_coordinator import (
 logger = logging.getLogger(__name__)
 
 BATCHED_SINCE = 4
-WHY = "consumer groups and transactions are not served by this version of Ottla"
+GROUP, TRANSACTION, SHARE = range(3)
+SHARE_SINCE = 6
+UNSERVED = "transactions and share groups are not served by this version of Ottla"
 
 
 class FindCoordinator:
-    """Says that there is none."""
+    """Looks up who leads the partition that a key belongs to."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        advertised: Advertised,
+        group_topic: InternalTopicMaker,
+        *,
+        partition_for: Callable[[str], int],
+        has_failed: Callable[[int], bool],
+    ) -> None:
+        """``has_failed`` tells of partitions that this node leads and cannot read."""
+        self._image = image
+        self._advertised = advertised
+        self._group_topic = group_topic
+        self._partition_for = partition_for
+        self._has_failed = has_failed
         self._has_warned = False
 
-    def handle(self, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-        """Answer every key alike; warn once, since the client will only say that it waits."""
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning("a client at %s asks for a coordinator: %s", call.client.host, WHY)
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if call.api_version < BATCHED_SINCE:
-            return FindCoordinatorResponse(
-                error_code=code, error_message=WHY, node_id=-1, host="", port=-1
-            )
+    def handle(
+        self, request: FindCoordinatorRequest, call: Call
+    ) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
+        """Answer every key by itself."""
+        is_batched = call.api_version >= BATCHED_SINCE
+        keys = request.coordinator_keys if is_batched else [request.key]
+
+        def respond(_: bool) -> FindCoordinatorResponse:
+            found = [self._find(request.key_type, key, call) for key in keys]
+            return _batched(keys, found) if is_batched else _single(found[0])
+
+        if request.key_type == GROUP and keys:
+            return self._group_topic.ensure().then(respond)
+        return respond(True)
+
+    def _find(self, key_type: int, key: str, call: Call) -> AdvertisedBroker | KafkaError:
+        if key_type == GROUP:
+            return self._group_coordinator(key, call)
+        if key_type == TRANSACTION or (
+            key_type == SHARE and call.api_version >= SHARE_SINCE and key.count(":") == 2
+        ):
+            if not self._has_warned:  # The client will only say that it waits.
+                self._has_warned = True
+                logger.warning("a client at %s asks in vain: %s", call.client.host, UNSERVED)
+            return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, UNSERVED)
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"no coordinator for keys of type {key_type}")
+
+    def _group_coordinator(self, key: str, call: Call) -> AdvertisedBroker | KafkaError:
+        partition = self._partition_for(key)
+        state = self._image.partition(TopicPartition(GROUP_METADATA_TOPIC, partition))
+        where = f"{GROUP_METADATA_TOPIC}-{partition}"
+        if state is None:
+            return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where} is not there yet")
+        if self._has_failed(partition):
+            return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where} cannot be read")
+        for broker in self._advertised.brokers(self._image, call.client):
+            if broker.node_id == state.leader:
+                return broker
+        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where} has no leader")
+
+
+def _single(found: AdvertisedBroker | KafkaError) -> FindCoordinatorResponse:
+    if isinstance(found, KafkaError):
         return FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(
-                    key=key, node_id=-1, host="", port=-1, error_code=code, error_message=WHY
-                )
-                for key in request.coordinator_keys
-            ]
+            error_code=found.code, error_message=found.why, node_id=-1, host="", port=-1
         )
+    # Kafka says so, and a client may show it.
+    return FindCoordinatorResponse(
+        error_message="NONE", node_id=found.node_id, host=found.host, port=found.port
+    )
+
+
+def _batched(
+    keys: Sequence[str], found: Sequence[AdvertisedBroker | KafkaError]
+) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(
+                key=key,
+                node_id=-1,
+                host="",
+                port=-1,
+                error_code=one.code,
+                error_message=one.why,
+            )
+            if isinstance(one, KafkaError)
+            else Coordinator(
+                key=key, node_id=one.node_id, host=one.host, port=one.port, error_message=""
+            )
+            for key, one in zip(keys, found, strict=True)
+        ]
+    )

@@ -7,6 +7,7 @@ Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as 
 
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
+from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.apis.produce_one import ProduceOne
 from ottla.handlers.call import Answer, Call, Direct, Encode
 from ottla.ids import TopicId, TopicPartition
@@ -68,6 +69,7 @@ class Produce:
                 name = "" if known is None else known.name
             # Whatever its records are like: nothing of this topic can be appended.
             is_refused = acks not in _ACKS or (not name and version >= TOPIC_IDS_SINCE)
+            is_ours = name.startswith("__") and is_internal(name)
             indexes: list[int] = []
             layout.append((topic.name, topic.topic_id, indexes))
             for part in topic.partition_data:
@@ -79,6 +81,8 @@ class Produce:
                     code: ErrorCode | None = self._refusal_of_all(where, version)
                 else:
                     code = _refusal(version, request.transactional_id, records)
+                    if code is None and is_ours:
+                        code = ErrorCode.INVALID_TOPIC_EXCEPTION
                 if code is None:
                     appends.append((where, records))
                 else:

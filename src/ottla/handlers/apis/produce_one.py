@@ -115,9 +115,9 @@ class ProduceOne:
             name = str(topic, "utf-8", "replace")
         else:
             known = self._image.topic_by_id(TopicId(topic))
-            if known is None:
-                return UNUSUAL
-            name = known.name
+            name = "" if known is None else known.name
+        if not name or name.startswith("__"):
+            return UNUSUAL  # Unknown, or perhaps a topic of ours, which clients do not write to.
         appended = self._replica_manager.append_one(
             TopicPartition(name, index), frame[begin:end], acks=acks, timeout_ms=timeout_ms
         )

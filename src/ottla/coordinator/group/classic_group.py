@@ -1,0 +1,296 @@
+"""A classic group: its members, its generation, and which state may follow which. Pure.
+
+    Empty ---a member joins---> PreparingRebalance <--------------------.
+      ^                             |        ^                          |
+      '---nobody is left------------'        |  a member comes, goes    |
+                                    v        |  or changes its mind     |
+                          CompletingRebalance-'---leader's assignment--> Stable
+
+Owns the data and its invariants; what an event does to it is in ``classic_rebalance`` and beside.
+Source: Kafka's ClassicGroup and KIP-345; the words are Kafka's.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.coordinator.group.subscription import subscribed_topics_of
+from ottla.errors import ErrorCode, KafkaError
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+NO_LEADER = ""
+
+
+class GroupState(Enum):
+    """The value is what ListGroups and DescribeGroups say."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset((GroupState.PREPARING_REBALANCE, GroupState.DEAD)),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.DEAD)
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        (GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.DEAD)
+    ),
+    GroupState.STABLE: frozenset((GroupState.PREPARING_REBALANCE, GroupState.DEAD)),
+    GroupState.DEAD: frozenset((GroupState.DEAD,)),
+}
+"""The transition table: what may follow each state."""
+
+
+class Protocol(NamedTuple):
+    """A way of assigning partitions that a member knows, and its metadata for it."""
+
+    name: str
+    metadata: bytes
+
+
+class Member:
+    """One member. ``awaiting_join`` and ``awaiting_sync`` are requests that wait for an answer."""
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Sequence[Protocol],
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        """The name of a static member (KIP-345); None: a dynamic one."""
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = tuple(protocols)
+        """In the order of the member's preference."""
+        self.assignment = assignment
+        self.awaiting_join: object | None = None
+        self.awaiting_sync: object | None = None
+        self.is_new = False
+        """Use: has not seen a generation yet; it is dropped if its client does not come back."""
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return the metadata for a protocol; empty if the member does not know it."""
+        return next((known.metadata for known in self.protocols if known.name == protocol), b"")
+
+
+class ClassicGroup:
+    """One group. See the module."""
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_timestamp_ms = now_ms
+        """When the state changed last, by the wall clock; offsets of an empty group expire from
+        here on. -1: a log from before Kafka 2.1 does not say."""
+        self.generation = 0
+        """Use: fences members of earlier rebalances. Invariant: only grows."""
+        self.protocol_type: str | None = None
+        """None: nobody ever joined; the offsets come from clients without a group."""
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        """Member ids by instance id. Invariant: exactly the members that have one."""
+        self.pending_joins: set[str] = set()
+        """Use: ids that were given out and have not joined yet (KIP-394). Invariant: no members."""
+        self.pending_syncs: set[str] = set()
+        """Use: members of this generation that have not sent SyncGroup yet."""
+        self.member_added = False
+        """Use: somebody came during the initial delay, so that it is worth to wait on."""
+        self.subscribed_topics: frozenset[str] | None = None
+        """What the members read; None: not known, or no consumers."""
+
+    # What is asked of it.
+
+    @property
+    def is_consumer_group(self) -> bool:
+        """Tell whether its members are consumers, whose subscriptions can be read."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Tell whether a member reads ``topic``; true when that cannot be known of consumers."""
+        if self.subscribed_topics is None:
+            return self.is_consumer_group
+        return topic in self.subscribed_topics
+
+    @property
+    def awaiting_join_count(self) -> int:
+        """The members whose JoinGroup waits."""
+        return sum(member.awaiting_join is not None for member in self.members.values())
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        """Tell whether nobody has to be waited for."""
+        return not self.pending_joins and all(
+            member.awaiting_join is not None for member in self.members.values()
+        )
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of the members' rebalance timeouts."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+        """Return the member. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no instance {instance_id!r}")
+            if known != member_id:
+                why = f"instance {instance_id!r} is {known!r} now"
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, why)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id!r}")
+        return member
+
+    def supports(self, protocol_type: str, protocols: Sequence[Protocol]) -> bool:
+        """Tell whether somebody with these protocols can be a member."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        return protocol_type == self.protocol_type and any(
+            self._all_know(protocol.name) for protocol in protocols
+        )
+
+    def _all_know(self, name: str) -> bool:
+        return all(
+            any(known.name == name for known in member.protocols)
+            for member in self.members.values()
+        )
+
+    def select_protocol(self) -> str | None:
+        """Return the protocol that most members like best of those that all know."""
+        names = [{known.name for known in member.protocols} for member in self.members.values()]
+        candidates = set.intersection(*names) if names else set()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            liked = next((one.name for one in member.protocols if one.name in candidates), None)
+            if liked is not None:
+                votes[liked] = votes.get(liked, 0) + 1
+        return max(votes, key=lambda name: votes[name]) if votes else None
+
+    # What changes it.
+
+    def transition(self, state: GroupState, now_ms: int) -> None:
+        """Go to ``state``, which must be allowed."""
+        assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} to {state}"
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Take a member in; the first one leads."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.pending_joins.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Take a member or a pending id out; another one leads if it did."""
+        member = self.members.pop(member_id, None)
+        if member is not None and member.instance_id is not None:
+            del self.static_members[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending_joins.discard(member_id)
+        self.pending_syncs.discard(member_id)
+
+    def replace(self, old_id: str, new_id: str) -> Member:
+        """Let a static member go on under a new id; the old one is fenced."""
+        member = self.members.pop(old_id)
+        assert member.instance_id is not None, "only a static member is replaced"
+        member.member_id = new_id
+        member.is_new = False
+        self.members[new_id] = member
+        self.static_members[member.instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        self.pending_syncs.discard(old_id)
+        return member
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that a member leads who has joined; False when nobody has."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].awaiting_join is not None:
+            return True
+        joined = [one for one in self.members.values() if one.awaiting_join is not None]
+        if joined:
+            self.leader = joined[0].member_id
+        return bool(joined)
+
+    def next_generation(self, now_ms: int) -> None:
+        """Begin a generation with the members there are; without any the group is empty."""
+        self.generation += 1
+        self.protocol = self.select_protocol()
+        self.note_subscriptions()
+        self.transition(
+            GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms
+        )
+        self.pending_syncs.clear()
+
+    def note_subscriptions(self) -> None:
+        """Work out which topics the members read."""
+        self.subscribed_topics = None
+        if self.is_consumer_group and (self.protocol is not None or not self.members):
+            self.subscribed_topics = subscribed_topics_of(
+                [member.metadata(self.protocol) for member in self.members.values()]
+            )
+
+    def check(self) -> None:
+        """Assert the invariants; for tests."""
+        assert not self.pending_joins & set(self.members)
+        assert self.pending_syncs <= set(self.members)
+        assert self.leader is None or self.leader in self.members
+        assert (self.leader is None) == (not self.members)
+        assert self.static_members == {
+            member.instance_id: member_id
+            for member_id, member in self.members.items()
+            if member.instance_id is not None
+        }
+        for member_id, member in self.members.items():
+            assert member.member_id == member_id
+        if self.state is GroupState.EMPTY:
+            assert not self.members
+        if self.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            assert self.members, "a generation has members"
+            assert self.protocol is not None, "a generation has a protocol"
+            assert all(
+                member.awaiting_join is None or member.instance_id is not None
+                for member in self.members.values()
+            ), "only a static member may wait, for its new id to be durable"
+        if self.state is not GroupState.COMPLETING_REBALANCE:
+            assert all(member.awaiting_sync is None for member in self.members.values())

@@ -1,0 +1,240 @@
+"""How a classic group gets from one generation to the next. Pure: the group changes, effects come.
+
+The parts that joining, syncing, leaving and being late have in common. Source: Kafka's
+GroupMetadataManager in its effect, asked of a live Kafka.
+"""
+
+from ottla.coordinator.group.classic_events import (
+    Answer,
+    CancelTimer,
+    ClassicSettings,
+    Effect,
+    JoinAnswer,
+    JoinDelayOver,
+    JoinExpired,
+    JoinMember,
+    OverCapacity,
+    SessionExpired,
+    SetTimer,
+    Store,
+    SyncAnswer,
+    SyncExpired,
+    TimerKind,
+)
+from ottla.coordinator.group.classic_group import (
+    NO_LEADER,
+    TRANSITIONS,
+    ClassicGroup,
+    GroupState,
+    Member,
+)
+from ottla.errors import ErrorCode
+
+Effects = list[Effect]
+
+
+def session_timer(member: Member, delay_ms: int | None = None) -> SetTimer:
+    """Return the effect that lets a member live for its session timeout (or ``delay_ms``) more."""
+    delay_ms = member.session_timeout_ms if delay_ms is None else delay_ms
+    event = SessionExpired(member.member_id)
+    return SetTimer(TimerKind.SESSION, member.member_id, delay_ms, event)
+
+
+def answer_join(member: Member, answer: JoinAnswer, effects: Effects) -> None:
+    """Answer a member's JoinGroup if one waits."""
+    if member.awaiting_join is not None:
+        effects.append(Answer(member.awaiting_join, answer))
+        member.awaiting_join = None
+
+
+def answer_sync(member: Member, answer: SyncAnswer, effects: Effects) -> bool:
+    """Answer a member's SyncGroup if one waits; tell whether one did."""
+    if member.awaiting_sync is None:
+        return False
+    effects.append(Answer(member.awaiting_sync, answer))
+    member.awaiting_sync = None
+    return True
+
+
+def joined(group: ClassicGroup, member_id: str) -> JoinAnswer:
+    """Return what a member is told of the present generation; its leader hears of everybody."""
+    members: tuple[JoinMember, ...] = ()
+    if group.leader == member_id:
+        members = tuple(
+            JoinMember(one.member_id, one.instance_id, one.metadata(group.protocol))
+            for one in group.members.values()
+        )
+    return JoinAnswer(
+        member_id,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader or NO_LEADER,
+        members=members,
+    )
+
+
+def rebalance_or_complete(
+    group: ClassicGroup, now_ms: int, settings: ClassicSettings, effects: Effects
+) -> None:
+    """Begin a rebalance; during one, see whether all have joined now."""
+    if GroupState.PREPARING_REBALANCE in TRANSITIONS[group.state]:
+        prepare_rebalance(group, now_ms, settings, effects)
+    else:
+        complete_if_all_joined(group, now_ms, effects)
+
+
+def prepare_rebalance(
+    group: ClassicGroup, now_ms: int, settings: ClassicSettings, effects: Effects
+) -> None:
+    """Ask all members to join anew. A group's first rebalance waits a little for more members."""
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
+    group.pending_syncs.clear()
+    effects.append(CancelTimer(TimerKind.SYNC))
+    is_initial = group.state is GroupState.EMPTY
+    group.transition(GroupState.PREPARING_REBALANCE, now_ms)
+    if is_initial:
+        delay_ms = settings.initial_rebalance_delay_ms
+        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        event = JoinDelayOver(delay_ms, remaining_ms)
+        effects.append(SetTimer(TimerKind.JOIN, "", delay_ms, event))
+    elif group.has_all_members_joined:
+        complete_join(group, now_ms, effects)
+    else:
+        effects.append(SetTimer(TimerKind.JOIN, "", group.rebalance_timeout_ms, JoinExpired()))
+
+
+def complete_if_all_joined(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
+    """End the join phase if nobody has to be waited for; never before the initial delay is over."""
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and group.previous_state is not GroupState.EMPTY
+        and group.has_all_members_joined
+    ):
+        complete_join(group, now_ms, effects)
+
+
+def complete_join(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
+    """Begin the next generation with those who have joined.
+
+    Dynamic members who have not are dropped; static ones stay: they may come back as they were.
+    """
+    effects.append(CancelTimer(TimerKind.JOIN))
+    for member in list(group.members.values()):
+        if member.awaiting_join is None and member.instance_id is None:
+            group.remove(member.member_id)
+            effects.append(CancelTimer(TimerKind.SESSION, member.member_id))
+    if group.members and not group.elect_joined_leader():
+        # Static members only, and none of them is there: wait for another while.
+        effects.append(SetTimer(TimerKind.JOIN, "", group.rebalance_timeout_ms, JoinExpired()))
+        return
+    group.next_generation(now_ms)
+    if group.state is GroupState.EMPTY:
+        effects.append(Store({}, None))
+        return
+    for member in group.members.values():
+        answer_join(member, joined(group, member.member_id), effects)
+        effects.append(session_timer(member))
+        member.is_new = False
+        group.pending_syncs.add(member.member_id)
+    delay_ms = group.rebalance_timeout_ms
+    effects.append(SetTimer(TimerKind.SYNC, "", delay_ms, SyncExpired(group.generation)))
+
+
+def reset_assignments(group: ClassicGroup, code: ErrorCode, effects: Effects) -> None:
+    """Take the assignments back and tell those who wait for one why."""
+    for member in group.members.values():
+        member.assignment = b""
+        if answer_sync(member, SyncAnswer(code), effects):
+            effects.append(session_timer(member))
+
+
+# What time brings.
+
+
+def on_delay_over(
+    group: ClassicGroup, event: JoinDelayOver, now_ms: int, settings: ClassicSettings
+) -> Effects:
+    """Wait on if somebody came during the initial delay, up to the rebalance timeout in all."""
+    effects: Effects = []
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return effects
+    if group.member_added and event.remaining_ms:
+        group.member_added = False
+        delay_ms = min(settings.initial_rebalance_delay_ms, event.remaining_ms)
+        remaining_ms = max(event.remaining_ms - event.delay_ms, 0)
+        again = JoinDelayOver(delay_ms, remaining_ms)
+        effects.append(SetTimer(TimerKind.JOIN, "", delay_ms, again))
+    else:
+        complete_join(group, now_ms, effects)
+    return effects
+
+
+def on_join_expired(
+    group: ClassicGroup, event: JoinExpired, now_ms: int, settings: ClassicSettings
+) -> Effects:
+    """Go on without those who have not joined."""
+    effects: Effects = []
+    if group.state is GroupState.PREPARING_REBALANCE:
+        complete_join(group, now_ms, effects)
+    return effects
+
+
+def on_sync_expired(
+    group: ClassicGroup, event: SyncExpired, now_ms: int, settings: ClassicSettings
+) -> Effects:
+    """Drop who joined a generation and never asked for its assignment."""
+    effects: Effects = []
+    in_generation = group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+    if event.generation == group.generation and in_generation and group.pending_syncs:
+        for member_id in list(group.pending_syncs):
+            group.remove(member_id)
+            effects.append(CancelTimer(TimerKind.SESSION, member_id))
+        prepare_rebalance(group, now_ms, settings, effects)
+    return effects
+
+
+def on_session_expired(
+    group: ClassicGroup, event: SessionExpired, now_ms: int, settings: ClassicSettings
+) -> Effects:
+    """Drop a member that is silent, unless it is us that it waits for."""
+    effects: Effects = []
+    member_id = event.member_id
+    member = group.members.get(member_id)
+    if member is None:
+        if member_id in group.pending_joins:
+            group.remove(member_id)
+            complete_after_removal(group, now_ms, effects)
+        return effects
+    is_waiting = member.awaiting_join is not None or member.awaiting_sync is not None
+    if member.is_new or not is_waiting:
+        remove_member(group, member, effects)
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            prepare_rebalance(group, now_ms, settings, effects)
+        else:
+            complete_after_removal(group, now_ms, effects)
+    return effects
+
+
+def on_over_capacity(
+    group: ClassicGroup, event: OverCapacity, now_ms: int, settings: ClassicSettings
+) -> Effects:
+    """Let all join anew: who comes first stays."""
+    effects: Effects = []
+    prepare_rebalance(group, now_ms, settings, effects)
+    return effects
+
+
+def remove_member(group: ClassicGroup, member: Member, effects: Effects) -> None:
+    """Take a member out and tell it so if it waits for anything."""
+    gone = ErrorCode.UNKNOWN_MEMBER_ID
+    answer_join(member, JoinAnswer("", gone), effects)
+    answer_sync(member, SyncAnswer(gone), effects)
+    group.remove(member.member_id)
+
+
+def complete_after_removal(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
+    """End the join phase if the one that is gone was the last to be waited for."""
+    if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+        complete_join(group, now_ms, effects)

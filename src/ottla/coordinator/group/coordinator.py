@@ -1,0 +1,359 @@
+"""The group coordinator of this node: what the handlers of group and offset requests talk to.
+
+Finds the shard of a group, checks what can be checked before its turn, and lets the operation run
+in its turn. Every answer is a value or a KafkaError, never an exception: which field an error goes
+to is the handler's business. Source: Kafka's GroupCoordinatorService.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, TypeVar
+
+from ottla.coordinator.group import classic_events as events
+from ottla.coordinator.group import records
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member
+from ottla.coordinator.group.commits import check_commit, check_delete, check_offset_delete
+from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset
+from ottla.coordinator.group.records import OffsetKey
+from ottla.coordinator.group.settings import GroupSettings
+from ottla.coordinator.group.shard import Groups, GroupsShard
+from ottla.coordinator.records import CoordinatorRecord
+from ottla.coordinator.runtime import CoordinatorRuntime
+from ottla.coordinator.shard import ShardState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NULL_TOPIC_ID, TopicId
+from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.pending import Pending
+
+Value = TypeVar("Value")
+
+CLASSIC = "classic"
+
+
+class Commit(NamedTuple):
+    """One partition of an OffsetCommit."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    topic_id: TopicId = NULL_TOPIC_ID
+
+
+class CommitRequest(NamedTuple):
+    """An OffsetCommit, of partitions that exist."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    """Negative: of a client that is in no group."""
+    retention_ms: int
+    """-1: the node's."""
+    commits: Sequence[Commit]
+    tells_unknown_group: bool
+    """A generation of a group that is not known is GROUP_ID_NOT_FOUND (v9), not
+    ILLEGAL_GENERATION."""
+
+
+class FetchedOffset(NamedTuple):
+    """One partition of an OffsetFetch. ``committed`` None: there is none, or ``code`` says why."""
+
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+    code: ErrorCode = ErrorCode.NONE
+
+
+class ListedGroup(NamedTuple):
+    """One group of ListGroups."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class DescribedGroup(NamedTuple):
+    """One group of DescribeGroups, as it is now."""
+
+    group: ClassicGroup
+    protocol: str
+    """Empty unless the group is stable; members' metadata is told for it only."""
+    members: tuple[Member, ...]
+
+
+class GroupCoordinator:
+    """See the module. All methods are for the loop; none blocks."""
+
+    def __init__(self, runtime: CoordinatorRuntime[Groups], settings: GroupSettings) -> None:
+        self._runtime = runtime
+        self._settings = settings
+
+    @property
+    def runtime(self) -> CoordinatorRuntime[Groups]:
+        """The shards, for FindCoordinator."""
+        return self._runtime
+
+    def start(self) -> None:
+        """Load the shards that this node leads already."""
+        self._runtime.load_all()
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow leaderships, and forget the offsets of topics that are gone."""
+        del image
+        self._runtime.apply(delta)
+        for topic in delta.topics_deleted:
+            for shard in self._runtime.shards:
+                if shard.state is ShardState.ACTIVE and shard.machine.offsets.of_topic(topic.name):
+                    shard.machine.forget_topic(topic.name)
+
+    def stop(self) -> None:
+        """Let go of all groups; members that wait are sent away."""
+        self._runtime.close()
+
+    # Classic groups.
+
+    def join(
+        self, group_id: str, make_event: Callable[[object, bool], events.Join]
+    ) -> Pending[events.JoinAnswer | KafkaError]:
+        """Let a member join; answered when the rebalance is over.
+
+        ``make_event`` is given who waits, and whether the group is new.
+        """
+
+        def run(shard: GroupsShard, pending: Pending[events.JoinAnswer | KafkaError]) -> None:
+            machine = shard.machine
+            group = machine.groups.get(group_id)
+            event = make_event(pending, group is None)
+            settings = self._settings
+            if not (
+                settings.session_timeout_min_ms
+                <= event.session_timeout_ms
+                <= settings.session_timeout_max_ms
+            ):
+                why = f"{event.session_timeout_ms} ms is not what a session may last"
+                raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, why)
+            if group is None:
+                if event.member_id:
+                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+                group = machine.make_group(group_id)
+            machine.happen(group, event)
+
+        return self._in_turn(group_id, run)
+
+    def sync(
+        self, group_id: str, make_event: Callable[[object], events.Sync]
+    ) -> Pending[events.SyncAnswer | KafkaError]:
+        """Take a leader's assignment, or hand one out; answered when it is durable."""
+
+        def run(shard: GroupsShard, pending: Pending[events.SyncAnswer | KafkaError]) -> None:
+            shard.machine.happen(_known(shard, group_id), make_event(pending))
+
+        return self._in_turn(group_id, run)
+
+    def heartbeat(
+        self, group_id: str, make_event: Callable[[object], events.Heartbeat]
+    ) -> Pending[ErrorCode | KafkaError]:
+        """Keep a member alive."""
+
+        def run(shard: GroupsShard, pending: Pending[ErrorCode | KafkaError]) -> None:
+            shard.machine.happen(_known(shard, group_id), make_event(pending))
+
+        return self._in_turn(group_id, run)
+
+    def leave(
+        self, group_id: str, members: Sequence[events.LeavingMember]
+    ) -> Pending[tuple[events.LeaveAnswer, ...] | KafkaError]:
+        """Take members out of a group."""
+
+        def run(
+            shard: GroupsShard, pending: Pending[tuple[events.LeaveAnswer, ...] | KafkaError]
+        ) -> None:
+            shard.machine.happen(_known(shard, group_id), events.Leave(pending, members))
+
+        return self._in_turn(group_id, run)
+
+    # Offsets.
+
+    def commit(self, request: CommitRequest) -> Pending[list[ErrorCode] | KafkaError]:
+        """Write offsets; answered when they are durable. One code per commit, in order."""
+
+        def run(shard: GroupsShard, pending: Pending[list[ErrorCode] | KafkaError]) -> None:
+            machine = shard.machine
+            group = machine.groups.get(request.group_id)
+            check_commit(group, request)
+            if group is not None and group.state in (
+                GroupState.STABLE,
+                GroupState.PREPARING_REBALANCE,
+            ):
+                machine.keep_alive(group, request.member_id)
+            codes, found = self._records_of(request, shard.clock.wall_ms())
+
+            def done(error: KafkaError | None) -> None:
+                if error is not None and error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                    error = KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, error.why)
+                pending.resolve(codes if error is None else error)
+
+            if found:
+                shard.append(found, done)
+            else:
+                pending.resolve(codes)
+
+        return self._in_turn(request.group_id, run, empty_id=True)
+
+    def _records_of(
+        self, request: CommitRequest, now_ms: int
+    ) -> tuple[list[ErrorCode], list[CoordinatorRecord]]:
+        expire_ms = NEVER_EXPIRES if request.retention_ms == -1 else now_ms + request.retention_ms
+        length_max = self._settings.metadata_length_max
+        codes: list[ErrorCode] = []
+        found: list[CoordinatorRecord] = []
+        for commit in request.commits:
+            metadata = commit.metadata or ""
+            # Kafka counts UTF-16 units: never more than twice the code points.
+            if 2 * len(metadata) > length_max and _utf16_length(metadata) > length_max:
+                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            codes.append(ErrorCode.NONE)
+            value = CommittedOffset(
+                commit.offset, commit.leader_epoch, metadata, now_ms, expire_ms, commit.topic_id
+            )
+            key = OffsetKey(request.group_id, commit.topic, commit.partition)
+            found.append(records.offset_record(key, value))
+        return codes, found
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        wanted: Sequence[tuple[str, int]] | None,
+        *,
+        require_stable: bool,
+    ) -> Pending[list[FetchedOffset] | KafkaError]:
+        """Return durable offsets, of ``wanted`` in its order or (None) all there are.
+
+        With ``require_stable`` one that a transaction is about to change is refused
+        (UNSTABLE_OFFSET_COMMIT), and commits on their way are waited for.
+        """
+
+        def run(shard: GroupsShard, pending: Pending[list[FetchedOffset] | KafkaError]) -> None:
+            offsets = shard.machine.offsets
+            keys = wanted
+            if keys is None:
+                keys = [
+                    (topic, partition)
+                    for topic, partition, _ in offsets.committed_of_group(group_id)
+                ]
+            found = []
+            for topic, partition in keys:
+                if require_stable and offsets.is_pending(group_id, topic, partition):
+                    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                    found.append(FetchedOffset(topic, partition, None, code))
+                else:
+                    committed = offsets.get(group_id, topic, partition)
+                    found.append(FetchedOffset(topic, partition, committed))
+            pending.resolve(found)
+
+        return self._in_turn(group_id, run, empty_id=True, alone=require_stable)
+
+    def delete_offsets(
+        self, group_id: str, wanted: Sequence[tuple[str, int]]
+    ) -> Pending[list[ErrorCode] | KafkaError]:
+        """Forget offsets; answered when that is durable. One code each, in order."""
+
+        def run(shard: GroupsShard, pending: Pending[list[ErrorCode] | KafkaError]) -> None:
+            machine = shard.machine
+            group = machine.group(group_id)
+            check_offset_delete(group)
+            known = set(machine.offsets.all_of_group(group_id))
+            codes: list[ErrorCode] = []
+            found: list[CoordinatorRecord] = []
+            for topic, partition in wanted:
+                if group.is_subscribed_to(topic):
+                    codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                    continue
+                codes.append(ErrorCode.NONE)
+                if (topic, partition) in known:
+                    key = OffsetKey(group_id, topic, partition)
+                    found.append(records.offset_tombstone(key))
+
+            shard.append_each(
+                found, lambda error: pending.resolve(codes if error is None else error)
+            )
+
+        return self._in_turn(group_id, run, alone=True)
+
+    # Admin.
+
+    def list_groups(
+        self, states: Collection[str], types: Collection[str]
+    ) -> list[ListedGroup] | KafkaError:
+        """Return the groups this node coordinates, filtered; empty filters let all through.
+
+        An error while any of its shards is loading: the list would have a hole.
+        """
+        states = {state.lower() for state in states}
+        is_type_wanted = not types or CLASSIC in {one.lower() for one in types}
+        found: list[ListedGroup] = []
+        for shard in self._runtime.shards:
+            if shard.state is ShardState.LOADING:
+                why = f"{shard.where} is loading"
+                return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
+            for group in shard.machine.groups.values() if is_type_wanted else ():
+                state = group.state.value
+                if not states or state.lower() in states:
+                    protocol_type = group.protocol_type or ""
+                    found.append(ListedGroup(group.group_id, protocol_type, state, CLASSIC))
+        return found
+
+    def describe_group(self, group_id: str) -> Pending[DescribedGroup | KafkaError]:
+        """Return a group's members; GROUP_ID_NOT_FOUND when there is no such group."""
+
+        def run(shard: GroupsShard, pending: Pending[DescribedGroup | KafkaError]) -> None:
+            group = shard.machine.group(group_id)
+            is_stable = group.state is GroupState.STABLE
+            protocol = (group.protocol or "") if is_stable else ""
+            pending.resolve(DescribedGroup(group, protocol, tuple(group.members.values())))
+
+        return self._in_turn(group_id, run, empty_id=True)
+
+    def delete_group(self, group_id: str) -> Pending[KafkaError | None]:
+        """Delete an empty group and all its offsets; answered when that is durable."""
+
+        def run(shard: GroupsShard, pending: Pending[KafkaError | None]) -> None:
+            check_delete(shard.machine.group(group_id))
+            shard.append_each(shard.machine.tombstones_of_group(group_id), pending.resolve)
+
+        return self._in_turn(group_id, run, empty_id=True, alone=True)
+
+    # Common.
+
+    def _in_turn(
+        self,
+        group_id: str,
+        run: Callable[[GroupsShard, Pending[Value | KafkaError]], None],
+        *,
+        empty_id: bool = False,
+        alone: bool = False,
+    ) -> Pending[Value | KafkaError]:
+        """Run an operation on a group's shard. ``empty_id``: "" is a group like any other."""
+        try:
+            if not group_id and not empty_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+            shard = self._runtime.shard_for(group_id)
+        except KafkaError as error:
+            refused: Pending[Value | KafkaError] = Pending()
+            refused.resolve(error)
+            return refused
+        return shard.answer(lambda pending: run(shard, pending), alone=alone)
+
+
+def _known(shard: GroupsShard, group_id: str) -> ClassicGroup:
+    group = shard.machine.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+    return group
+
+
+def _utf16_length(text: str) -> int:
+    return len(text) + sum(character > "\uffff" for character in text)

@@ -1,0 +1,40 @@
+"""Which committed offsets have been kept for long enough. Pure.
+
+An empty group's offsets expire so long after it became empty; those of clients without a group so
+long after each commit; a group with members keeps what its members read, and forgets what they do
+not read any more. A client that named a retention of its own (OffsetCommit v2-v4) gets that.
+Source: KIP-211; Kafka's OffsetExpirationCondition.
+"""
+
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.offsets import NEVER_EXPIRES, Offsets
+from ottla.coordinator.group.records import OffsetKey
+
+
+def expired_offsets(
+    group: ClassicGroup, offsets: Offsets, now_ms: int, retention_ms: int
+) -> tuple[list[OffsetKey], bool]:
+    """Return the offsets of ``group`` to be forgotten, and whether nothing is left then."""
+    is_simple = group.protocol_type is None
+    is_empty = group.state is GroupState.EMPTY
+    is_read_known = group.is_consumer_group and group.subscribed_topics is not None
+    if not is_simple and not is_empty and not (is_read_known and group.state is GroupState.STABLE):
+        return [], not offsets.of_group(group.group_id)
+    expired: list[OffsetKey] = []
+    is_all = True
+    for topic, partition, committed in offsets.committed_of_group(group.group_id):
+        base_ms = committed.commit_timestamp_ms
+        if is_empty and not is_simple and group.state_timestamp_ms >= 0:
+            base_ms = group.state_timestamp_ms
+        due_ms = committed.expire_timestamp_ms
+        if due_ms == NEVER_EXPIRES:
+            due_ms = base_ms + retention_ms
+        if (
+            now_ms >= due_ms
+            and not group.is_subscribed_to(topic)
+            and not offsets.is_pending(group.group_id, topic, partition)
+        ):
+            expired.append(OffsetKey(group.group_id, topic, partition))
+        else:
+            is_all = False
+    return expired, is_all and not offsets.has_open_transaction(group.group_id)

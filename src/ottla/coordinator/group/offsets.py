@@ -1,0 +1,174 @@
+"""The committed offsets of a shard's groups, and those that wait for a transaction to end. Pure.
+
+Holds what the log says and nothing else: every change comes by ``put``, ``remove`` and
+``end_transaction``, in the order of the log. Knows nothing of members or of requests.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ottla.ids import NULL_TOPIC_ID, TopicId
+
+NEVER_EXPIRES = -1
+_NOTHING: Mapping[str, dict[int, "CommittedOffset"]] = {}
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has read one partition."""
+
+    offset: int
+    leader_epoch: int
+    """Of the last record read; -1: not told."""
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = NEVER_EXPIRES
+    """When it expires if its client asked for a time of its own; else -1."""
+    topic_id: TopicId = NULL_TOPIC_ID
+    record_offset: int = -1
+    """Where it stands in the log: of two, the later one counts."""
+
+
+class PartitionOffset(NamedTuple):
+    """A committed offset and what it is of."""
+
+    topic: str
+    partition: int
+    committed: CommittedOffset
+
+
+GroupOffsets = dict[str, dict[int, CommittedOffset]]
+"""By topic and partition."""
+
+
+class Offsets:
+    """By group; see the module."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, GroupOffsets] = {}
+        self._pending: dict[int, dict[str, GroupOffsets]] = {}
+        """Of open transactions, by producer id. Invariant: no empty dictionary in it."""
+        self._open: dict[str, set[int]] = {}
+        """The producers with pending offsets of a group. Invariant: mirrors ``_pending``."""
+
+    def put(
+        self, group: str, topic: str, partition: int, value: CommittedOffset, producer_id: int = -1
+    ) -> None:
+        """Take a commit; in a transaction (``producer_id`` >= 0) it is pending."""
+        if producer_id < 0:
+            _put(self._committed, group, topic, partition, value)
+        else:
+            _put(self._pending.setdefault(producer_id, {}), group, topic, partition, value)
+            self._open.setdefault(group, set()).add(producer_id)
+
+    def remove(self, group: str, topic: str, partition: int) -> None:
+        """Forget an offset, pending ones too."""
+        _remove(self._committed, group, topic, partition)
+        for producer_id in list(self._open.get(group, ())):
+            groups = self._pending[producer_id]
+            _remove(groups, group, topic, partition)
+            if group not in groups:
+                self._close(group, producer_id)
+                if not groups:
+                    del self._pending[producer_id]
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
+        """Take or drop what the producer wrote; return the groups concerned."""
+        groups = self._pending.pop(producer_id, {})
+        for group, topics in groups.items():
+            self._close(group, producer_id)
+            for topic, partitions in topics.items() if committed else ():
+                for partition, value in partitions.items():
+                    known = self.get(group, topic, partition)
+                    if known is None or value.record_offset > known.record_offset:
+                        self.put(group, topic, partition, value)
+        return list(groups)
+
+    def _close(self, group: str, producer_id: int) -> None:
+        producers = self._open[group]
+        producers.discard(producer_id)
+        if not producers:
+            del self._open[group]
+
+    def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
+        """Return a committed offset, None when there is none."""
+        partitions = self._committed.get(group, _NOTHING).get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def of_group(self, group: str) -> Mapping[str, dict[int, CommittedOffset]]:
+        """Return what a group has committed, by topic and partition."""
+        return self._committed.get(group, _NOTHING)
+
+    def is_pending(self, group: str, topic: str, partition: int) -> bool:
+        """Tell whether a transaction that has not ended commits an offset of the partition."""
+        return any(
+            partition in self._pending[producer_id].get(group, _NOTHING).get(topic, ())
+            for producer_id in self._open.get(group, ())
+        )
+
+    def has_open_transaction(self, group: str) -> bool:
+        """Tell whether any offset of the group is pending."""
+        return group in self._open
+
+    def all_of_group(self, group: str) -> list[tuple[str, int]]:
+        """Return every partition that the group has an offset of, pending ones too."""
+        found = {(one.topic, one.partition): None for one in _flat(self._committed.get(group, {}))}
+        for producer_id in self._open.get(group, ()):
+            for one in _flat(self._pending[producer_id].get(group, {})):
+                found.setdefault((one.topic, one.partition))
+        return list(found)
+
+    def committed_of_group(self, group: str) -> Iterator[PartitionOffset]:
+        """Yield every committed offset of the group."""
+        return _flat(self._committed.get(group, {}))
+
+    def of_topic(self, topic: str) -> list[tuple[str, int]]:
+        """Return every (group, partition) with an offset of ``topic``, pending ones too."""
+        found: dict[tuple[str, int], None] = {}
+        for groups in (self._committed, *self._pending.values()):
+            for group, topics in groups.items():
+                for partition in topics.get(topic, ()):
+                    found[group, partition] = None
+        return list(found)
+
+    def check(self) -> None:
+        """Assert the invariants; for tests."""
+        producers = {
+            (group, producer_id) for group, ids in self._open.items() for producer_id in ids
+        }
+        assert producers == {
+            (group, producer_id)
+            for producer_id, groups in self._pending.items()
+            for group in groups
+        }
+        for groups in (self._committed, *self._pending.values()):
+            assert all(topics and all(topics.values()) for topics in groups.values())
+
+
+def _put(
+    groups: dict[str, GroupOffsets], group: str, topic: str, partition: int, value: CommittedOffset
+) -> None:
+    topics = groups.get(group)
+    if topics is None:
+        topics = groups[group] = {}
+    partitions = topics.get(topic)
+    if partitions is None:
+        partitions = topics[topic] = {}
+    partitions[partition] = value
+
+
+def _remove(groups: dict[str, GroupOffsets], group: str, topic: str, partition: int) -> None:
+    topics = groups.get(group)
+    partitions = None if topics is None else topics.get(topic)
+    if topics is None or partitions is None or partition not in partitions:
+        return
+    del partitions[partition]
+    if not partitions:
+        del topics[topic]
+        if not topics:
+            del groups[group]
+
+
+def _flat(topics: GroupOffsets) -> Iterator[PartitionOffset]:
+    for topic, partitions in topics.items():
+        for partition, value in partitions.items():
+            yield PartitionOffset(topic, partition, value)

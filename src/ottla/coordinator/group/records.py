@@ -1,0 +1,214 @@
+"""Between the group coordinator's memory and the bytes of ``__consumer_offsets``.
+
+What is written is what Kafka 4.3 writes, version by version; read is every version there ever was.
+Pure. The tables are in ``tables``.
+"""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.coordinator.group import tables
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member, Protocol
+from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset
+from ottla.coordinator.records import CoordinatorRecord, StoredRecord
+from ottla.errors import ErrorCode, KafkaError, MalformedMessage
+from ottla.ids import NULL_TOPIC_ID
+
+_INT16 = Struct(">h")
+_OFFSET_KEY = _INT16.pack(tables.OFFSET_COMMIT)
+_GROUP_KEY = _INT16.pack(tables.GROUP_METADATA)
+OFFSET_KEY_TYPES = (tables.LEGACY_OFFSET_COMMIT, tables.OFFSET_COMMIT)
+OFFSET_COMMIT_VERSIONS = 4
+GROUP_METADATA_VERSIONS = 4
+
+
+class OffsetKey(NamedTuple):
+    """What a committed offset is of."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+# Writing.
+
+
+def offset_record(key: OffsetKey, value: CommittedOffset) -> CoordinatorRecord:
+    """Return the record of a commit."""
+    version = tables.OFFSET_COMMIT_VERSION
+    if value.expire_timestamp_ms != NEVER_EXPIRES:
+        version = tables.OFFSET_COMMIT_VERSION_WITH_EXPIRY
+    elif value.topic_id == NULL_TOPIC_ID:
+        version = tables.OFFSET_COMMIT_VERSION_WITHOUT_ID
+    message = tables.OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_timestamp_ms,
+        expire_timestamp=value.expire_timestamp_ms,
+        topic_id=value.topic_id,
+    )
+    return CoordinatorRecord(offset_key(key), _INT16.pack(version) + message.encode(version))
+
+
+def offset_tombstone(key: OffsetKey) -> CoordinatorRecord:
+    """Return the record that forgets a commit."""
+    return CoordinatorRecord(offset_key(key), None)
+
+
+def offset_key(key: OffsetKey) -> bytes:
+    """Return the key of a committed offset."""
+    group, topic, partition = key
+    message = tables.OffsetCommitKey(group=group, topic=topic, partition=partition)
+    return _OFFSET_KEY + message.encode(tables.OFFSET_COMMIT)
+
+
+def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
+    """Return the record of a classic group as it is now, but with ``assignments``."""
+    value = tables.GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        current_state_timestamp=group.state_timestamp_ms,
+        members=[
+            tables.MemberMetadata(
+                member_id=member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol),
+                assignment=assignments.get(member_id, b""),
+            )
+            for member_id, member in group.members.items()
+        ],
+    )
+    return _group_record(group.group_id, value)
+
+
+def new_group_record(group: ClassicGroup) -> CoordinatorRecord:
+    """Return the record that says a group exists, before it has had a generation."""
+    value = tables.GroupMetadataValue(
+        protocol_type="",
+        generation=0,
+        protocol=None,
+        leader=None,
+        current_state_timestamp=group.state_timestamp_ms,
+        members=[],
+    )
+    return _group_record(group.group_id, value)
+
+
+def _group_record(group_id: str, value: tables.GroupMetadataValue) -> CoordinatorRecord:
+    version = tables.GROUP_METADATA_VERSION
+    return CoordinatorRecord(group_key(group_id), _INT16.pack(version) + value.encode(version))
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    """Return the record that forgets a classic group."""
+    return CoordinatorRecord(group_key(group_id), None)
+
+
+def group_key(group_id: str) -> bytes:
+    """Return the key of a classic group."""
+    key = tables.GroupMetadataKey(group=group_id)
+    return _GROUP_KEY + key.encode(tables.GROUP_METADATA)
+
+
+# Reading.
+
+
+def key_type(stored: StoredRecord) -> int:
+    """Return what kind of key a record has. Raises KafkaError (CORRUPT_MESSAGE)."""
+    if len(stored.key) < _INT16.size:
+        raise _senseless(stored, "a key without a type")
+    number: int = _INT16.unpack_from(stored.key)[0]
+    return number
+
+
+def read_offset_key(stored: StoredRecord) -> OffsetKey:
+    """Return the key of an offset. Raises KafkaError (CORRUPT_MESSAGE)."""
+    try:
+        key, _ = tables.OffsetCommitKey.decoder(tables.OFFSET_COMMIT)(
+            memoryview(stored.key), _INT16.size, len(stored.key)
+        )
+    except MalformedMessage as error:
+        raise _senseless(stored, str(error)) from error
+    return OffsetKey(key.group, key.topic, key.partition)
+
+
+def read_offset_value(stored: StoredRecord) -> CommittedOffset:
+    """Return a committed offset. Raises KafkaError (CORRUPT_MESSAGE)."""
+    data, version = _value(stored, OFFSET_COMMIT_VERSIONS)
+    try:
+        value, _ = tables.OffsetCommitValue.decoder(version)(data, _INT16.size, len(data))
+    except MalformedMessage as error:
+        raise _senseless(stored, str(error)) from error
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+        stored.offset,
+    )
+
+
+def read_group_key(stored: StoredRecord) -> str:
+    """Return the id of a classic group. Raises KafkaError (CORRUPT_MESSAGE)."""
+    try:
+        key, _ = tables.GroupMetadataKey.decoder(tables.GROUP_METADATA)(
+            memoryview(stored.key), _INT16.size, len(stored.key)
+        )
+    except MalformedMessage as error:
+        raise _senseless(stored, str(error)) from error
+    return key.group
+
+
+def read_group(group_id: str, stored: StoredRecord) -> ClassicGroup:
+    """Return a classic group as it was written. Raises KafkaError (CORRUPT_MESSAGE)."""
+    data, version = _value(stored, GROUP_METADATA_VERSIONS)
+    try:
+        value, _ = tables.GroupMetadataValue.decoder(version)(data, _INT16.size, len(data))
+    except MalformedMessage as error:
+        raise _senseless(stored, str(error)) from error
+    group = ClassicGroup(group_id, value.current_state_timestamp)
+    group.generation = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol = value.protocol
+    for one in value.members:
+        member = Member(
+            one.member_id,
+            instance_id=one.group_instance_id,
+            client_id=one.client_id,
+            client_host=one.client_host,
+            rebalance_timeout_ms=(
+                one.session_timeout if one.rebalance_timeout < 0 else one.rebalance_timeout
+            ),
+            session_timeout_ms=one.session_timeout,
+            protocols=(Protocol(value.protocol or "", one.subscription),),
+            assignment=one.assignment,
+        )
+        group.add(member, value.protocol_type)
+    if group.members:
+        group.state = GroupState.STABLE
+        if value.leader in group.members:
+            group.leader = value.leader
+    group.note_subscriptions()
+    return group
+
+
+def _value(stored: StoredRecord, versions_max: int) -> tuple[memoryview, int]:
+    data = memoryview(stored.value or b"")
+    version: int = _INT16.unpack_from(data)[0] if len(data) >= _INT16.size else -1
+    if not 0 <= version <= versions_max:
+        raise _senseless(stored, f"a value of version {version}")
+    return data, version
+
+
+def _senseless(stored: StoredRecord, why: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"offset {stored.offset}: {why}")

@@ -1,0 +1,240 @@
+"""The groups of one partition of ``__consumer_offsets``: what is in memory, and effects done.
+
+Between the pure machine (``classic_machine``), the offsets and the runtime's shard, which writes
+and tells what is durable. Knows nothing of requests' formats.
+Source: Kafka's GroupCoordinatorShard.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TypeAlias, cast
+
+from ottla.coordinator.group import classic_events as events
+from ottla.coordinator.group import records, tables
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.classic_machine import step
+from ottla.coordinator.group.classic_rebalance import answer_join, answer_sync, session_timer
+from ottla.coordinator.group.expiry import expired_offsets
+from ottla.coordinator.group.offsets import Offsets
+from ottla.coordinator.group.records import OffsetKey
+from ottla.coordinator.group.settings import GroupSettings
+from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
+from ottla.coordinator.shard import Shard
+from ottla.errors import ErrorCode, KafkaError
+from ottla.pending import Pending
+
+logger = logging.getLogger(__name__)
+
+GroupsShard: TypeAlias = "Shard[Groups]"
+_EXPIRY_TIMER = "expiry"
+
+
+class Groups:
+    """A shard's state machine: classic groups and committed offsets."""
+
+    def __init__(self, shard: GroupsShard, settings: GroupSettings) -> None:
+        self._shard = shard
+        self._settings = settings
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = Offsets()
+        self._unknown_types: set[int] = set()
+
+    # What the runtime calls.
+
+    def replay(self, stored: StoredRecord) -> None:
+        """Take a durable record. Kinds of records that this version does not know are left."""
+        kind = records.key_type(stored)
+        if kind in records.OFFSET_KEY_TYPES:
+            self._replay_offset(stored)
+        elif kind == tables.GROUP_METADATA:
+            self._replay_group(stored)
+        elif kind not in self._unknown_types:
+            self._unknown_types.add(kind)
+            logger.warning(
+                "%s has records of type %d, which this version does not serve: they stay unread",
+                self._shard.where,
+                kind,
+            )
+
+    def _replay_offset(self, stored: StoredRecord) -> None:
+        group, topic, partition = records.read_offset_key(stored)
+        if stored.value is None:
+            self.offsets.remove(group, topic, partition)
+            return
+        value = records.read_offset_value(stored)
+        self.offsets.put(group, topic, partition, value, stored.producer_id)
+        if group not in self.groups:
+            self.groups[group] = ClassicGroup(group, self._shard.clock.wall_ms())
+
+    def _replay_group(self, stored: StoredRecord) -> None:
+        group_id = records.read_group_key(stored)
+        if stored.value is None:
+            self.groups.pop(group_id, None)
+        else:
+            self.groups[group_id] = records.read_group(group_id, stored)
+
+    def end_transaction(self, marker: EndMarker) -> None:
+        """Take or drop a transaction's offsets."""
+        self.offsets.end_transaction(marker.producer_id, committed=marker.is_committed)
+
+    def loaded(self) -> None:
+        """Give the members of every group a new session, as after a restart of Kafka's."""
+        for group in list(self.groups.values()):
+            for member in group.members.values():
+                self._carry_out(group, [session_timer(member)])
+            if len(group.members) > self._settings.classic.members_max:
+                self.happen(group, events.OverCapacity())
+        self._schedule_expiry()
+
+    def unloaded(self, error: KafkaError) -> None:
+        """Answer the members that wait."""
+        groups, self.groups = self.groups, {}
+        self.offsets = Offsets()
+        effects: list[events.Effect] = []
+        for group in groups.values():
+            for member in group.members.values():
+                answer_join(member, events.JoinAnswer(member.member_id, error.code), effects)
+                answer_sync(member, events.SyncAnswer(error.code), effects)
+        for effect in effects:
+            assert isinstance(effect, events.Answer), "nothing else comes of it"
+            _resolve(effect.reply, effect.answer)
+
+    # Groups.
+
+    def group(self, group_id: str) -> ClassicGroup:
+        """Return a group. Raises KafkaError (GROUP_ID_NOT_FOUND)."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def make_group(self, group_id: str) -> ClassicGroup:
+        """Put an empty group there; whoever asks for that has it written."""
+        group = self.groups[group_id] = ClassicGroup(group_id, self._shard.clock.wall_ms())
+        return group
+
+    def happen(self, group: ClassicGroup, event: events.Event) -> None:
+        """Let an event happen to a group, and carry out what comes of it."""
+        now_ms = self._shard.clock.wall_ms()
+        self._carry_out(group, step(group, event, now_ms, self._settings.classic))
+
+    def keep_alive(self, group: ClassicGroup, member_id: str) -> None:
+        """Let a member live on that was heard of by other ways than a heartbeat."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self._carry_out(group, [session_timer(member)])
+
+    def _carry_out(self, group: ClassicGroup, effects: Sequence[events.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, events.SetTimer):
+                self._set_timer(group, effect)
+            elif isinstance(effect, events.Answer):
+                _resolve(effect.reply, effect.answer)
+            elif isinstance(effect, events.CancelTimer):
+                self._shard.timers.cancel((group.group_id, effect.kind, effect.member_id))
+            elif isinstance(effect, events.Store):
+                self._store(group, effect)
+            else:
+                self._store_new(group, effect.reply)
+
+    def _set_timer(self, group: ClassicGroup, effect: events.SetTimer) -> None:
+        def fire() -> None:
+            self._shard.execute(run, lambda _: None)
+
+        def run() -> None:
+            if self.groups.get(group.group_id) is group:
+                self.happen(group, effect.event)
+
+        key = (group.group_id, effect.kind, effect.member_id)
+        self._shard.timers.schedule(key, effect.delay_ms, fire)
+
+    def _store(self, group: ClassicGroup, effect: events.Store) -> None:
+        stored = effect.stored
+
+        def done(error: KafkaError | None) -> None:
+            if error is not None:
+                logger.warning("the group %s could not be written: %s", group.group_id, error)
+            if stored is not None and self.groups.get(group.group_id) is group:
+                code = ErrorCode.NONE if error is None else error.code
+                self.happen(group, stored._replace(code=code))
+
+        record = records.group_record(group, effect.assignments)
+        self._shard.append([record], done, replayed=False)
+
+    def _store_new(self, group: ClassicGroup, reply: object) -> None:
+        def done(error: KafkaError | None) -> None:
+            if error is not None and self.groups.get(group.group_id) is group:
+                # Nobody has a generation yet: it is as if the group had never been.
+                del self.groups[group.group_id]
+                effects: list[events.Effect] = []
+                for member in group.members.values():
+                    answer_join(member, events.JoinAnswer("", error.code), effects)
+                self._carry_out(group, effects)
+                _resolve(reply, events.JoinAnswer("", error.code))
+
+        self._shard.append([records.new_group_record(group)], done, replayed=False)
+
+    # What is forgotten.
+
+    def tombstones_of_group(self, group_id: str) -> list[CoordinatorRecord]:
+        """Return what deletes a group with all its offsets."""
+        found = [
+            records.offset_tombstone(OffsetKey(group_id, topic, partition))
+            for topic, partition in self.offsets.all_of_group(group_id)
+        ]
+        return [*found, records.group_tombstone(group_id)]
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic that is gone."""
+        self._shard.execute(
+            lambda: self._delete(
+                [
+                    records.offset_tombstone(OffsetKey(group, topic, partition))
+                    for group, partition in self.offsets.of_topic(topic)
+                ]
+            ),
+            lambda _: None,
+            alone=True,
+        )
+
+    def expire(self) -> None:
+        """Forget what has been kept for long enough, and empty groups that nothing is left of."""
+        now_ms = self._shard.clock.wall_ms()
+        found: list[CoordinatorRecord] = []
+        for group_id, group in self.groups.items():
+            keys, is_all = expired_offsets(
+                group, self.offsets, now_ms, self._settings.offsets_retention_ms
+            )
+            found += map(records.offset_tombstone, keys)
+            if is_all and group.state is GroupState.EMPTY:
+                found.append(records.group_tombstone(group_id))
+        self._delete(found)
+
+    def _delete(self, tombstones: list[CoordinatorRecord]) -> None:
+        def done(error: KafkaError | None) -> None:
+            if error is not None:
+                logger.warning("what is to be forgotten could not be written: %s", error)
+
+        if tombstones:
+            self._shard.append_each(tombstones, done)
+
+    def _schedule_expiry(self) -> None:
+        def again() -> None:
+            self._shard.execute(self.expire, lambda _: None, alone=True)
+            self._schedule_expiry()
+
+        interval_ms = self._settings.offsets_retention_check_interval_ms
+        self._shard.timers.schedule(_EXPIRY_TIMER, interval_ms, again)
+
+    def check(self) -> None:
+        """Assert the invariants; for tests."""
+        self.offsets.check()
+        for group in self.groups.values():
+            group.check()
+
+
+def _resolve(reply: object, answer: object) -> None:
+    """Answer whoever waits; it may have been answered already when its group's making failed."""
+    pending = cast("Pending[object]", reply)
+    if not pending.is_done:
+        pending.resolve(answer)

@@ -1,0 +1,74 @@
+"""What coordinators write to their partition and read back from it.
+
+Owns the three shapes that pass between a state machine and its log, and how stored batches become
+them. Keys and values stay bytes here; each coordinator has its own tables for them.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.records.control import ControlType, control_type_of
+from ottla.records.decode import decode_batches
+
+DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+"""What one stored batch may grow to; Kafka compresses them when ``offsets.topic.compression.codec``
+says so."""
+
+
+class CoordinatorRecord(NamedTuple):
+    """A record to be written. ``value`` None deletes the key."""
+
+    key: bytes
+    value: bytes | None
+
+
+class StoredRecord(NamedTuple):
+    """A record as it stands in the log."""
+
+    offset: int
+    producer_id: int
+    """-1 unless it was written in a transaction: then it counts when the marker commits it."""
+    key: bytes
+    value: bytes | None
+
+
+class EndMarker(NamedTuple):
+    """A producer's transaction ended in this partition."""
+
+    producer_id: int
+    is_committed: bool
+
+
+class Slice(NamedTuple):
+    """A stretch of a log, decoded."""
+
+    entries: list[StoredRecord | EndMarker]
+    next_offset: int
+    """Where the next stretch begins; -1 when there was no whole batch."""
+
+
+def decode_slice(data: bytes) -> Slice:
+    """Decode stored batches; one that is cut at the end is left to the next slice.
+
+    Thread-safe. Raises KafkaError: CORRUPT_MESSAGE and those of a codec.
+    """
+    entries: list[StoredRecord | EndMarker] = []
+    next_offset = -1
+    for batch in decode_batches(data, DECOMPRESSED_BYTES_MAX):
+        header, records = batch
+        next_offset = header.next_offset
+        producer_id = header.producer_id if header.is_transactional else -1
+        if header.is_control:
+            entries += _markers(producer_id, [record.key for record in records])
+            continue
+        for record in records:
+            if record.key is not None:
+                entries.append(StoredRecord(record.offset, producer_id, record.key, record.value))
+    return Slice(entries, next_offset)
+
+
+def _markers(producer_id: int, keys: list[bytes | None]) -> Iterator[EndMarker]:
+    for key in keys:
+        control_type = control_type_of(key)
+        if control_type is not None:
+            yield EndMarker(producer_id, control_type is ControlType.COMMIT)

@@ -1,0 +1,109 @@
+"""All shards of one coordinator on this node: which partitions are led here, and their state.
+
+Follows the metadata image as the ReplicaManager does, after it: a partition that is led here is
+loaded, one that is not any more is let go. The same for every coordinator (groups, transactions);
+what a shard means is its state machine's. Source: Kafka's CoordinatorRuntime.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Generic
+
+from ottla.coordinator.hashing import partition_for
+from ottla.coordinator.shard import Context, Machine, Shard, ShardState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId, TopicPartition
+from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.values import PartitionState
+
+logger = logging.getLogger(__name__)
+
+
+class CoordinatorRuntime(Generic[Machine]):
+    """Shards by partition number."""
+
+    def __init__(
+        self,
+        context: Context,
+        image: MetadataImage,
+        *,
+        node_id: NodeId,
+        topic: str,
+        partition_count: int,
+        make_machine: Callable[[Shard[Machine]], Machine],
+    ) -> None:
+        """``partition_count`` counts while the topic does not exist yet."""
+        self.topic = topic
+        self._context = context
+        self._image = image
+        self._node_id = node_id
+        self._configured_count = partition_count
+        self._make_machine = make_machine
+        self._shards: dict[int, Shard[Machine]] = {}
+
+    @property
+    def partition_count(self) -> int:
+        """The partitions of the topic, or what it will have."""
+        topic = self._image.topic(self.topic)
+        return self._configured_count if topic is None else len(topic.partitions)
+
+    def partition_for(self, key: str) -> int:
+        """Return the partition that coordinates ``key``."""
+        return partition_for(key, self.partition_count)
+
+    def shard_for(self, key: str) -> Shard[Machine]:
+        """Return the shard that coordinates ``key``; it may be loading. Raises KafkaError."""
+        partition = self.partition_for(key)
+        shard = self._shards.get(partition)
+        if shard is None:
+            why = f"{self.topic}-{partition} is not led here"
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, why)
+        return shard
+
+    @property
+    def shards(self) -> Iterable[Shard[Machine]]:
+        """Every shard of this node, whatever its state."""
+        return self._shards.values()
+
+    def has_failed(self, partition: int) -> bool:
+        """Tell whether this node leads a partition that it cannot coordinate."""
+        shard = self._shards.get(partition)
+        return shard is not None and shard.state is ShardState.FAILED
+
+    def load_all(self) -> None:
+        """Load what the image says this node leads; at the start."""
+        topic = self._image.topic(self.topic)
+        for index, state in enumerate(topic.partitions if topic is not None else ()):
+            self._follow(index, state)
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """Load and let go as leadership comes and goes. After the ReplicaManager has followed."""
+        for change in delta.partitions:
+            if change.topic == self.topic:
+                if change.new is None:
+                    self._let_go(change.partition)
+                else:
+                    self._follow(change.partition, change.new)
+
+    def close(self) -> None:
+        """Let go of everything; whoever waits is told to look elsewhere."""
+        for partition in list(self._shards):
+            self._let_go(partition)
+
+    def _follow(self, index: int, state: PartitionState) -> None:
+        if state.leader != self._node_id:
+            self._let_go(index)
+            return
+        partition = self._context.replica_manager.get(TopicPartition(self.topic, index))
+        shard = self._shards.get(index)
+        if partition is None or (shard is not None and shard.leader_epoch == state.leader_epoch):
+            return
+        self._let_go(index)
+        shard = Shard(self._context, partition, self._make_machine)
+        self._shards[index] = shard
+        shard.load()
+
+    def _let_go(self, index: int) -> None:
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            shard.close()

@@ -1,0 +1,370 @@
+"""One partition of a coordinator's topic, led by this node: loaded, served, appended to, let go.
+
+    LOADING --all replayed--> ACTIVE --an append failed--> FAILED
+    LOADING --cannot be read--> FAILED
+    any state --the leadership went, or the node stops--> CLOSED
+
+Append first, change memory after: a record reaches the state machine's ``replay`` when the high
+watermark has passed it, in the order of the log, by the same way it takes at a load. So whoever
+reads the memory sees durable things only, and what is seen survives. Operations run in the order
+they came. One that must see everything before it, and nothing beside it, runs ``alone``: appends
+before it are durable by then, and those behind it wait until its own are.
+
+Owns that order. Knows a partition and a state machine, nothing of groups. Source: Kafka's
+CoordinatorRuntime in its effect.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.coordinator.errors import append_error
+from ottla.coordinator.records import (
+    CoordinatorRecord,
+    EndMarker,
+    Slice,
+    StoredRecord,
+    decode_slice,
+)
+from ottla.coordinator.timers import Timers
+from ottla.env.clock import Clock
+from ottla.env.executor import Executor
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.log.results import AppendResult
+from ottla.pending import Pending
+from ottla.records.batch import HEADER_SIZE_BYTES
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+from ottla.replication.append import AppendOutcome
+from ottla.replication.partition import Partition
+from ottla.replication.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+Machine = TypeVar("Machine", bound="StateMachine")
+LOAD_BYTES = 256 * 1024
+"""How much of the log is decoded in one go, and replayed in one turn of the loop."""
+NO_TIMEOUT_MS = 1 << 40
+"""An append is durable one day or fails: what is in memory must follow the log, however late."""
+RECORD_OVERHEAD_BYTES = 32
+"""More than what a record takes besides its key and value."""
+
+
+class ShardState(Enum):
+    """What a shard can do for requests."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class StateMachine(Protocol):
+    """What is kept in memory of one partition. Called on the loop only."""
+
+    def replay(self, stored: StoredRecord) -> None:
+        """Take a durable record. Raises KafkaError or MalformedMessage if it makes no sense."""
+
+    def end_transaction(self, marker: EndMarker) -> None:
+        """Take or drop what a producer's transaction wrote."""
+
+    def loaded(self) -> None:
+        """Begin to serve: all there is has been replayed."""
+
+    def unloaded(self, error: KafkaError) -> None:
+        """Answer whoever waits with ``error``, and forget everything."""
+
+
+class Context(NamedTuple):
+    """What all shards of a coordinator share."""
+
+    replica_manager: ReplicaManager
+    executor: Executor
+    clock: Clock
+
+
+class _Operation(NamedTuple):
+    run: Callable[[], None]
+    refuse: Callable[[KafkaError], None]
+    is_alone: bool
+
+
+class Shard(Generic[Machine]):
+    """See the module. ``machine`` may be looked at while the shard is ACTIVE."""
+
+    def __init__(
+        self,
+        context: Context,
+        partition: Partition,
+        make_machine: Callable[["Shard[Machine]"], Machine],
+    ) -> None:
+        self.where: TopicPartition = partition.topic_partition
+        self.leader_epoch = partition.leader_epoch
+        self.state = ShardState.LOADING
+        self.timers = Timers(context.clock)
+        """Use: timers of the state machine, gone with the shard."""
+        self.clock = context.clock
+        self._replica_manager = context.replica_manager
+        self._executor = context.executor
+        self._partition = partition
+        self._in_flight = 0
+        """Use: appends that are not durable yet."""
+        self._is_alone = False
+        """Use: the appends in flight are those of an operation that runs alone."""
+        self._queue: deque[_Operation] = deque()
+        self.machine = make_machine(self)
+
+    # The way in.
+
+    def check_active(self) -> None:
+        """Raise KafkaError unless requests can be served."""
+        error = self._refusal()
+        if error is not None:
+            raise error
+
+    def _refusal(self) -> KafkaError | None:
+        if self.state is ShardState.ACTIVE:
+            return None
+        if self.state is ShardState.LOADING:
+            return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.where} is loading")
+        if self.state is ShardState.FAILED:
+            return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.where} has failed")
+        return KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.where} is not led here")
+
+    def execute(
+        self,
+        run: Callable[[], None],
+        refuse: Callable[[KafkaError], None],
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Run an operation in its turn, now if nothing is in its way. Or ``refuse`` it."""
+        error = self._refusal()
+        if error is not None:
+            refuse(error)
+        elif self._queue or self._is_alone or (alone and self._in_flight):
+            self._queue.append(_Operation(run, refuse, alone))
+        else:
+            self._run(run, refuse, alone=alone)
+
+    def answer(
+        self, run: Callable[[Pending[Answer | KafkaError]], None], *, alone: bool = False
+    ) -> Pending[Answer | KafkaError]:
+        """Execute an operation that resolves the Pending it is given; so does a refusal."""
+        pending: Pending[Answer | KafkaError] = Pending()
+        self.execute(lambda: run(pending), pending.resolve, alone=alone)
+        return pending
+
+    def _run(
+        self, run: Callable[[], None], refuse: Callable[[KafkaError], None], *, alone: bool
+    ) -> None:
+        self._is_alone = alone
+        try:
+            run()
+        except KafkaError as error:
+            refuse(error)
+        if not self._in_flight:
+            self._is_alone = False
+
+    def _run_queued(self) -> None:
+        while self._queue and not self._is_alone:
+            operation = self._queue[0]
+            if operation.is_alone and self._in_flight:
+                return
+            self._queue.popleft()
+            self._run(operation.run, operation.refuse, alone=operation.is_alone)
+
+    # Appends.
+
+    def append(
+        self,
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[KafkaError | None], None],
+        *,
+        replayed: bool = True,
+    ) -> None:
+        """Append one batch; ``done`` once it is durable and replayed, or with why it is not.
+
+        ``replayed`` False: the state machine has the change already, or makes it in ``done``.
+        ``done`` may be called before this returns.
+        """
+        try:
+            batch = self._batch(records)
+        except KafkaError as error:
+            done(error)
+            return
+        self._in_flight += 1
+        outcome = self._replica_manager.append_as_coordinator(
+            [(self.where, memoryview(batch))], timeout_ms=NO_TIMEOUT_MS
+        )
+
+        def finish(outcome: AppendOutcome) -> None:
+            self._in_flight -= 1
+            error: KafkaError | None = None
+            if isinstance(outcome, AppendResult):
+                if replayed and self.state is ShardState.ACTIVE:
+                    self._replay(records, outcome.base_offset)
+            else:
+                error = append_error(outcome.code, outcome.why)
+            done(error)
+            if not isinstance(outcome, AppendResult) and (
+                outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
+            ):
+                self._fail(f"an append failed: {outcome.why}")
+            if not self._in_flight:
+                self._is_alone = False
+            if self._queue:
+                self._run_queued()
+
+        if isinstance(outcome, Pending):
+            outcome.on_done(lambda pending: finish(_first(pending)))
+        else:
+            finish(outcome[0])
+
+    def append_each(
+        self, records: Sequence[CoordinatorRecord], done: Callable[[KafkaError | None], None]
+    ) -> None:
+        """Append in as many batches as it takes; for what need not be one.
+
+        ``done`` with the first error, once all of them are over.
+        """
+        chunks = list(self._chunks(records))
+        errors: list[KafkaError] = []
+        left = len(chunks)
+        if not chunks:
+            done(None)
+            return
+
+        def one_done(error: KafkaError | None) -> None:
+            nonlocal left
+            left -= 1
+            if error is not None:
+                errors.append(error)
+            if not left:
+                done(errors[0] if errors else None)
+
+        for chunk in chunks:
+            self.append(chunk, one_done)
+
+    def _chunks(self, records: Sequence[CoordinatorRecord]) -> list[list[CoordinatorRecord]]:
+        limit = self._partition.log.config.max_message_bytes - HEADER_SIZE_BYTES
+        chunks: list[list[CoordinatorRecord]] = []
+        size_bytes = limit + 1
+        for record in records:
+            needed = RECORD_OVERHEAD_BYTES + len(record.key) + len(record.value or b"")
+            if size_bytes + needed > limit:
+                chunks.append([])
+                size_bytes = 0
+            chunks[-1].append(record)
+            size_bytes += needed
+        return chunks
+
+    def _batch(self, records: Sequence[CoordinatorRecord]) -> bytearray:
+        now_ms = self.clock.wall_ms()
+        batch = build_batch(
+            [Record(timestamp=now_ms, key=record.key, value=record.value) for record in records]
+        )
+        limit = self._partition.log.config.max_message_bytes
+        if len(batch) > limit:
+            # What Kafka says to a group whose members' metadata is too large altogether.
+            why = f"{len(batch)} bytes for {self.where}; max.message.bytes is {limit}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+        return batch
+
+    def _replay(self, records: Sequence[CoordinatorRecord], base_offset: int) -> None:
+        for offset, record in enumerate(records, base_offset):
+            self.machine.replay(StoredRecord(offset, -1, record.key, record.value))
+
+    # Loading.
+
+    def load(self) -> None:
+        """Begin to replay the log up to its present end; ACTIVE or FAILED once that is over.
+
+        Bytes are read and decoded in the executor, and replayed a slice per turn of the loop.
+        """
+        log = self._partition.log
+        self._load_from(log.log_start_offset, log.log_end_offset)
+
+    def _load_from(self, offset: int, end_offset: int) -> None:
+        if self.state is not ShardState.LOADING:
+            return
+        if offset >= end_offset:
+            self._loaded()
+            return
+        try:
+            region = self._partition.log.read(
+                offset, max_bytes=LOAD_BYTES, upper_offset=end_offset, min_one_message=True
+            ).region
+        except KafkaError as error:
+            self._fail(f"offset {offset} cannot be read: {error}")
+            return
+        if region is None:
+            self._loaded()
+            return
+
+        def done(piece: Slice | None, error: BaseException | None) -> None:
+            if piece is None:
+                if not isinstance(error, KafkaError | OSError):
+                    assert error is not None, "work either returns or raises"
+                    raise error
+                self._fail(f"the batches from offset {offset} on cannot be read: {error}")
+            else:
+                self._take(piece, offset, end_offset)
+
+        self._executor.submit(lambda: decode_slice(region.read()), done)
+
+    def _take(self, piece: Slice, offset: int, end_offset: int) -> None:
+        if self.state is not ShardState.LOADING:
+            return
+        if piece.next_offset <= offset:
+            self._fail(f"there is no whole batch at offset {offset}")
+            return
+        at = offset
+        try:
+            for entry in piece.entries:
+                if isinstance(entry, EndMarker):
+                    self.machine.end_transaction(entry)
+                elif entry.offset >= offset:  # A batch may begin below what the log still counts.
+                    at = entry.offset
+                    self.machine.replay(entry)
+        except KafkaError as error:
+            self._fail(f"the record at offset {at} makes no sense: {error}")
+            return
+        self._load_from(piece.next_offset, end_offset)
+
+    def _loaded(self) -> None:
+        self.state = ShardState.ACTIVE
+        self.machine.loaded()
+
+    # The end.
+
+    def _fail(self, why: str) -> None:
+        """Serve no more: what memory says and what the log holds may differ."""
+        if self.state in (ShardState.FAILED, ShardState.CLOSED):
+            return
+        logger.error("the coordinator of %s is out of service: %s", self.where, why)
+        self._end(ShardState.FAILED, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, why))
+
+    def close(self) -> None:
+        """Let go: another node leads, the topic is gone, or this node stops."""
+        if self.state is not ShardState.CLOSED:
+            why = f"{self.where} is not led here"
+            self._end(ShardState.CLOSED, KafkaError(ErrorCode.NOT_COORDINATOR, why))
+
+    def _end(self, state: ShardState, error: KafkaError) -> None:
+        self.state = state
+        self.timers.close()
+        self.machine.unloaded(error)
+        queued = list(self._queue)
+        self._queue.clear()
+        for operation in queued:
+            operation.refuse(error)
+
+
+def _first(pending: Pending[list[AppendOutcome]]) -> AppendOutcome:
+    assert pending.value is not None, "an append resolves, it does not fail"
+    return pending.value[0]

@@ -1,0 +1,90 @@
+"""Timers by key, cheap to move: a heartbeat moves its member's session end and nothing else.
+
+A key has one entry in the heap at most that counts. Moving a key further into the future leaves the
+entry where it is; when that comes up, it is put where it belongs by then. So a heartbeat costs a
+dictionary write, whatever the number of groups. One timer of the clock serves the whole heap.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable
+
+from ottla.env.clock import Clock, Timer
+
+
+class Timers:
+    """Callbacks that are due later, each under a key of its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
+        self._queued: dict[Hashable, float] = {}
+        """When the entry that counts of a key comes up. Invariant: not later than it is due."""
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._order = 0
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._due
+
+    def schedule(self, key: Hashable, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Run ``callback`` in ``delay_ms`` (negative: 0); replaces what ``key`` was to run."""
+        deadline = self._clock.monotonic() + max(delay_ms, 0) / 1000
+        self._due[key] = (deadline, callback)
+        queued = self._queued.get(key)
+        if queued is None or queued > deadline:
+            self._push(key, deadline)
+            self._arm()
+
+    def cancel(self, key: Hashable) -> None:
+        """Make sure that nothing runs for ``key``. Harmless when nothing would."""
+        self._due.pop(key, None)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._due.clear()
+        self._queued.clear()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _push(self, key: Hashable, at: float) -> None:
+        self._queued[key] = at
+        self._order += 1  # Keys need not be comparable.
+        heapq.heappush(self._heap, (at, self._order, key))
+
+    def _arm(self) -> None:
+        if not self._heap:
+            return
+        earliest = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_at <= earliest:
+                return
+            self._timer.cancel()
+        self._timer_at = earliest
+        delay_seconds = max(earliest - self._clock.monotonic(), 0.0)
+        self._timer = self._clock.call_later(delay_seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        # The time it rang for has come, however the clock's fractions round.
+        now = max(self._clock.monotonic(), self._timer_at)
+        while self._heap and self._heap[0][0] <= now:
+            at, _, key = heapq.heappop(self._heap)
+            if self._queued.get(key) != at:
+                continue  # An earlier entry took its place.
+            del self._queued[key]
+            due = self._due.get(key)
+            if due is None:
+                continue
+            deadline, callback = due
+            if deadline > now:
+                self._push(key, deadline)
+                continue
+            del self._due[key]
+            callback()
+        self._arm()

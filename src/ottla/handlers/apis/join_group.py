@@ -1,0 +1,95 @@
+"""JoinGroup, key 11: a member wants to take part in the next generation of a classic group.
+
+The answer waits until the rebalance is over. What each version adds is in its message table.
+"""
+
+from ottla.coordinator.group.classic_events import Join, JoinAnswer
+from ottla.coordinator.group.classic_group import Protocol
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.env.rng import Rng
+from ottla.errors import KafkaError
+from ottla.handlers.call import Call
+from ottla.pending import Pending
+from ottla.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+REBALANCE_TIMEOUT_SINCE = 1
+KNOWN_MEMBER_ID_SINCE = 4
+NULL_PROTOCOL_SINCE = 7
+SKIP_ASSIGNMENT_SINCE = 9
+
+
+class JoinGroup:
+    """Hands the request to the group's machine."""
+
+    def __init__(self, groups: GroupCoordinator, rng: Rng) -> None:
+        self._groups = groups
+        self._rng = rng
+
+    def handle(self, request: JoinGroupRequest, call: Call) -> Pending[JoinGroupResponse]:
+        """Answer once the group has a new generation, or at once with why not."""
+        version = call.api_version
+        has_rebalance_timeout = version >= REBALANCE_TIMEOUT_SINCE
+
+        def make_event(reply: object, is_new_group: bool) -> Join:
+            return Join(
+                reply=reply,
+                member_id=request.member_id,
+                new_member_id="" if request.member_id else self._new_member_id(request, call),
+                instance_id=request.group_instance_id,
+                client_id=call.client_id or "",
+                client_host=f"/{call.client.host}",  # As Java prints an address.
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=(
+                    request.rebalance_timeout_ms
+                    if has_rebalance_timeout
+                    else request.session_timeout_ms
+                ),
+                protocol_type=request.protocol_type,
+                protocols=tuple(Protocol(one.name, one.metadata) for one in request.protocols),
+                needs_known_member_id=version >= KNOWN_MEMBER_ID_SINCE,
+                can_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
+                is_new_group=is_new_group,
+            )
+
+        def respond(answer: JoinAnswer | KafkaError) -> JoinGroupResponse:
+            if isinstance(answer, KafkaError):
+                answer = JoinAnswer(request.member_id, answer.code)
+            return _response(answer, version)
+
+        return self._groups.join(request.group_id, make_event).then(respond)
+
+    def _new_member_id(self, request: JoinGroupRequest, call: Call) -> str:
+        raw = bytearray(self._rng.random_bytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        text = raw.hex()
+        uuid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        name = request.group_instance_id
+        return f"{call.client_id or '' if name is None else name}-{uuid}"
+
+
+def _response(answer: JoinAnswer, version: int) -> JoinGroupResponse:
+    protocol = answer.protocol
+    if protocol is None and version < NULL_PROTOCOL_SINCE:
+        protocol = ""
+    return JoinGroupResponse(
+        error_code=answer.code,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=protocol,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata,
+            )
+            for member in answer.members
+        ],
+    )

@@ -1,0 +1,55 @@
+"""LeaveGroup, key 13: takes members out of a classic group without waiting for their timeout.
+
+Before v3 one member, whose error is the answer's; from v3 on many, each with its own.
+"""
+
+from collections.abc import Sequence
+
+from ottla.coordinator.group.classic_events import LeaveAnswer, LeavingMember
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.call import Call
+from ottla.pending import Pending
+from ottla.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+)
+
+MANY_SINCE = 3
+
+
+class LeaveGroup:
+    """Hands the request to the group's machine."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def handle(self, request: LeaveGroupRequest, call: Call) -> Pending[LeaveGroupResponse]:
+        """Answer at once; the others' rebalance begins behind it."""
+        is_many = call.api_version >= MANY_SINCE
+        members = [LeavingMember(request.member_id, None)]
+        if is_many:
+            members = [
+                LeavingMember(one.member_id, one.group_instance_id) for one in request.members
+            ]
+
+        def respond(outcome: tuple[LeaveAnswer, ...] | KafkaError) -> LeaveGroupResponse:
+            if isinstance(outcome, KafkaError):
+                if not (is_many and outcome.code is ErrorCode.UNKNOWN_MEMBER_ID):
+                    return LeaveGroupResponse(error_code=outcome.code)
+                outcome = tuple(LeaveAnswer(member, outcome.code) for member in members)
+            if not is_many:
+                return LeaveGroupResponse(error_code=outcome[0].code)
+            return LeaveGroupResponse(members=_responses(outcome))
+
+        return self._groups.leave(request.group_id, members).then(respond)
+
+
+def _responses(answers: Sequence[LeaveAnswer]) -> list[MemberResponse]:
+    return [
+        MemberResponse(
+            member_id=member.member_id, group_instance_id=member.instance_id, error_code=code
+        )
+        for member, code in answers
+    ]

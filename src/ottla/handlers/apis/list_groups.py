@@ -1,0 +1,31 @@
+"""ListGroups, key 16: the groups that this node coordinates. v4 filters by state, v5 by type."""
+
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.errors import KafkaError
+from ottla.handlers.call import Call
+from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+class ListGroups:
+    """Answers from memory."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def handle(self, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+        """Answer with all groups or, while some are not known yet, with an error."""
+        del call
+        found = self._groups.list_groups(request.states_filter, request.types_filter)
+        if isinstance(found, KafkaError):
+            return ListGroupsResponse(error_code=found.code, groups=[])
+        return ListGroupsResponse(
+            groups=[
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.type,
+                )
+                for group in found
+            ]
+        )

@@ -1,0 +1,216 @@
+"""OffsetFetch, key 9: reads back what OffsetCommit stored.
+
+Before v8 one group, from v8 on many. v1 has no error of its own, so that each partition carries it.
+v7 may ask for stable offsets only (KIP-447), v10 names topics by id: offsets of a topic that is
+gone, or has been made anew, are not shown there.
+"""
+
+from collections.abc import Sequence
+
+from ottla.coordinator.group.coordinator import FetchedOffset, GroupCoordinator
+from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.call import Call
+from ottla.handlers.gathering import gathered
+from ottla.ids import NULL_TOPIC_ID
+from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+TOP_LEVEL_ERROR_SINCE = 2
+BATCHED_SINCE = 8
+IDS_SINCE = 10
+NOTHING = CommittedOffset(-1, -1, "", -1)
+"""What a partition without a commit is answered with."""
+
+Fetched = list[FetchedOffset] | KafkaError
+
+
+class OffsetFetch:
+    """Asks the group for its durable offsets."""
+
+    def __init__(self, groups: GroupCoordinator, image: MetadataImage) -> None:
+        self._groups = groups
+        self._image = image
+
+    def handle(self, request: OffsetFetchRequest, call: Call) -> Pending[OffsetFetchResponse]:
+        """Answer every group by itself."""
+        if call.api_version < BATCHED_SINCE:
+            return self._single(request, call.api_version)
+        found = gathered(
+            [
+                self._group(asked, call.api_version, require_stable=request.require_stable)
+                for asked in request.groups
+            ]
+        )
+        return found.then(lambda groups: OffsetFetchResponse(groups=groups))
+
+    def _group(
+        self, asked: OffsetFetchRequestGroup, version: int, *, require_stable: bool
+    ) -> Pending[OffsetFetchResponseGroup]:
+        wanted: list[tuple[str, int]] | None = None
+        unknown: list[bool] = []
+        if asked.topics is not None:
+            wanted, unknown = self._wanted(asked.topics, version)
+        fetched = self._groups.fetch_offsets(asked.group_id, wanted, require_stable=require_stable)
+
+        def respond(outcome: Fetched) -> OffsetFetchResponseGroup:
+            if isinstance(outcome, KafkaError):
+                return OffsetFetchResponseGroup(
+                    group_id=asked.group_id, topics=[], error_code=outcome.code
+                )
+            if asked.topics is None:
+                topics = self._all_topics(outcome, version)
+            else:
+                topics = self._topics(asked.topics, unknown, outcome, version)
+            return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+        return fetched.then(respond)
+
+    def _wanted(
+        self, asked: Sequence[OffsetFetchRequestTopics], version: int
+    ) -> tuple[list[tuple[str, int]], list[bool]]:
+        """Return what is asked for by name, and which of the topics have an unknown id."""
+        wanted: list[tuple[str, int]] = []
+        unknown: list[bool] = []
+        for topic in asked:
+            name: str | None = topic.name
+            if version >= IDS_SINCE:
+                known = self._image.topic_by_id(topic.topic_id)
+                name = None if known is None else known.name
+            unknown.append(name is None)
+            if name is not None:
+                wanted += [(name, index) for index in topic.partition_indexes]
+        return wanted, unknown
+
+    def _topics(
+        self,
+        asked: Sequence[OffsetFetchRequestTopics],
+        unknown: Sequence[bool],
+        found: Sequence[FetchedOffset],
+        version: int,
+    ) -> list[OffsetFetchResponseTopics]:
+        """Put what was found into the request's order."""
+        offsets = iter(found)
+        topics = []
+        for topic, is_unknown in zip(asked, unknown, strict=True):
+            parts = []
+            for index in topic.partition_indexes:
+                if is_unknown:
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
+                    parts.append(_part(FetchedOffset("", index, None, code)))
+                    continue
+                one = next(offsets)
+                if version >= IDS_SINCE and _is_of_another(one, topic.topic_id):
+                    one = one._replace(committed=None)
+                parts.append(_part(one))
+            topics.append(
+                OffsetFetchResponseTopics(
+                    name=topic.name, topic_id=topic.topic_id, partitions=parts
+                )
+            )
+        return topics
+
+    def _all_topics(
+        self, found: Sequence[FetchedOffset], version: int
+    ) -> list[OffsetFetchResponseTopics]:
+        by_topic: dict[str, list[FetchedOffset]] = {}
+        for one in found:
+            by_topic.setdefault(one.topic, []).append(one)
+        topics = []
+        for name, offsets in by_topic.items():
+            topic_id = NULL_TOPIC_ID
+            if version >= IDS_SINCE:
+                known = self._image.topic(name)
+                if known is None:
+                    continue
+                topic_id = known.topic_id
+            parts = [
+                _part(one)
+                for one in offsets
+                if version < IDS_SINCE or not _is_of_another(one, topic_id)
+            ]
+            if parts:
+                topics.append(
+                    OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=parts)
+                )
+        return topics
+
+    def _single(self, request: OffsetFetchRequest, version: int) -> Pending[OffsetFetchResponse]:
+        wanted = None
+        if request.topics is not None:
+            wanted = [
+                (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+            ]
+
+        def respond(outcome: Fetched) -> OffsetFetchResponse:
+            if isinstance(outcome, KafkaError):
+                if version >= TOP_LEVEL_ERROR_SINCE:
+                    return OffsetFetchResponse(error_code=outcome.code)
+                failed = outcome.code
+                outcome = [FetchedOffset(*one, None, failed) for one in wanted or ()]
+            return OffsetFetchResponse(topics=_single_topics(request, outcome))
+
+        fetched = self._groups.fetch_offsets(
+            request.group_id, wanted, require_stable=request.require_stable
+        )
+        return fetched.then(respond)
+
+
+def _single_topics(
+    request: OffsetFetchRequest, found: Sequence[FetchedOffset]
+) -> list[OffsetFetchResponseTopic]:
+    """Put what was found into the request's order; all there is if it names no topics."""
+    if request.topics is not None:
+        offsets = iter(found)
+        return [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[_single_part(next(offsets)) for _ in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
+    for one in found:
+        by_topic.setdefault(one.topic, []).append(_single_part(one))
+    return [
+        OffsetFetchResponseTopic(name=name, partitions=parts) for name, parts in by_topic.items()
+    ]
+
+
+def _is_of_another(one: FetchedOffset, topic_id: bytes) -> bool:
+    """Tell whether an offset was committed for an earlier topic of the name."""
+    known = NULL_TOPIC_ID if one.committed is None else one.committed.topic_id
+    return known not in (NULL_TOPIC_ID, topic_id)
+
+
+def _part(one: FetchedOffset) -> OffsetFetchResponsePartitions:
+    committed = one.committed or NOTHING
+    return OffsetFetchResponsePartitions(
+        partition_index=one.partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=one.code,
+    )
+
+
+def _single_part(one: FetchedOffset) -> OffsetFetchResponsePartition:
+    committed = one.committed or NOTHING
+    return OffsetFetchResponsePartition(
+        partition_index=one.partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=one.code,
+    )

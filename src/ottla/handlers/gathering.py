@@ -1,0 +1,28 @@
+"""Several Pendings as one: for requests that name many groups, each of which answers by itself."""
+
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+from ottla.pending import Pending
+
+Value = TypeVar("Value")
+
+
+def gathered(pendings: Sequence[Pending[Value]]) -> Pending[list[Value]]:
+    """Return a Pending that takes all values, in order, or the first error."""
+    together: Pending[list[Value]] = Pending()
+    left = len(pendings)
+
+    def done(one: Pending[Value]) -> None:
+        nonlocal left
+        left -= 1
+        if one.error is not None and not together.is_done:
+            together.fail(one.error)
+        elif not left and not together.is_done:
+            together.resolve([cast("Value", pending.value) for pending in pendings])
+
+    for pending in pendings:
+        pending.on_done(done)
+    if not pendings:
+        together.resolve([])
+    return together

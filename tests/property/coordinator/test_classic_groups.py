@@ -1,0 +1,201 @@
+"""Classic groups under any order of events: never a wrong state, never a stuck member.
+
+Safety: the machine's invariants, one answer per request, generations only grow, no assignment of an
+earlier generation is handed out. Liveness: once nothing more goes wrong, the members that are there
+get a common generation, or the group is empty.
+"""
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ottla.coordinator.group import classic_events as events
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Protocol
+from ottla.coordinator.group.classic_machine import step
+from ottla.errors import ErrorCode
+
+PROTOCOLS = [
+    (Protocol("range", b"1"),),
+    (Protocol("range", b"2"), Protocol("sticky", b"")),
+    (Protocol("sticky", b""),),
+]
+ids = st.sampled_from([f"id-{number}" for number in range(12)])
+instances = st.sampled_from([None, None, "i1", "i2"])
+numbers = st.integers(0, 10**6)
+
+
+class ClassicGroups(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.group = ClassicGroup("g", 0)
+        self.settings = events.ClassicSettings(3000, members_max=4)
+        self.waiting = {}
+        self.timers = {}
+        self.stores = []
+        self.generation = 0
+        self.made = 0
+        self.given = {}
+
+    def happen(self, event):
+        for effect in step(self.group, event, self.made, self.settings):
+            if isinstance(effect, events.Answer):
+                request = self.waiting.pop(effect.reply)  # KeyError: answered twice.
+                self.answered(request, effect.answer)
+            elif isinstance(effect, events.SetTimer):
+                assert effect.delay_ms >= 0
+                self.timers[effect.kind, effect.member_id] = effect.event
+            elif isinstance(effect, events.CancelTimer):
+                self.timers.pop((effect.kind, effect.member_id), None)
+            elif isinstance(effect, events.Store):
+                self.stores.append(effect)
+        assert self.group.generation >= self.generation
+        self.generation = self.group.generation
+
+    def answered(self, request, answer):
+        if isinstance(request, events.Join) and answer.code is ErrorCode.NONE:
+            assert answer.generation == self.group.generation
+            member = self.group.members[answer.member_id]
+            assert any(one.name == answer.protocol for one in member.protocols)
+        if isinstance(request, events.Sync) and answer.code is ErrorCode.NONE:
+            assert request.generation == self.group.generation
+            owner = self.given.setdefault((request.generation, answer.assignment), request)
+            assert (
+                not answer.assignment
+                or owner.member_id == request.member_id
+                or (owner.instance_id is not None)
+            ), "one owner per assignment and generation"
+
+    def reply(self):
+        self.made += 1
+        return self.made
+
+    @rule(
+        member_id=st.one_of(st.just(""), ids),
+        instance_id=instances,
+        protocols=st.sampled_from(PROTOCOLS),
+        flags=st.tuples(st.booleans(), st.booleans()),
+    )
+    def join(self, member_id, instance_id, protocols, flags):
+        reply = self.reply()
+        event = events.Join(
+            reply, member_id, f"id-{reply % 12}" if reply > 12 else f"id-{reply}-", instance_id,
+            "c", "/h", 10_000, 60_000, "consumer", protocols, *flags, is_new_group=False,
+        )  # fmt: skip
+        if event.new_member_id in self.group.members or (
+            event.new_member_id in self.group.pending_joins
+        ):
+            return  # Ids are random: they do not come twice.
+        self.waiting[reply] = event
+        self.happen(event)
+
+    @rule(number=numbers)
+    def join_again(self, number):
+        """As a member does that is told to: with what it said before."""
+        members = list(self.group.members.values())
+        if members:
+            member = members[number % len(members)]
+            self.rejoin(member)
+
+    def rejoin(self, member):
+        reply = self.reply()
+        event = events.Join(
+            reply, member.member_id, "", member.instance_id, "c", "/h", 10_000, 60_000,
+            "consumer", member.protocols, True, True, is_new_group=False,
+        )  # fmt: skip
+        self.waiting[reply] = event
+        self.happen(event)
+
+    @rule(number=numbers, back=st.integers(0, 1))
+    def sync(self, number, back):
+        members = list(self.group.members.values())
+        if members:
+            self.send_sync(members[number % len(members)], self.group.generation - back)
+
+    def send_sync(self, member, generation):
+        reply = self.reply()
+        assignments = {}
+        if member.member_id == self.group.leader:
+            assignments = {one: f"{generation}-{one}".encode() for one in self.group.members}
+        event = events.Sync(
+            reply, member.member_id, member.instance_id, generation, None, None, assignments
+        )
+        self.waiting[reply] = event
+        self.happen(event)
+
+    @rule(member_id=ids, instance_id=instances, generation=st.integers(-1, 5))
+    def heartbeat(self, member_id, instance_id, generation):
+        reply = self.reply()
+        self.waiting[reply] = event = events.Heartbeat(reply, member_id, instance_id, generation)
+        self.happen(event)
+
+    @rule(member_id=st.one_of(st.just(""), ids), instance_id=instances, number=numbers)
+    def leave(self, member_id, instance_id, number):
+        members = list(self.group.members)
+        if members and number % 2:
+            member_id, instance_id = members[number % len(members)], None
+        reply = self.reply()
+        leaving = [events.LeavingMember(member_id, instance_id)]
+        self.waiting[reply] = event = events.Leave(reply, leaving)
+        self.happen(event)
+
+    @precondition(lambda self: self.timers)
+    @rule(number=numbers)
+    def time_passes(self, number):
+        self.happen(self.timers.pop(list(self.timers)[number % len(self.timers)]))
+
+    @precondition(lambda self: self.stores)
+    @rule(is_written=st.booleans())
+    def store_ends(self, is_written):
+        self.end_store(ErrorCode.NONE if is_written else ErrorCode.NOT_COORDINATOR)
+
+    def end_store(self, code):
+        store = self.stores.pop(0)
+        if store.stored is not None:
+            self.happen(store.stored._replace(code=code))
+
+    @invariant()
+    def holds(self):
+        self.group.check()
+        waits = {one.awaiting_join for one in self.group.members.values()} | {
+            one.awaiting_sync for one in self.group.members.values()
+        }
+        waits |= {
+            store.stored.join.reply
+            for store in self.stores
+            if isinstance(store.stored, events.StaticMemberStored)
+        }
+        assert set(self.waiting) <= waits, "a request that nobody will ever answer"
+        if self.group.state is GroupState.PREPARING_REBALANCE:
+            assert (events.TimerKind.JOIN, "") in self.timers, "nothing would end this rebalance"
+        if self.group.state is GroupState.COMPLETING_REBALANCE and self.group.pending_syncs:
+            assert (events.TimerKind.SYNC, "") in self.timers
+
+    def teardown(self):
+        """From here on nothing goes wrong: members do what they are told."""
+        for _ in range(30):
+            while self.stores:
+                self.end_store(ErrorCode.NONE)
+            state = self.group.state
+            if state in (GroupState.EMPTY, GroupState.STABLE) and not self.waiting:
+                break
+            for member in list(self.group.members.values()):
+                known = self.group.members.get(member.member_id)
+                if known is None or known.awaiting_join is not None:
+                    continue
+                if self.group.state is GroupState.PREPARING_REBALANCE:
+                    self.rejoin(known)
+                elif (
+                    self.group.state is GroupState.COMPLETING_REBALANCE
+                    and known.awaiting_sync is None
+                ):
+                    self.send_sync(known, self.group.generation)
+            while self.stores:
+                self.end_store(ErrorCode.NONE)
+            if self.group.state is GroupState.PREPARING_REBALANCE:
+                self.happen(self.timers.pop((events.TimerKind.JOIN, "")))
+        assert self.group.state in (GroupState.EMPTY, GroupState.STABLE)
+        assert not self.waiting
+
+
+ClassicGroups.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestClassicGroups = ClassicGroups.TestCase
