@@ -57,6 +57,12 @@ def register(commands: Commands) -> None:
         help="only this partition, or these",
     )
     parser.add_argument(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        help="as a member of this consumer group: go on where it was, and commit",
+    )
+    parser.add_argument(
         "-f",
         "--format",
         metavar="FORMAT",
@@ -75,6 +81,9 @@ def consume(options: Namespace) -> None:
 
     async def command(cluster: Cluster) -> None:
         show = _show(options.format, options.output)
+        if options.group is not None:
+            await _consume_as_member(cluster, options, show)
+            return
         partitions = await _partitions(cluster, topic, options.partition)
         place = options.start or ("latest" if options.tail else "earliest")
         try:
@@ -99,6 +108,41 @@ def consume(options: Namespace) -> None:
     run(options, command)
 
 
+async def _consume_as_member(cluster: Cluster, options: Namespace, show: Show) -> None:
+    """Print what the group has not read yet."""
+    from ottla.cli.consume_group import GroupReader
+    from ottla.client.member import GroupMember
+
+    if options.partition:
+        why = "the group decides who reads which partition"
+        raise Failure("-g and -p exclude each other", why=why, code=Exit.USAGE)
+    await existing_topic(cluster, options.topic)
+    place = "earliest" if options.from_beginning else options.start or "earliest"
+
+    async def places(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        try:
+            return await start_offsets(cluster, partitions, place, SystemClock())
+        except ValueError as error:
+            raise Failure(str(error), code=Exit.USAGE) from error
+
+    printer = _Printer(show, options.count, as_list=options.output == "json")
+    member = GroupMember(cluster, options.group, frozenset([options.topic]))
+    limits = FetchLimits(read_committed=options.read_committed)
+    reader = GroupReader(cluster, member, limits, places=places)
+
+    def take(batches: FetchedBatches, end: int | None) -> bool:
+        goes_on = printer.print_batches(batches, end)
+        reader.note(batches.partition, printer.next_offset)
+        return goes_on
+
+    try:
+        await reader.run(take, endless=options.tail)
+    finally:
+        printer.finish()
+    if not printer.printed and sys.stderr.isatty():
+        note(f"{options.group} has read all of {options.topic}; --tail to wait for more")
+
+
 async def _partitions(cluster: Cluster, topic: str, chosen: list[int]) -> list[TopicPartition]:
     """Return the partitions to read. Raises Failure for one that the topic does not have."""
     view = await existing_topic(cluster, topic)
@@ -114,6 +158,8 @@ class _Printer:
 
     def __init__(self, show: Show, count: int | None, *, as_list: bool) -> None:
         self.printed = 0
+        self.next_offset = 0
+        """Behind what was printed last, in that partition."""
         self._show = show
         self._left = count
         self._as_list = as_list
@@ -136,9 +182,8 @@ class _Printer:
         await fetcher.assign(positions)
         async for batches in fetcher.batches():
             end = None if ends is None else ends[batches.partition]
-            if not self._print(batches, end):
+            if not self.print_batches(batches, end):
                 return
-            self._out.flush()
             if end is not None and batches.next_offset >= end:
                 open_partitions.discard(batches.partition)
                 await fetcher.stop_partition(batches.partition)
@@ -151,6 +196,16 @@ class _Printer:
             self._out.write(b"\n]\n" if self.printed else b"]\n")
         self._out.flush()
 
+    def print_batches(self, batches: FetchedBatches, end: int | None) -> bool:
+        """Print batches up to ``end`` (None: all); False when the count is reached.
+
+        ``next_offset`` then says where the partition goes on.
+        """
+        self.next_offset = batches.next_offset if end is None else min(batches.next_offset, end)
+        goes_on = self._print(batches, end)
+        self._out.flush()
+        return goes_on
+
     def _print(self, batches: FetchedBatches, end: int | None) -> bool:
         for record in read_records(batches.records, batches.offset, batches.aborted):
             if end is not None and record.offset >= end:
@@ -160,6 +215,7 @@ class _Printer:
             self._out.write(self._show(batches.partition, record))
             self.printed += 1
             if self._left is not None and self.printed >= self._left:
+                self.next_offset = record.offset + 1
                 return False
         return True
 

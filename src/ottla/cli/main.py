@@ -19,6 +19,7 @@ COMMANDS = {
     "topic": "ottla.cli.topic",
     "produce": "ottla.cli.produce",
     "consume": "ottla.cli.consume",
+    "group": "ottla.cli.group",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",
     "version": "ottla.cli.version",
@@ -32,9 +33,14 @@ ottla {__version__}: a Kafka-compatible streaming log
   ottla produce orders                    send each line of standard input as a record
   ottla consume orders --from earliest    read them back; --tail to wait for more
   ottla topic list                        what topics there are (-o json for scripts)
+  ottla group describe billing            how far a consumer group is, and who is in it
   ottla doctor ottla-data                 how a data directory is doing; ottla log verify reads all
   ottla COMMAND --help                    every option of a command
 """
+
+
+_PLACES = ("--from", "--to")
+"""Options whose value may begin with a dash."""
 
 
 def main() -> None:
@@ -68,11 +74,11 @@ def _parse(arguments: list[str]) -> "Namespace":
 
 
 def _join_places(arguments: list[str]) -> list[str]:
-    """Return ``--from -5m`` as ``--from=-5m``, which argparse would take for an option."""
+    """Return ``--from -5m`` as ``--from=-5m``: argparse would take the place for an option."""
     joined: list[str] = []
     for each in arguments:
-        if joined and joined[-1] == "--from" and each.startswith("-"):
-            joined[-1] = f"--from={each}"
+        if joined and joined[-1] in _PLACES and each.startswith("-"):
+            joined[-1] += f"={each}"
         else:
             joined.append(each)
     return joined

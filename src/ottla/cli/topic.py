@@ -13,6 +13,7 @@ from ottla.cli.arguments import (
     add_output_option,
     at_least_one,
 )
+from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import FORMATS, Format, Row, note, write_object, write_rows
 from ottla.cli.run import run
@@ -64,14 +65,14 @@ def register(commands: Commands) -> None:
     parser = add_command(verbs, "delete", "Delete topics and all their records.", delete)
     parser.add_argument("topics", metavar="TOPIC", nargs="+")
     parser.add_argument("--if-exists", action="store_true", help="a missing topic is no error")
-    _add_consent_options(parser)
+    add_consent_options(parser)
     add_client_options(parser)
 
     about = "Add partitions to a topic. Equal keys may be in two partitions from then on."
     parser = add_command(verbs, "add-partitions", about, add_partitions)
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("count", metavar="COUNT", type=at_least_one, help="how many to add")
-    _add_consent_options(parser)
+    add_consent_options(parser)
     add_client_options(parser)
 
 
@@ -109,11 +110,6 @@ def _add_config_option(parser: Parser) -> None:
         metavar="KEY=VALUE",
         help="retention.ms=7d and the like",
     )
-
-
-def _add_consent_options(parser: Parser) -> None:
-    parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
 
 
 def create(options: Namespace) -> None:
@@ -246,7 +242,7 @@ def delete(options: Namespace) -> None:
         if options.dry_run or not doomed:
             return
         if not options.yes:
-            _ask(f"delete {', '.join(doomed)}? [y/N] ")
+            ask(f"delete {', '.join(doomed)}? [y/N] ")
         await Admin(cluster).delete_topics(doomed)
         for name in doomed:
             print(f"deleted {name}")
@@ -263,7 +259,7 @@ def add_partitions(options: Namespace) -> None:
         total = before + options.count
         note(f"{topic}: {before} -> {total} partitions; keys will map to other partitions")
         if not options.dry_run and not options.yes and sys.stdin.isatty():
-            _ask("go on? [y/N] ")
+            ask("go on? [y/N] ")
         await Admin(cluster).create_partitions(topic, total, validate_only=options.dry_run)
         print(f"{topic} {'would have' if options.dry_run else 'has'} {total} partitions")
 
@@ -357,13 +353,3 @@ def _human(key: str, text: str) -> str:
 
 def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def _ask(question: str) -> None:
-    """Return if the person agrees. Raises Failure otherwise, and when there is nobody to ask."""
-    if not sys.stdin.isatty():
-        raise Failure("not done: nobody to ask", fix="add --yes", code=Exit.USAGE)
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Failure("not done")

@@ -1,0 +1,256 @@
+"""Consumer groups: who coordinates one, its offsets, its members, and taking it away. On asyncio.
+
+Owns requests and answers of the group APIs that an administrator and a member share; ``member``
+joins groups. ``cluster`` owns connections and retries.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import ConnectionFailed, error_code
+from ottla.client.group_description import (
+    GroupDescription,
+    describe_classic,
+    describe_consumer,
+)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+GROUP = 0
+NAMES_ONLY = 9
+"""The newest version of OffsetCommit and OffsetFetch that names topics, not their ids."""
+NOBODY = -1
+"""The generation of a commit by somebody who is no member."""
+
+
+class ListedGroup(NamedTuple):
+    """A group as a list shows it; ``state`` and ``type`` are empty if the broker is too old."""
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+
+
+class Committed(NamedTuple):
+    """How far a group has read a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class Groups:
+    """Group calls on a cluster. Every method raises KafkaError with the broker's own words."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._coordinators: dict[str, int] = {}
+
+    async def coordinator(self, group: str, purpose: str = "") -> Connection:
+        """Return a connection to a group's coordinator; ``purpose`` as in ``Cluster``."""
+        cluster = self._cluster
+        if group not in self._coordinators:
+            connection = await cluster.any()
+            request = FindCoordinatorRequest(key=group, key_type=GROUP, coordinator_keys=[group])
+            answer = await connection.call(request, FindCoordinatorResponse)
+            found = answer.coordinators[0] if answer.coordinators else answer
+            _check(found.error_code, found.error_message, f"group {group}")
+            if found.node_id not in cluster.view.brokers:
+                await cluster.refresh([])
+            self._coordinators[group] = found.node_id
+        return await cluster.connection(self._coordinators[group], purpose)
+
+    def forget_coordinator(self, group: str) -> None:
+        """Ask anew who coordinates ``group``: it was somebody else's answer."""
+        self._coordinators.pop(group, None)
+
+    async def list_groups(
+        self, *, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> list[ListedGroup]:
+        """Return the groups of all brokers, by name. A filter that is empty lets all through."""
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+        async def attempt() -> list[ListedGroup]:
+            view = await self._cluster.refresh([])
+            found: dict[str, ListedGroup] = {}
+            for node_id in view.brokers:
+                connection = await self._cluster.connection(node_id)
+                answer = await connection.call(request, ListGroupsResponse)
+                _check(answer.error_code, None, "ListGroups")
+                for one in answer.groups:
+                    found[one.group_id] = ListedGroup(
+                        one.group_id, one.group_type.lower(), one.group_state, one.protocol_type
+                    )
+            return [found[name] for name in sorted(found)]
+
+        return await self._cluster.retrying(attempt)
+
+    async def describe(self, group: str) -> GroupDescription:
+        """Return a group, of the classic or the newer protocol. Raises GROUP_ID_NOT_FOUND."""
+
+        async def attempt() -> GroupDescription:
+            connection = await self._at(group)
+            request = DescribeGroupsRequest(groups=[group])
+            answer = await connection.call(request, DescribeGroupsResponse)
+            (one,) = answer.groups
+            is_unknown = one.error_code == ErrorCode.GROUP_ID_NOT_FOUND or one.group_state == "Dead"
+            if not is_unknown:
+                self._check(group, one.error_code, one.error_message)
+                return describe_classic(one, self._coordinators[group])
+            if ConsumerGroupDescribeRequest.API_KEY in connection.exchange.versions:
+                newer = await connection.call(
+                    ConsumerGroupDescribeRequest(
+                        group_ids=[group], include_authorized_operations=False
+                    ),
+                    ConsumerGroupDescribeResponse,
+                )
+                (other,) = newer.groups
+                if other.error_code == ErrorCode.NONE:
+                    return describe_consumer(other, self._coordinators[group])
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
+
+        return await self._cluster.retrying(attempt)
+
+    async def committed(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Committed]:
+        """Return a group's committed offsets, of ``partitions`` or (None) all there are.
+
+        Partitions without one are absent.
+        """
+        request = _fetch_request(group, partitions)
+
+        async def attempt() -> dict[TopicPartition, Committed]:
+            connection = await self._at(group)
+            answer = await connection.call(request, OffsetFetchResponse, highest=NAMES_ONLY)
+            top = answer.groups[0] if answer.groups else answer
+            self._check(group, top.error_code, None)
+            found: dict[TopicPartition, Committed] = {}
+            for topic in top.topics:
+                for one in topic.partitions:
+                    self._check(group, one.error_code, None)
+                    if one.committed_offset >= 0:
+                        where = TopicPartition(topic.name, one.partition_index)
+                        found[where] = Committed(
+                            one.committed_offset, one.committed_leader_epoch, one.metadata or ""
+                        )
+            return found
+
+        return await self._cluster.retrying(attempt)
+
+    async def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int = NOBODY,
+        member_id: str = "",
+    ) -> None:
+        """Commit offsets; without a generation only a group without members takes them."""
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in offsets.items():
+            by_topic.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset, committed_metadata=None
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            topics=[
+                OffsetCommitRequestTopic(name=name, partitions=parts)
+                for name, parts in by_topic.items()
+            ],
+        )
+
+        async def attempt() -> None:
+            connection = await self._at(group)
+            answer = await connection.call(request, OffsetCommitResponse, highest=NAMES_ONLY)
+            for topic in answer.topics:
+                for one in topic.partitions:
+                    self._check(group, one.error_code, None)
+
+        await self._cluster.retrying(attempt)
+
+    async def delete(self, group: str) -> None:
+        """Delete a group without members, and its offsets."""
+
+        async def attempt() -> None:
+            connection = await self._at(group)
+            request = DeleteGroupsRequest(groups_names=[group])
+            answer = await connection.call(request, DeleteGroupsResponse)
+            for one in answer.results:
+                self._check(group, one.error_code, None)
+
+        await self._cluster.retrying(attempt)
+
+    async def _at(self, group: str) -> Connection:
+        try:
+            return await self.coordinator(group)
+        except ConnectionFailed:
+            self.forget_coordinator(group)
+            raise
+
+    def _check(self, group: str, code: int, message: str | None) -> None:
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self.forget_coordinator(group)
+        _check(code, message, f"group {group}")
+
+
+def _fetch_request(group: str, partitions: Iterable[TopicPartition] | None) -> OffsetFetchRequest:
+    """Return the request in the forms of all versions: one group, and many."""
+    if partitions is None:
+        one = OffsetFetchRequestGroup(group_id=group, topics=None)
+        return OffsetFetchRequest(group_id=group, topics=None, groups=[one])
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    one = OffsetFetchRequestGroup(
+        group_id=group,
+        topics=[
+            OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+            for name, indexes in by_topic.items()
+        ],
+    )
+    return OffsetFetchRequest(
+        group_id=group,
+        topics=[
+            OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+            for name, indexes in by_topic.items()
+        ],
+        groups=[one],
+    )
+
+
+def _check(code: int, message: str | None, what: str) -> None:
+    if code != ErrorCode.NONE:
+        error = error_code(code)
+        raise KafkaError(error, message or f"{what}: {error.text}")
