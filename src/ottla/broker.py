@@ -223,13 +223,7 @@ class Broker:
             timer.cancel()
         self._timers.clear()
         if self._listener is not None:
-            await self._listener.drain()
-            if self._replica_manager is not None:
-                self._replica_manager.answer_waiting_fetches()
-            if self._groups is not None:
-                self._groups.stop()
-            grace_seconds = self._config[options.STOP_TIMEOUT_MS] / 1000
-            await self._listener.stop(grace_seconds=grace_seconds)
+            await self._close_doors(self._listener)
         if self._membership is not None:
             await self._membership.leave()
         if self._follower is not None:
@@ -249,6 +243,14 @@ class Broker:
         self._env.store_executor.close()
         self._listener = self._membership = self._follower = self._replica_manager = None
         self._log_manager = self._store = self._log_cleaner = self._groups = None
+
+    async def _close_doors(self, listener: Listener) -> None:
+        await listener.drain()
+        if self._replica_manager is not None:
+            self._replica_manager.answer_waiting_fetches()
+        if self._groups is not None:
+            self._groups.stop()
+        await listener.stop(grace_seconds=self._config[options.STOP_TIMEOUT_MS] / 1000)
 
     # Opening.
 

@@ -29,6 +29,7 @@ from ottla.log.compaction import Cleanable, LogBounds, SegmentFacts, Source, cle
 from ottla.log.layout import CLEANER_CHECKPOINT
 from ottla.log.log import Log
 from ottla.log.offset_map import OffsetMap
+from ottla.log.rolling import time_of_first_batch
 from ottla.log.swap import Swap, can_replace
 from ottla.replication.partition import Partition
 
@@ -164,7 +165,7 @@ class LogCleaner:
                     segment.base_offset,
                     segment.size_bytes,
                     lambda segment=segment: segment.largest_timestamp().timestamp,  # type: ignore[misc]
-                    segment.time_of_first_batch,
+                    partial(time_of_first_batch, segment),
                 )
                 for segment in log.segments
             ],
