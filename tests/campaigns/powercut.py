@@ -44,6 +44,8 @@ OPTIONS = {
     "auto.create.topics.enable": "false",
     "log.flush.offset.checkpoint.interval.ms": "86400000",
     "log.retention.check.interval.ms": "86400000",
+    "log.cleaner.backoff.ms": "86400000",
+    "offsets.topic.num.partitions": "2",
     "log.segment.delete.delay.ms": "86400000",
 }
 """The node does its housekeeping when it is told to, not by its clock."""
@@ -80,9 +82,12 @@ class Campaign:
         self.checked = 0
         self.resent = 0
 
-    def _node(self) -> Node:
+    def _node(self, scenario: Scenario) -> Node:
         data = self._volume.path / "data"
-        return Node(data, self._volume.path, OPTIONS, self._scratch / "node.log")
+        if scenario.log_dirs != (".",):
+            data.mkdir(exist_ok=True)
+        log_path, log_dirs = self._scratch / "node.log", scenario.log_dirs
+        return Node(data, self._volume.path, OPTIONS, log_path, log_dirs=log_dirs)
 
     def _served(self) -> ServedNode:
         return ServedNode(self._volume.path / "data", self._volume.path, OPTIONS)
@@ -95,7 +100,7 @@ class Campaign:
         template = None
         if scenario.prepare is not None:
             self._clear()
-            node = self._node()
+            node = self._node(scenario)
             node.start()
             client = CampaignClient(node, ledger, seed=self._seed)
             client.connect()
@@ -108,7 +113,7 @@ class Campaign:
             template = self._scratch / scenario.name.replace(" ", "-")
             shutil.copytree(self._volume.path / "data", template)
             if scenario.loses_metadata:
-                for path in template.glob("metadata.sqlite*"):
+                for path in template.rglob("metadata.sqlite*"):
                     path.unlink()
         self._templates[scenario.name] = (template, ledger)
         self.changes[scenario.name] = 0
@@ -129,7 +134,7 @@ class Campaign:
 
     def _play(self, scenario: Scenario, plan: CutPlan, ledger: Ledger) -> tuple[int, str, str]:
         """Play with this end; return changes counted, the step and the call it was cut at."""
-        node: CuttableNode = self._served() if scenario.is_served else self._node()
+        node: CuttableNode = self._served() if scenario.is_served else self._node(scenario)
         client = CampaignClient(node, ledger, seed=self._seed + 1)
         changes = 0
         try:
@@ -165,8 +170,8 @@ class Campaign:
             if call:
                 self._note(scenario.name, step, call, plan.kind)
             self._power_on(plan.kind, ledger)
-            self._maybe_cut_recovery(plan, ledger)
-            self._judge(ledger, where, plan.seed)
+            self._maybe_cut_recovery(place, ledger)
+            self._judge(place, ledger, where)
         except (Cut, NodeFailed, WrongAnswer) as error:
             self.problems.append(f"{where}: {type(error).__name__}: {error}")
             if not self._is_mounted_well():
@@ -190,13 +195,14 @@ class Campaign:
                 for partition in topic.partitions:
                     partition.power_was_cut()
 
-    def _maybe_cut_recovery(self, plan: CutPlan, ledger: Ledger) -> None:
+    def _maybe_cut_recovery(self, place: Place, ledger: Ledger) -> None:
         """Start, and be cut again on the way; now and then twice."""
+        scenario, plan = place
         chooser = random.Random(plan.seed)
         while chooser.random() < CUT_RECOVERIES:
             kind = chooser.choice(list(CutKind))
             nth = chooser.randint(1, RECOVERY_CHANGES_MAX)
-            node = self._node()
+            node = self._node(scenario)
             try:
                 node.start(CutPlan(nth, kind, plan.seed))
             except Cut:
@@ -205,9 +211,10 @@ class Campaign:
             finally:
                 node.kill()
 
-    def _judge(self, ledger: Ledger, where: str, seed: int) -> None:
-        node = self._node()
-        if (self._volume.path / "data" / CLEAN_SHUTDOWN).exists():
+    def _judge(self, place: Place, ledger: Ledger, where: str) -> None:
+        scenario = place.scenario
+        node = self._node(scenario)
+        if any((self._volume.path / "data").rglob(CLEAN_SHUTDOWN)):
             # The first start will trust it: the first recovery is that of the second one.
             node.start()
             node.kill()
@@ -218,7 +225,7 @@ class Campaign:
         node.kill()
         before = self._files()
         node.start()
-        client = CampaignClient(node, ledger, seed=seed)
+        client = CampaignClient(node, ledger, seed=place.plan.seed)
         try:
             after = self._files()
             for name in before.keys() | after.keys():
@@ -264,11 +271,15 @@ class Campaign:
                     partition.forget_lost()
                     problems += judge_committed(client, topic, index)
                 self.checked += len(found)
+        problems += client.judge_offsets()
         data = self._volume.path / "data"
         found_directories = {
             path.name
-            for path in data.iterdir()
-            if path.is_dir() and "-delete" not in path.name and not path.name.startswith("__")
+            for path in (*data.iterdir(), *data.glob("?/*"))
+            if path.is_dir()
+            and len(path.name) > 1
+            and not path.name.endswith(("-delete", "-future"))
+            and not path.name.startswith("__")
         }
         if found_directories != directories:
             problems.append(f"directories {found_directories}, topics say {directories}")

@@ -19,10 +19,13 @@ from tools.wire_client import BATCH_HEADER, Closed, WireClient, batch, batches
 FETCH_BYTES = 8 << 20
 IN_FLIGHT_MAX = 5
 HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
+SMALL_SEGMENTS = {"internal_segment_bytes": "2048"}
 HIDDEN_CONFIG = {"internal.segment.bytes": "2048"}
 """Set like others, and never told. Small segments: a campaign wants many rolls."""
 TOPIC_CONFIG = {"index.interval.bytes": "256"}
 TOPIC_SOURCE = 1
+COORDINATOR_COMES = (14, 15, 16)
+"""It loads, its topic is being made, or it was not found yet."""
 KEYS = 12
 TOMBSTONES = 0.2
 
@@ -146,6 +149,25 @@ class CampaignClient:
             entry["name"]: entry["value"]
             for entry in answer["configs"]
             if entry["config_source"] == TOPIC_SOURCE
+        }
+
+    def move(self, topic: TopicLedger, partition: int, log_dir: str) -> None:
+        """Have a partition moved to another log directory, and begin no more than that."""
+        self.step = "move"
+        asked = [{"name": topic.name, "partitions": [partition]}]
+        dirs = [{"path": log_dir, "topics": asked}]
+        answer = self.call("alter_replica_log_dirs", 2, dirs=dirs)
+        expect_success("AlterReplicaLogDirs", answer["results"][0]["partitions"][0])
+
+    def places(self, topic: TopicLedger, partition: int) -> dict[str, bool]:
+        """Return the log directories that a partition is in, and whether as a copy."""
+        answer = self.call("describe_log_dirs", 4, topics=None)
+        return {
+            found["log_dir"]: one["is_future_key"]
+            for found in answer["results"]
+            for named in found["topics"]
+            for one in named["partitions"]
+            if (named["name"], one["partition_index"]) == (topic.name, partition)
         }
 
     def topics(self) -> dict[str, Any]:
@@ -281,6 +303,67 @@ class CampaignClient:
         )
         expect_success("DeleteRecords", answer["topics"][0]["partitions"][0])
         ledger.deleted_to = max(ledger.deleted_to, offset)
+
+    # -- groups -------------------------------------------------------------------------------
+
+    def make_offsets_topic(self) -> None:
+        """Let the node make its topic of committed offsets, with small segments."""
+        while True:
+            found = self.call("find_coordinator", 4, key_type=0, coordinator_keys=["group-0"])
+            if found["coordinators"][0]["error_code"] not in COORDINATOR_COMES:
+                break
+            time.sleep(0.01)
+        expect_success("FindCoordinator", found["coordinators"][0])
+        self.alter_config(TopicLedger("__consumer_offsets", [], configs=[{}]), **SMALL_SEGMENTS)
+
+    def commit_offset(self, group: str, topic: TopicLedger, partition: int, offset: int) -> None:
+        """Commit an offset for a group without members."""
+        self.step = "commit offset"
+        may_hold = self.ledger.offsets.setdefault((group, topic.name, partition), [-1])
+        may_hold.append(offset)
+        asked = {
+            "partition_index": partition,
+            "committed_offset": offset,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        while True:
+            answer = self.call(
+                "offset_commit",
+                8,
+                group_id=group,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[{"name": topic.name, "partitions": [asked]}],
+            )["topics"][0]["partitions"][0]
+            if answer["error_code"] not in COORDINATOR_COMES:
+                break
+            time.sleep(0.005)
+        expect_success(f"OffsetCommit of {group}", answer)
+        del may_hold[:-1]
+
+    def judge_offsets(self) -> list[str]:
+        """Compare all committed offsets with the ledger; what is found must stay then."""
+        problems = []
+        for (group, topic, partition), may_hold in self.ledger.offsets.items():
+            found = self._committed_offset(group, topic, partition)
+            if found not in may_hold:
+                problems.append(f"{group} has {found} of {topic}-{partition}, not {may_hold}")
+            may_hold[:] = [found]
+        return problems
+
+    def _committed_offset(self, group: str, topic: str, partition: int) -> int:
+        asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [partition]}]}
+        while True:
+            answer = self.call("offset_fetch", 8, groups=[asked], require_stable=True)["groups"][0]
+            if answer["error_code"] not in COORDINATOR_COMES:
+                break
+            time.sleep(0.005)
+        expect_success(f"OffsetFetch of {group}", answer)
+        found = answer["topics"][0]["partitions"][0]
+        expect_success(f"OffsetFetch of {group}", found)
+        return int(found["committed_offset"])
 
 
 def expect_success(what: str, answer: dict[str, Any]) -> None:

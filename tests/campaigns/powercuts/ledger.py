@@ -172,6 +172,8 @@ class Ledger:
 
     topics: list[TopicLedger] = field(default_factory=list)
     producer_ids: set[int] = field(default_factory=set)
+    offsets: dict[tuple[str, str, int], list[int]] = field(default_factory=dict)
+    """By group, topic and partition: what may be committed, the last acknowledged first."""
 
     def judge_topics(self, found: dict[str, Any]) -> list[str]:
         """Compare the topics found (name to id) with what clients were told. Settles them."""

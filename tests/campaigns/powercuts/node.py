@@ -16,7 +16,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -80,9 +80,17 @@ class Node:
     """A node on ``data``; ``start``, order, and its end: ``stop``, ``kill`` or a Cut."""
 
     def __init__(
-        self, data: Path, mount_point: Path, options: Mapping[str, object], log_path: Path
+        self,
+        data: Path,
+        mount_point: Path,
+        options: Mapping[str, object],
+        log_path: Path,
+        *,
+        log_dirs: Sequence[str] = (".",),
     ) -> None:
+        """``log_dirs`` are names in ``data``."""
         self._data = data
+        self._log_dirs = log_dirs
         self._mount_point = mount_point
         self._options = options
         self._log_path = log_path
@@ -122,9 +130,10 @@ class Node:
             os.dup2(log, 2)
             disk = CuttingDisk(RealDisk(), str(self._mount_point), teller)
             disk.arm(plan)
+            log_dirs = ",".join(str(self._data / name) for name in self._log_dirs)
             definitions = [f"{key}={value}" for key, value in self._options.items()]
             broker = Broker(
-                read_config(None, definitions, data=str(self._data), port=0),
+                read_config(None, definitions, data=log_dirs, port=0),
                 environment=Environment(
                     disk=disk,
                     net=AsyncioNet(),
@@ -302,6 +311,9 @@ class _Child:
                     outcomes = await _outcome(outcomes)
                 (outcome,) = outcomes
                 return outcome.base_offset
+            case "compact":
+                assert self._broker._log_cleaner is not None
+                await self._broker._log_cleaner.clean()
             case "remove":
                 logs.remove_deleted()
             case _:

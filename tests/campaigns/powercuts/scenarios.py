@@ -29,6 +29,8 @@ class Scenario(NamedTuple):
     """The cut comes within this time, not at a counted change; the play goes on until it does."""
     is_served: bool = False
     """Whether it is played with ``ottla serve`` in a process of its own."""
+    log_dirs: tuple[str, ...] = (".",)
+    """In the data directory; they are made by the campaign, as by an administrator."""
     loses_metadata: bool = False
     """Whether the prepared directory comes without its metadata store, as one of Kafka's does."""
 
@@ -43,6 +45,20 @@ def _filled(client: CampaignClient) -> None:
     client.produce(topic, 1, 6)
     client.order("checkpoint")
     client.produce(topic, 0, 8)
+
+
+def _filled_preallocated(client: CampaignClient) -> None:
+    topic = client.create_topic("t", preallocate="true")
+    client.produce(topic, 0, 30)
+    client.order("checkpoint")
+    client.produce(topic, 0, 8)
+
+
+def _preallocated(client: CampaignClient) -> None:
+    _produce(client)
+    client.delete_records(_topic(client), 0, _topic(client).partitions[0].acked_end // 2)
+    client.produce(_topic(client), 0, 3)
+    _stop(client)
 
 
 def _filled_page_cache(client: CampaignClient) -> None:
@@ -68,6 +84,35 @@ def _filled_for_adoption(client: CampaignClient) -> None:
     _topic(client).configs[:] = [{}]
 
 
+TWO = ("a", "b")
+GROUPS = 3
+COMPACTED = {
+    "cleanup_policy": "compact",
+    "min_cleanable_dirty_ratio": "0.0",
+    "delete_retention_ms": "0",
+    "file_delete_delay_ms": "0",
+}
+
+
+def _filled_compacted(client: CampaignClient) -> None:
+    topic = client.create_topic("t", **COMPACTED)
+    client.produce(topic, 0, 60)
+    client.order("compact")
+    client.produce(topic, 0, 40)
+    client.produce(topic, 1, 8)
+
+
+def _compaction(client: CampaignClient) -> None:
+    topic = _topic(client)
+    client.order("compact")
+    client.consume(topic, 0)
+    client.produce(topic, 0, 12)
+    client.order("compact")
+    client.order("checkpoint")
+    client.order("compact")
+    client.consume(topic, 0)
+
+
 def _transactional(client: CampaignClient, **configs: str) -> TopicLedger:
     topic = client.create_topic("t", partitions=1, **configs)
     topic.partitions[0].is_transactional = True
@@ -88,6 +133,64 @@ def _transactions(client: CampaignClient) -> None:
     client.delete_records(_topic(client), 0, _topic(client).partitions[0].acked_end // 2)
     writer.end_all()
     writer.write(8)
+
+
+def _filled_compacted_transactions(client: CampaignClient) -> None:
+    writer = TransactionWriter(client, _transactional(client, **COMPACTED), 0)
+    writer.write(90)
+    client.order("compact")
+    writer.end_all()
+    writer.write(40)
+
+
+def _compacted_transactions(client: CampaignClient) -> None:
+    writer = TransactionWriter(client, _topic(client), 0)
+    client.order("compact")
+    writer.write(15)
+    writer.end_all()
+    client.order("compact")
+    client.order("compact")
+
+
+def _commit(client: CampaignClient, count: int) -> None:
+    topic = _topic(client)
+    for number in range(count):
+        partition = number % 2
+        end = topic.partitions[partition].acked_end
+        group = f"group-{number % GROUPS}"
+        before = client.ledger.offsets.get((group, topic.name, partition), [0])[-1]
+        client.commit_offset(group, topic, partition, before + 1 if before < end else 0)
+
+
+def _filled_groups(client: CampaignClient) -> None:
+    _filled(client)
+    client.make_offsets_topic()
+    _commit(client, 12)
+    client.order("checkpoint")
+    _commit(client, 5)
+
+
+def _groups(client: CampaignClient) -> None:
+    _commit(client, 10)
+    client.order("compact")
+    client.produce(_topic(client), 0, 2)
+    _commit(client, 10)
+
+
+def _moves(client: CampaignClient) -> None:
+    topic = _topic(client)
+    for _ in range(2):
+        (here,) = client.places(topic, 0)
+        parent, _, name = here.rpartition("/")
+        there = f"{parent}/{'b' if name == 'a' else 'a'}"
+        client.move(topic, 0, there)
+        client.produce(topic, 0, 6)
+        client.step = "move"
+        while client.places(topic, 0) != {there: False}:
+            client.produce(topic, 0, 1)
+        client.consume(topic, 0)
+    client.order("remove")
+    client.produce(topic, 0, 2)
 
 
 def _first_start(client: CampaignClient) -> None:
@@ -188,9 +291,12 @@ SCENARIOS = (
     Scenario("start after a crash", _filled, _look, cuts_start=True),
     Scenario("start after a clean stop", _filled, _look, cuts_start=True, stops_cleanly=True),
     Scenario("produce, roll, checkpoint", _filled, _produce),
+    Scenario("preallocated segments", _filled_preallocated, _preallocated),
+    Scenario("start with preallocated segments", _filled_preallocated, _look, cuts_start=True),
     Scenario("acknowledged in the page cache", _filled_page_cache, _page_cache),
     Scenario("delete records", _filled, _delete_records),
     Scenario("retention", _filled, _retention),
+    Scenario("compaction", _filled_compacted, _compaction),
     Scenario("transactions", _filled_transactions, _transactions),
     Scenario(
         "start after a crash in transactions",
@@ -198,8 +304,14 @@ SCENARIOS = (
         lambda client: TransactionWriter(client, _topic(client), 0).write(4),
         cuts_start=True,
     ),
+    Scenario("compacted transactions", _filled_compacted_transactions, _compacted_transactions),
+    Scenario("committed offsets", _filled_groups, _groups),
     Scenario("topics", _filled, _topics),
     Scenario("clean stop", _filled, _stop),
+    Scenario("first start, two directories", None, _first_start, cuts_start=True, log_dirs=TWO),
+    Scenario("topics, two directories", _filled, _topics, log_dirs=TWO),
+    Scenario("moves, two directories", _filled, _moves, log_dirs=TWO),
+    Scenario("clean stop, two directories", _filled, _stop, log_dirs=TWO),
     Scenario(
         "adoption",
         _filled_for_adoption,
@@ -208,8 +320,8 @@ SCENARIOS = (
         stops_cleanly=True,
         loses_metadata=True,
     ),
-    Scenario("metadata commits", _filled, _metadata, window_us=60_000),
-    Scenario("first start, by time", None, _first_hours, cuts_start=True, window_us=60_000),
+    Scenario("metadata commits", _filled, _metadata, window_us=150_000),
+    Scenario("first start, by time", None, _first_hours, cuts_start=True, window_us=400_000),
     Scenario("ottla serve", _filled, _everything, window_us=300_000, is_served=True),
     Scenario(
         "ottla serve, first start",
