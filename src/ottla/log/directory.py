@@ -5,19 +5,41 @@ Below log.manager. A directory that fails stays away until a restart; the others
 Kafka's LogManager, KIP-112 (a broker survives the loss of a disk); reliability rules 2 and 3.
 """
 
+import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from posixpath import dirname
 
 from ottla.env.disk import Disk, Lock
 from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, OttlaError
-from ottla.ids import TopicId, topic_id_text
+from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from ottla.log.layout import LOCK, META_PROPERTIES, RESERVE
 from ottla.log.space import SpaceLimits
 
+logger = logging.getLogger(__name__)
+
+_FULL = (
+    "the log directory %s is full: batches are refused until there is space; reads and deletions "
+    "go on"
+)
+
 Fault = OttlaError | OSError
 """Why something on a disk cannot be used."""
+
+
+class DuplicatePartition(OttlaError):
+    """A partition that two log directories hold: nobody can tell which copy is the right one."""
+
+    def __init__(self, topic_partition: TopicPartition, log_dirs: Sequence[str]) -> None:
+        super().__init__(topic_partition, log_dirs)
+        self.topic_partition = topic_partition
+        self.log_dirs = log_dirs
+
+    def __str__(self) -> str:
+        places = " and ".join(f"{log_dir}/{self.topic_partition}" for log_dir in self.log_dirs)
+        return f"two directories hold it, {places}: move one of them away and start again"
 
 
 class LogDirectoryUnusable(OttlaError):
@@ -121,6 +143,14 @@ class LogDirectory:
             raise
         finally:
             file.close()
+
+    def set_full(self, *, is_full: bool) -> None:
+        """Note, and say, that there is no space any more, or some again."""
+        self.is_full = is_full
+        if is_full:
+            logger.error(_FULL, self.path)
+        else:
+            logger.warning("the log directory %s has space again", self.path)
 
     def free_reserve(self) -> bool:
         """Give the reserve up; False when there is none. Blocks, for little; on any thread."""

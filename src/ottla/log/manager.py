@@ -11,8 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from posixpath import basename, dirname
-from typing import NamedTuple
+from posixpath import dirname
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
@@ -27,7 +26,7 @@ from ottla.log.checkpoints import (
     write_partition_metadata,
 )
 from ottla.log.config import LogConfig
-from ottla.log.directory import Fault, LogDirectory
+from ottla.log.directory import DuplicatePartition, Fault, LogDirectory
 from ottla.log.faults import SyncFailed, ends_directory, is_out_of_space, sync_directory
 from ottla.log.futures import settle_futures
 from ottla.log.health import LogState
@@ -50,32 +49,10 @@ from ottla.log.stand_in import failed_log
 
 logger = logging.getLogger(__name__)
 
-_FULL = (
-    "the log directory %s is full: batches are refused until there is space; reads and deletions "
-    "go on"
-)
+_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+_Points = dict[str, dict[TopicPartition, int]]
+"""What the checkpoint files of one log directory say, by their names."""
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
-
-
-class _Points(NamedTuple):
-    """What the checkpoint files of one log directory say."""
-
-    recovery_points: dict[TopicPartition, int]
-    log_start_offsets: dict[TopicPartition, int]
-    high_watermarks: dict[TopicPartition, int]
-
-
-class DuplicatePartition(OttlaError):
-    """A partition that two log directories hold: nobody can tell which copy is the right one."""
-
-    def __init__(self, topic_partition: TopicPartition, log_dirs: Sequence[str]) -> None:
-        super().__init__(topic_partition, log_dirs)
-        self.topic_partition = topic_partition
-        self.log_dirs = log_dirs
-
-    def __str__(self) -> str:
-        places = " and ".join(f"{log_dir}/{self.topic_partition}" for log_dir in self.log_dirs)
-        return f"two directories hold it, {places}: move one of them away and start again"
 
 
 class LogManager:
@@ -108,8 +85,9 @@ class LogManager:
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._config_for = config_for
-        self._deleted: list[str] = []
-        """Use: emptied in an executor while the loop appends; single list calls only."""
+        self.deleted: list[str] = []
+        """Use: paths that ``remove_deleted`` is to remove, in an executor, while the loop appends:
+        single list calls only."""
         self.listeners: list[Callable[[LogDirectory], None]] = []
         """Told on the loop when a directory has gone offline, is full, or has room again."""
         self.logs: dict[TopicPartition, Log] = {}
@@ -169,7 +147,7 @@ class LogManager:
                     "the log directory %s is offline: %s", directory.path, directory.failure
                 )
             elif directory.is_full:
-                logger.error(_FULL, directory.path)
+                directory.set_full(is_full=True)
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories.values() if directory.is_online]
@@ -191,7 +169,7 @@ class LogManager:
         except OSError as error:
             logger.error("copies of partitions are left as they are: %s", error)  # noqa: TRY400
             return {directory: self._names_in(directory) for directory in self._online()}
-        self._deleted.extend(dropped)
+        self.deleted.extend(dropped)
         return {directory: names[directory.path] for directory in listed}
 
     def _set_duplicates_apart(self, names: dict[LogDirectory, list[str]]) -> None:
@@ -230,15 +208,14 @@ class LogManager:
             # From the first write on it is no longer true.
             disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
             disk.sync_directory(log_dir)
-        points = _Points(
-            self._read_points(log_dir, RECOVERY_POINT_CHECKPOINT),
-            self._read_points(log_dir, LOG_START_CHECKPOINT),
-            self._read_points(log_dir, HIGH_WATERMARK_CHECKPOINT),
-        )
+        points = {
+            file_name: read_offset_checkpoint(disk, f"{log_dir}/{file_name}") or {}
+            for file_name in _CHECKPOINTS
+        }
         found = []
         for name in names:
             if is_deleted_directory(name):
-                self._deleted.append(f"{log_dir}/{name}")
+                self.deleted.append(f"{log_dir}/{name}")
                 continue
             topic_partition = parse_partition_directory(name)
             if topic_partition is None or not disk.is_directory(f"{log_dir}/{name}"):
@@ -250,7 +227,7 @@ class LogManager:
         self._open_found(log_dir, found, points, is_clean=is_clean)
 
     def _open_found(
-        self, log_dir: str, found: list[TopicPartition], points: "_Points", *, is_clean: bool
+        self, log_dir: str, found: list[TopicPartition], points: _Points, *, is_clean: bool
     ) -> None:
         """Open the partitions ``found``. Raises SyncFailed: the disk is not to be trusted then."""
         outcomes: dict[TopicPartition, Log | Fault] = {}
@@ -266,7 +243,7 @@ class LogManager:
         for topic_partition, outcome in outcomes.items():
             if isinstance(outcome, Log):
                 self.put(outcome)
-                self.high_watermarks[topic_partition] = points.high_watermarks.get(
+                self.high_watermarks[topic_partition] = points[HIGH_WATERMARK_CHECKPOINT].get(
                     topic_partition, 0
                 )
             else:
@@ -277,7 +254,7 @@ class LogManager:
                 raise outcome
 
     def _open(
-        self, log_dir: str, topic_partition: TopicPartition, points: "_Points", *, is_clean: bool
+        self, log_dir: str, topic_partition: TopicPartition, points: _Points, *, is_clean: bool
     ) -> Log | Fault:
         """Open a partition, or return why that cannot be. Blocks; on any thread."""
 
@@ -288,8 +265,8 @@ class LogManager:
                 f"{log_dir}/{topic_partition}",
                 topic_partition,
                 self._config_for(topic_partition.topic),
-                recovery_point=points.recovery_points.get(topic_partition, 0),
-                log_start_offset=points.log_start_offsets.get(topic_partition, 0),
+                recovery_point=points[RECOVERY_POINT_CHECKPOINT].get(topic_partition, 0),
+                log_start_offset=points[LOG_START_CHECKPOINT].get(topic_partition, 0),
                 is_clean=is_clean,
             )
 
@@ -312,21 +289,14 @@ class LogManager:
             log.state = LogState.FULL
         self.logs[log.topic_partition] = log
 
-    def _set_apart(self, log_dir: str, topic_partition: TopicPartition, points: "_Points") -> None:
+    def _set_apart(self, log_dir: str, topic_partition: TopicPartition, points: _Points) -> None:
         """Keep what is known of an offline partition in ``log_dir`` for the day it is back."""
         self._offline_directories[topic_partition] = log_dir
         self._unclean.add(log_dir)
-        for file_name, offsets in (
-            (RECOVERY_POINT_CHECKPOINT, points.recovery_points),
-            (LOG_START_CHECKPOINT, points.log_start_offsets),
-            (HIGH_WATERMARK_CHECKPOINT, points.high_watermarks),
-        ):
+        for file_name, offsets in points.items():
             if topic_partition in offsets:
                 kept = self._offline_points.setdefault(f"{log_dir}/{file_name}", {})
                 kept[topic_partition] = offsets[topic_partition]
-
-    def _read_points(self, log_dir: str, file_name: str) -> dict[TopicPartition, int]:
-        return read_offset_checkpoint(self._disk, f"{log_dir}/{file_name}") or {}
 
     # -- directories that fail ----------------------------------------------------------------
 
@@ -357,13 +327,10 @@ class LogManager:
                 self._set_full(directory, is_full=is_full)
 
     def _set_full(self, directory: LogDirectory, *, is_full: bool) -> None:
-        directory.is_full = is_full
+        directory.set_full(is_full=is_full)
         before, after = LogState.OPEN, LogState.FULL
-        if is_full:
-            logger.error(_FULL, directory.path)
-        else:
+        if not is_full:
             before, after = after, before
-            logger.warning("the log directory %s has space again", directory.path)
         for log in self.logs.values():
             if log.state is before and dirname(log.directory) == directory.path:
                 log.state = after
@@ -460,7 +427,7 @@ class LogManager:
 
     def remove_later(self, path: str) -> None:
         """Have the directory ``path``, which nobody needs, removed by ``remove_deleted``."""
-        self._deleted.append(path)
+        self.deleted.append(path)
 
     def _create_directory(self, topic_partition: TopicPartition, directory: str) -> Log:
         if not self._disk.exists(directory):
@@ -511,7 +478,7 @@ class LogManager:
                 self.fail_directory(log_dir, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._left.discard(topic_partition.topic)
-        self._deleted.append(target)
+        self.deleted.append(target)
 
     def may_have_left(self, topic: str) -> bool:
         """Tell whether a directory of the deleted ``topic`` may still bear its name."""
@@ -526,12 +493,12 @@ class LogManager:
 
         What cannot be removed stays for the next call.
         """
-        for directory in list(self._deleted):
+        for directory in list(self.deleted):
             with suppress(OSError, ValueError):
                 for name in self._disk.list_directory(directory):
                     self._disk.remove(f"{directory}/{name}")
                 self._disk.remove_directory(directory)
-                self._deleted.remove(directory)
+                self.deleted.remove(directory)
 
     # -- checkpoints and stop -----------------------------------------------------------------
 
@@ -631,7 +598,3 @@ class LogManager:
         self.logs.clear()
         for directory in self.directories.values():
             directory.release()
-
-    def deleted_directories(self) -> list[str]:
-        """Return the names of directories that ``remove_deleted`` would remove."""
-        return [basename(directory) for directory in self._deleted]

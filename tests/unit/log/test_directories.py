@@ -8,10 +8,9 @@ from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.directory import LogDirectoryUnusable
+from ottla.log.directory import DuplicatePartition, LogDirectoryUnusable
 from ottla.log.faults import SyncFailed, ends_directory, is_out_of_space
 from ottla.log.log import LogState
-from ottla.log.manager import DuplicatePartition
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 A, B = "/d/a", "/d/b"
@@ -218,9 +217,9 @@ def test_partitions_deleted_while_others_are_removed_are_removed_later(manager, 
 
     disk.remove_directory = meanwhile
     manager.remove_deleted()
-    assert len(manager.deleted_directories()) == 1, "what came in the middle is not forgotten"
+    assert len(manager.deleted) == 1, "what came in the middle is not forgotten"
     manager.remove_deleted()
-    assert manager.deleted_directories() == []
+    assert manager.deleted == []
 
 
 @pytest.mark.parametrize(

@@ -128,12 +128,12 @@ def test_a_deleted_partition_is_gone_and_its_space_is_freed_later(
     started.delete(TP)
     assert started.get(TP) is None
     assert not disk.exists(f"{directory}/logs/flights-0")
-    assert len(started.deleted_directories()) == 1
+    assert len(started.deleted) == 1
     assert len(region.read()) == region.length_bytes
     manager = restart(started, place, make_manager)
-    assert len(manager.deleted_directories()) == 1, "known again after a restart"
+    assert len(manager.deleted) == 1, "known again after a restart"
     manager.remove_deleted()
-    assert manager.deleted_directories() == []
+    assert manager.deleted == []
     names = disk.list_directory(f"{directory}/logs")
     assert not [name for name in names if name.endswith("-delete")]
     started.delete(TP)  # nothing happens
@@ -339,7 +339,7 @@ def test_a_stop_writes_nothing_for_logs_that_nobody_wrote_to(make_manager, batch
         synced[len(written)] = after - before
         assert inner.exists("/d/logs/.kafka_cleanshutdown")
     own = synced[0]
-    assert own == 2 * 3, "two checkpoints and the mark, each a file and its name"
+    assert own == 2 * 4, "three checkpoints and the mark, each a file and its name"
     assert synced[3] - own == 3 * (synced[1] - own) > 0
     manager = make_manager(inner, "/d")
     manager.start()
