@@ -35,12 +35,14 @@ def make_topic(bootstrap, **config):
 
 
 def alter_topic(bootstrap):
-    from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC)
-    for name, value in COMPACTED.items():
-        resource.add_incremental_config(ConfigEntry(name, value))
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in COMPACTED.items()
+    ]
+    resource = ConfigResource("topic", TOPIC, incremental_configs=entries)
     (future,) = admin.incremental_alter_configs([resource]).values()
     future.result(30)
 
