@@ -11,8 +11,8 @@ from posixpath import basename, dirname
 
 from ottla.env.clock import Clock
 from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
-from ottla.log.copying import LogCopy
-from ottla.log.faults import SyncFailed, sync_directory
+from ottla.log.copying import LogCopy, SourceUnreadable
+from ottla.log.faults import sync_directory
 from ottla.log.layout import deleted_directory, future_directory, unique_part
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -58,12 +58,17 @@ class LogCopies:
         self._open(copy, copy.directory).abandon()
         unique = bytes.fromhex(unique_part(basename(copy.directory)) or "")
         old = f"{log_dir}/{deleted_directory(before.topic_partition, unique)}"
-        disk.rename(before.directory, old)
         try:
+            disk.rename(before.directory, old)
             sync_directory(disk, log_dir)
-            disk.rename(copy.directory, target)
         except OSError as error:
-            self._take_back(before, old, error)
+            self._take_back(before, old)
+            before.report(error)
+            raise SourceUnreadable(f"{before.directory}: {error}") from error
+        try:
+            disk.rename(copy.directory, target)
+        except OSError:
+            self._take_back(before, old)
             raise
         try:
             sync_directory(disk, target_dir)
@@ -79,16 +84,15 @@ class LogCopies:
         self._manager.put(log)
         return log
 
-    def _take_back(self, log: Log, renamed: str, error: OSError) -> None:
+    def _take_back(self, log: Log, renamed: str) -> None:
         """Let ``log`` have its directory back, or fail."""
         try:
-            self._disk.rename(renamed, log.directory)
-            sync_directory(self._disk, dirname(log.directory))
-        except OSError as worse:
-            log.take_out(worse)
-            log.report(worse)
-        if isinstance(error, SyncFailed):
-            log.report(error)  # It was this log's directory that could not be synced.
+            if self._disk.exists(renamed):
+                self._disk.rename(renamed, log.directory)
+                sync_directory(self._disk, dirname(log.directory))
+        except OSError as error:
+            log.take_out(error)
+            log.report(error)
 
     def _open(self, copy: LogCopy, directory: str) -> Log:
         before = copy.log

@@ -148,6 +148,9 @@ class LogManager:
                 )
             elif directory.is_full:
                 directory.set_full(is_full=True)
+        if len(self._online()) < len(self.directories):
+            # What replaced one of them may lie where nothing can be read now.
+            self._deleted.clear()
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories.values() if directory.is_online]
@@ -298,8 +301,6 @@ class LogManager:
                 kept = self._offline_points.setdefault(f"{log_dir}/{file_name}", {})
                 kept[topic_partition] = offsets[topic_partition]
 
-    # -- directories that fail ----------------------------------------------------------------
-
     def _on_disk_error(self, log: Log, error: OSError) -> None:
         if ends_directory(error):
             self.fail_directory(dirname(log.directory), error)
@@ -418,8 +419,6 @@ class LogManager:
             topic_id,
             self._config_for(topic_partition.topic),
         )
-
-    # -- copies in another directory: see log.copies ------------------------------------------
 
     def unique(self) -> bytes:
         """Return 16 bytes that no other name has."""

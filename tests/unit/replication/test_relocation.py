@@ -168,6 +168,27 @@ async def test_a_refused_call_loses_nothing(two, words, call, number):
             return
 
 
+async def test_a_replaced_directory_stays_while_the_disk_of_its_copy_is_away(two, words):
+    node = two()
+    fill(node, words)
+    await moved(node, T0, "/b")
+    node.log_manager._release()
+    node.disk.list_directory = offline_below("/b", node.disk.list_directory)
+    manager = restart(node.disk)
+    manager.remove_deleted()
+    assert [name for name in manager.disk.list_directory("/a") if name.startswith("t-0")]
+    manager.stop()
+
+
+def offline_below(path, list_directory):
+    def refuse(asked):
+        if asked.startswith(path):
+            raise OSError(5, "Input/output error", asked)
+        return list_directory(asked)
+
+    return refuse
+
+
 async def test_a_power_cut_at_any_call_leaves_one_of_the_two(two, words):
     nth = 0
     while True:
