@@ -141,6 +141,9 @@ class LogManager:
         except BaseException:
             self._release()
             raise
+        self._tell_what_is_amiss()
+
+    def _tell_what_is_amiss(self) -> None:
         for directory in self.directories.values():
             if not directory.is_online:
                 logger.error(
@@ -150,7 +153,7 @@ class LogManager:
                 directory.set_full(is_full=True)
         if len(self._online()) < len(self.directories):
             # What replaced one of them may lie where nothing can be read now.
-            self._deleted.clear()
+            self.deleted.clear()
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories.values() if directory.is_online]
@@ -356,8 +359,6 @@ class LogManager:
         logger.error("the log directory %s is offline, with %d partitions: %s", path, count, error)
         for listener in self.listeners:
             listener(directory)
-
-    # -- partitions ---------------------------------------------------------------------------
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """Return the log, or None when there is none here or it is offline."""

@@ -168,6 +168,30 @@ async def test_a_refused_call_loses_nothing(two, words, call, number):
             return
 
 
+async def test_deleted_records_stay_deleted_through_a_move_and_a_power_cut(two, words):
+    node = two()
+    fill(node, words)
+    node.partition().delete_records(15)
+    await moved(node, T0, "/b")
+    for seed in range(5):
+        manager = restart(node.disk._inner.crash(SeededRng(seed)))
+        assert manager.get(T0).log_start_offset == 15
+        manager.stop()
+
+
+async def test_what_is_appended_after_a_move_is_there_after_a_power_cut(two, words):
+    node = two()
+    fill(node, words)
+    await moved(node, T0, "/b")
+    fill(node, words, 5)
+    node.log_manager.remove_deleted()
+    node.disk.sync_directory("/a")
+    for seed in range(20):
+        manager = restart(node.disk._inner.crash(SeededRng(seed)))
+        assert manager.get(T0).log_end_offset == 25
+        manager.stop()
+
+
 async def test_a_replaced_directory_stays_while_the_disk_of_its_copy_is_away(two, words):
     node = two()
     fill(node, words)
