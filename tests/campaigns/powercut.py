@@ -19,6 +19,7 @@ import json
 import random
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -411,6 +412,7 @@ def main() -> int:
     parser.add_argument("--max-start-seconds", type=float, default=5.0)
     parser.add_argument("-o", "--output", type=Path, help="the report; else to standard output")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # By way of the unmounting.
     with tempfile.TemporaryDirectory(prefix="ottla-powercut-") as scratch:
         try:
             report = run(

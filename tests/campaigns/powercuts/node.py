@@ -124,6 +124,7 @@ class Node:
     def _be_the_child(self, teller: socket.socket, plan: CutPlan) -> None:
         """Serve, and never return into the parent's code."""
         code = 1
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             log = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(log, 1)
