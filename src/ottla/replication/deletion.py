@@ -134,6 +134,10 @@ class Deletion:
                 if log_dir in failures and isinstance(outcomes[ordinal], int):
                     why = str(failures[log_dir])
                     outcomes[ordinal] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+                elif partition.log.state is LogState.FAILED and isinstance(outcomes[ordinal], int):
+                    # Its directory went offline before this checkpoint was begun: it left it out.
+                    why = f"{partition.topic_partition}: its log directory is offline"
+                    outcomes[ordinal] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
             await self._drop(
                 [
                     _Front(partition.log, start_offset)

@@ -147,6 +147,20 @@ async def test_a_checkpoint_that_cannot_be_written_is_answered_with_an_error(sma
     assert await delete(node, (T0, 4)) == [4]
 
 
+async def test_a_directory_that_goes_offline_meanwhile_is_answered_with_an_error(small):
+    node = small()
+    saving = asyncio.ensure_future(node.replica_manager.checkpoint())
+    await asyncio.sleep(0)
+    pending = node.replica_manager.delete_records([(T0, 4)])
+    await asyncio.sleep(0)
+    node.disk.fail(DiskCall.SYNC)  # Of the checkpoint under way: the next one leaves it out.
+    (outcome,) = await finish(node, pending)
+    assert isinstance(outcome, KafkaError)
+    assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.partition().is_failed
+    await asyncio.gather(saving, return_exceptions=True)
+
+
 async def test_files_are_removed_after_their_delay(small):
     node = small(file_delete_delay_ms=5000)
     await delete(node, (T0, 4))
