@@ -8,7 +8,7 @@ from ottla.handlers.apis.produce import Produce
 from ottla.handlers.apis.produce_one import ProduceOne
 from ottla.handlers.call import UNUSUAL, Client
 from ottla.handlers.router import Router
-from ottla.ids import NodeId
+from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.header import encode_request_header
@@ -36,6 +36,7 @@ class Way:
 
     def __init__(self, broker, wrap):
         self.node = broker.node
+        self.image = broker.image
         handler = Produce(
             broker.node.replica_manager, broker.image, Advertised(NodeId(1), ("here", 9092))
         )
@@ -188,6 +189,7 @@ def test_unusual_requests_go_the_ordinary_way(ways, words, topic_id, short_ways,
         ([("t", [(0, good)])], {"acks": 0}),
         ([("t", [(0, good)])], {"acks": 2}),
         ([("t", [(0, good)])], {"transactional_id": "x"}),
+        *([([("__consumer_offsets", [(0, good)])], {})] if version < 13 else []),
         ([("t", [(0, words.batch(b"a", transactional=True))])], {}),
     ):
         agree(both, frame(version, topics, topic_id=topic_id, **options))
@@ -217,3 +219,17 @@ def test_at_the_wrong_node_both_name_the_leader(ways, words, topic_id, version):
     name = "" if version >= 13 else "t"
     said = agree(both, frame(version, [(name, [(0, words.batch())])], topic_id=topic_id))
     assert (b"second" in said) == (version >= 10)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nobody_writes_to_the_brokers_own_topics_by_the_short_way(ways, words, topic_id, version):
+    """The offsets of all groups stand there."""
+    both = ways()
+    for way in both:
+        partition = way.node.partition()
+        own = TopicPartition("__consumer_offsets", 0)
+        way.node.replica_manager._partitions[own] = partition
+        way.image.names[topic_id] = own.topic
+    data = frame(version, [("__consumer_offsets", [(0, words.batch())])], topic_id=topic_id)
+    assert b"\0\x11" in agree(both, data), "INVALID_TOPIC_EXCEPTION"
+    assert both[0].log() == (0, b"")

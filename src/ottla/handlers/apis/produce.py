@@ -81,7 +81,7 @@ class Produce:
                     code: ErrorCode | None = self._refusal_of_all(where, version)
                 else:
                     code = _refusal(version, request.transactional_id, records)
-                    if code is None and is_ours:
+                    if code is None and is_ours and self._replica_manager.get(where) is not None:
                         code = ErrorCode.INVALID_TOPIC_EXCEPTION
                 if code is None:
                     appends.append((where, records))

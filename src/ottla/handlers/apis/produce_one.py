@@ -3,9 +3,9 @@
 Owns where the few fields of such a request stand, and the bytes of its answer; two thirds of what
 the ordinary way costs above the log goes into making and taking apart objects. Below it is the way
 of every Produce (replication, log). Whatever is unusual (more partitions, a transaction, acks=0,
-any tag) is left to the ordinary way by returning ``UNUSUAL`` before anything has happened;
-a refused append is answered by it, too. The message tables stay the truth: a test holds both ways
-against each other, byte for byte, in every version.
+a topic of the broker's own, any tag) is left to the ordinary way by returning ``UNUSUAL`` before
+anything has happened; a refused append is answered by it, too. The message tables stay the truth: a
+test holds both ways against each other, byte for byte, in every version.
 
     request   v3-8    transactional_id:int16(-1) acks:int16 timeout_ms:int32 topics:int32(1)
                       name:string partitions:int32(1) index:int32 records:bytes
@@ -43,6 +43,7 @@ TOPIC_IDS_SINCE = 13
 
 _ACKS = frozenset((-1, 1))
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_INTERNAL_PREFIX = "__"
 _TOPIC_ID_BYTES = 16
 _NAME_BYTES_MAX = 126
 """The compact length of a longer name takes a second byte."""
