@@ -30,7 +30,7 @@ from ottla.env.clock import Clock, SystemClock, Timer
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, ThreadExecutor, run
 from ottla.env.net import Net
-from ottla.env.open_files import open_files_limit
+from ottla.env.open_files import raise_open_files_limit
 from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import Rng, SystemRng
@@ -115,7 +115,7 @@ class Environment(NamedTuple):
             read_executor=ThreadExecutor(READ_THREADS, "ottla-read"),
             recovery_threads=1 if memory else RECOVERY_THREADS,
             stop_threads=1 if memory else STOP_THREADS,
-            open_files_max=open_files_limit(),
+            open_files_max=raise_open_files_limit(),
         )
 
 

@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from ottla.config.files import broker_config
-from ottla.env.open_files import open_files_limit
+from ottla.env.open_files import open_files_limit, raise_open_files_limit
 from ottla.settings import limits_of
 
 
@@ -30,3 +30,27 @@ def test_the_limit_is_that_of_the_process(monkeypatch):
     for soft, limit in ((1024, 1024), (resource.RLIM_INFINITY, None)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         assert open_files_limit() == limit
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted"),
+    [
+        (1024, 4096, 4096),
+        (4096, 4096, None),
+        (1024, resource.RLIM_INFINITY, 1 << 20),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
+    ],
+)
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_node_takes_all_the_files_it_may_have(monkeypatch, soft, hard, wanted, is_refused):
+    asked = []
+
+    def set_limit(_, limits):
+        asked.append(limits)
+        if is_refused:
+            raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    raise_open_files_limit()
+    assert asked == ([] if wanted is None else [(wanted, hard)])

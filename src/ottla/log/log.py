@@ -32,6 +32,7 @@ from ottla.log.checkpoints import write_epoch_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.faults import SyncFailed, ends_directory, sync, sync_directory
 from ottla.log.flush import FlushJob
+from ottla.log.full_files import FullFiles
 from ottla.log.health import OPEN, LogHealth, LogState
 from ottla.log.invariants import check_log
 from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
@@ -66,6 +67,7 @@ class Log(LogHealth):
         "_clock",
         "_disk",
         "_flush_job",
+        "_full_files",
         "_generation",
         "_sealed_offset",
         "_segments",
@@ -125,6 +127,7 @@ class Log(LogHealth):
         """Use: rolled segments that the next flush has to sync. Invariant: oldest first."""
         self._sealed_offset = log_end_offset if is_sealed else None
         """Use: a stop at this log end finds all written and synced already. None: at none."""
+        self._full_files = FullFiles()
         self._generation = 0
         """Use: a flush of another generation proves nothing. Rises at each truncation."""
 
@@ -419,18 +422,13 @@ class Log(LogHealth):
         if self.state is not LogState.OPEN:
             self.ensure_open()
         if not self.log_start_offset <= start_offset <= self.log_end_offset:
-            why = (
-                f"{self.topic_partition}: offset {start_offset} is not in "
-                f"[{self.log_start_offset}, {self.log_end_offset}]"
-            )
+            there = f"[{self.log_start_offset}, {self.log_end_offset}]"
+            why = f"{self.topic_partition}: offset {start_offset} is not in {there}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
         if start_offset >= upper_offset:
             return ReadResult(None, self._active.base_offset, self._active.size_bytes, False)
         active = self._active
-        if start_offset >= active.base_offset:
-            ordinal = len(self._segments) - 1
-        else:
-            ordinal = max(bisect_right(self._base_offsets, start_offset) - 1, 0)
+        ordinal = max(bisect_right(self._base_offsets, start_offset) - 1, 0)
         for at in range(ordinal, len(self._segments)):
             segment = self._segments[at]
             first = segment.find(start_offset)
@@ -445,6 +443,8 @@ class Log(LogHealth):
         if length <= 0:
             return ReadResult(None, segment.base_offset, position, limit < first_size)
         region = Region(segment.file, position, length)
+        if segment is not active:
+            self._full_files.note(segment)
         return ReadResult(region, segment.base_offset, position, limit < first_size)
 
     def _end_position(self, ordinal: int, upper_offset: int) -> int:

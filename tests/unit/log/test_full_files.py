@@ -1,0 +1,32 @@
+"""A log of many segments keeps few files open, and who reads them does not notice."""
+
+import os
+import sys
+
+import pytest
+
+from ottla.env.real_disk import RealDisk
+from ottla.log.full_files import FULL_SEGMENTS_OPEN_MAX
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts in /proc")
+def test_reading_a_thousand_segments_does_not_use_up_the_files(
+    tmp_path, open_partition, batch, read_all
+):
+    size_bytes = len(batch())
+    config = {"segment_bytes": size_bytes, "flush_messages": 10**9}
+    log = open_partition(RealDisk(), str(tmp_path), **config)
+    for _ in range(40):
+        log.append(batch(), leader_epoch=0)
+    log.close()
+    log = open_partition(RealDisk(), str(tmp_path), clean=True, recovery_point=40)
+    before = len(os.listdir("/proc/self/fd"))
+    regions = [
+        log.read(offset, max_bytes=1000, upper_offset=40, min_one_message=True).region
+        for offset in range(3)
+    ]
+    assert [offset for offset, _, _ in read_all(log)] == list(range(40))
+    held = len(os.listdir("/proc/self/fd")) - before
+    assert 0 < held <= FULL_SEGMENTS_OPEN_MAX + len(regions) + 1
+    assert all(len(region.read()) == size_bytes for region in regions), "still open for these"
+    log.close()
