@@ -43,7 +43,6 @@ TOPIC_IDS_SINCE = 13
 
 _ACKS = frozenset((-1, 1))
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
-_INTERNAL_PREFIX = "__"
 _TOPIC_ID_BYTES = 16
 _NAME_BYTES_MAX = 126
 """The compact length of a longer name takes a second byte."""
