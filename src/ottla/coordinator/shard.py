@@ -211,10 +211,8 @@ class Shard(Generic[Machine]):
             else:
                 error = append_error(outcome.code, outcome.why)
             done(error)
-            if not isinstance(outcome, AppendResult) and (
-                outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
-            ):
-                self._fail(f"an append failed: {outcome.why}")
+            if error is not None and self._partition.is_failed:
+                self._fail(f"its log has failed: {error}")  # A full disk is no such thing.
             if not self._in_flight:
                 self._is_alone = False
             if self._queue:

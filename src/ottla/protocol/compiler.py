@@ -33,6 +33,10 @@ from ottla.protocol.primitives import (
 LENGTH_FORMAT = {Wire.STRING: "h", Wire.BYTES: "i", Wire.RECORDS: "i", Wire.ARRAY: "i"}
 """How a length is written in versions that are not flexible; flexible ones write a varint."""
 
+STRING_BYTES_MAX = 32767
+"""The longest text, in compact versions as in others: Kafka refuses more, and what is stored of it
+(a group id) has an int16 for its length."""
+
 Encoder = Callable[[Any, bytearray, Splices], None]
 Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
 
@@ -334,7 +338,11 @@ class _DecoderWriter(_Writer):
         self.run.append(("B" if self.flexible else LENGTH_FORMAT[wire], "n"))
         self.flush(depth)
         if self.flexible:
-            self.line(depth, "if n > 127: n, position = long_uvarint(n, buffer, position)")
+            self.line(depth, "if n > 127:")
+            self.line(depth + 1, "n, position = long_uvarint(n, buffer, position)")
+            if wire is Wire.STRING:
+                too_long = self.malformed(f"a text of more than {STRING_BYTES_MAX} bytes")
+                self.line(depth + 1, f"if n > {STRING_BYTES_MAX + 1}: {too_long}")
             self.line(depth, "n -= 1")
 
     def struct(self, table: Any, target: str, depth: int) -> None:

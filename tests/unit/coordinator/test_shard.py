@@ -202,7 +202,7 @@ def test_with_flushes_of_the_kernels_own_answers_come_at_once(make_groups, words
 def test_more_than_a_batch_may_hold(make_groups, words):
     groups = make_groups(max_message_bytes=1000)
     too_much = groups.commit("g", *((index, index) for index in range(100)))
-    assert words.result_of(too_much).code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert words.result_of(too_much).code is ErrorCode.UNKNOWN_SERVER_ERROR
     for index in range(100):
         groups.commit("g", (index, index))
     groups.settle()
@@ -296,3 +296,33 @@ def test_expiry_runs_by_the_clock_and_takes_the_group_too(make_groups, words):
     assert listed == {"kept"}
     groups.restart()
     assert groups.fetch("simple") == {}
+
+
+def test_texts_that_grow_too_long_to_be_stored(groups, words):
+    """A client's bytes that are no UTF-8 become three bytes each."""
+    name = "\ufffd" * 32_000
+    too_long = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert words.result_of(groups.commit(name, (0, 1))).code is too_long
+    assert words.result_of(groups.join(name)).code is too_long
+    assert words.result_of(groups.join("g", new_member_id=name)).code is too_long
+    assert groups.coordinator.list_groups([], []) == []
+    joined = groups.join("g", client_id=name)
+    groups.clock.advance(0)
+    groups.settle()
+    answer = words.result_of(joined)
+    synced = groups.sync("g", answer.member_id, answer.generation)
+    assert words.result_of(synced).code is too_long
+
+
+def test_a_full_disk_is_no_failed_log(groups, words, monkeypatch):
+    from ottla.replication.append import AppendRefusal
+
+    refusal = AppendRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+    with monkeypatch.context() as context:
+        manager = groups.node.replica_manager
+        context.setattr(manager, "append_as_coordinator", lambda *_, **__: [refusal])
+        refused = words.result_of(groups.commit("g", (0, 1)))
+        assert refused.code is ErrorCode.NOT_COORDINATOR
+    committed = groups.commit("g", (0, 2))
+    groups.settle()
+    assert words.result_of(committed) == [ErrorCode.NONE]

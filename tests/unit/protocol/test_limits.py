@@ -134,3 +134,16 @@ def test_elements_are_counted_over_all_arrays_of_a_message():
 def test_a_buffer_shorter_than_its_end_is_malformed():
     with pytest.raises(MalformedMessage, match="ends too early"):
         Bare.decoder(0)(memoryview(b"\x01\x00"), 0, 3)
+
+
+@pytest.mark.parametrize("version", [8, 7])
+def test_a_text_is_at_most_what_an_int16_counts(version):
+    from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+
+    longest = OffsetCommitRequest(group_id="x" * 32767, member_id="", topics=[])
+    data = longest.encode(version)
+    assert OffsetCommitRequest.decode(data, version).group_id == longest.group_id
+    if version == 8:
+        more = OffsetCommitRequest(group_id="x" * 32768, member_id="", topics=[]).encode(version)
+        with pytest.raises(MalformedMessage, match="more than 32767"):
+            OffsetCommitRequest.decode(more, version)

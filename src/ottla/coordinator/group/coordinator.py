@@ -6,6 +6,7 @@ to is the handler's business. Source: Kafka's GroupCoordinatorService.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ottla.coordinator.group import classic_events as events
@@ -13,7 +14,7 @@ from ottla.coordinator.group import records
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member
 from ottla.coordinator.group.commits import check_commit, check_delete, check_offset_delete
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset
-from ottla.coordinator.group.records import OffsetKey
+from ottla.coordinator.group.records import OffsetKey, written
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups, GroupsShard
 from ottla.coordinator.records import CoordinatorRecord
@@ -23,6 +24,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.pending import Pending
+from ottla.protocol.compiler import STRING_BYTES_MAX
 
 Value = TypeVar("Value")
 
@@ -134,6 +136,8 @@ class GroupCoordinator:
             ):
                 why = f"{event.session_timeout_ms} ms is not what a session may last"
                 raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, why)
+            if len(event.new_member_id.encode()) > STRING_BYTES_MAX:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a member id that is too long")
             if group is None:
                 if event.member_id:
                     raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
@@ -190,13 +194,10 @@ class GroupCoordinator:
                 machine.keep_alive(group, request.member_id)
             codes, found = self._records_of(request, shard.clock.wall_ms())
 
-            def done(error: KafkaError | None) -> None:
-                if error is not None and error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                    error = KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, error.why)
-                pending.resolve(codes if error is None else error)
-
             if found:
-                shard.append(found, done)
+                shard.append(
+                    found, lambda error: pending.resolve(codes if error is None else error)
+                )
             else:
                 pending.resolve(codes)
 
@@ -220,7 +221,7 @@ class GroupCoordinator:
                 commit.offset, commit.leader_epoch, metadata, now_ms, expire_ms, commit.topic_id
             )
             key = OffsetKey(request.group_id, commit.topic, commit.partition)
-            found.append(records.offset_record(key, value))
+            found.append(written(partial(records.offset_record, key, value)))
         return codes, found
 
     def fetch_offsets(

@@ -6,7 +6,7 @@ unpacked here without making objects of them, a third of the cost: a load replay
 hundred thousand. A test holds both ways against each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import NamedTuple
@@ -98,6 +98,17 @@ def offset_key(key: OffsetKey) -> bytes:
             _INT32.pack(key.partition),
         )
     )
+
+
+def written(make: Callable[[], CoordinatorRecord]) -> CoordinatorRecord:
+    """Return the record, or raise KafkaError (UNKNOWN_SERVER_ERROR) for a text too long to store.
+
+    A request's texts are short enough, but grow by what stands for bytes that are no UTF-8.
+    """
+    try:
+        return make()
+    except StructError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a text is too long to store") from error
 
 
 def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:

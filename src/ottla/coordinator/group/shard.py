@@ -6,7 +6,8 @@ Source: Kafka's GroupCoordinatorShard.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias, cast
 
 from ottla.coordinator.group import classic_events as events
@@ -158,8 +159,7 @@ class Groups:
                 code = ErrorCode.NONE if error is None else error.code
                 self.happen(group, stored._replace(code=code))
 
-        record = records.group_record(group, effect.assignments)
-        self._shard.append([record], done, replayed=False)
+        self._append(partial(records.group_record, group, effect.assignments), done)
 
     def _store_new(self, group: ClassicGroup, reply: object) -> None:
         def done(error: KafkaError | None) -> None:
@@ -172,7 +172,18 @@ class Groups:
                 self._carry_out(group, effects)
                 _resolve(reply, events.JoinAnswer("", error.code))
 
-        self._shard.append([records.new_group_record(group)], done, replayed=False)
+        self._append(partial(records.new_group_record, group), done)
+
+    def _append(
+        self, make: Callable[[], CoordinatorRecord], done: Callable[[KafkaError | None], None]
+    ) -> None:
+        """Append a record of what is in memory already."""
+        try:
+            record = records.written(make)
+        except KafkaError as error:
+            done(error)
+        else:
+            self._shard.append([record], done, replayed=False)
 
     # What is forgotten.
 
