@@ -154,7 +154,7 @@ class Groups:
 
         def done(error: KafkaError | None) -> None:
             if error is not None:
-                logger.warning("the group %s could not be written: %s", group.group_id, error)
+                logger.warning("the group %.249r could not be written: %s", group.group_id, error)
             if stored is not None and self.groups.get(group.group_id) is group:
                 code = ErrorCode.NONE if error is None else error.code
                 self.happen(group, stored._replace(code=code))
