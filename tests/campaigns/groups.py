@@ -145,8 +145,8 @@ class Campaign:
                         int(record.value)
                         for record in read_records(found.records, found.offset, found.aborted)
                     ]
-                    if await member.commit({found.partition: found.next_offset}):
-                        self.read.update(values)
+                    self.read.update(values)  # Done with, then committed: at least once.
+                    await member.commit({found.partition: found.next_offset})
         finally:
             changed.cancel()
             if coming is not None:

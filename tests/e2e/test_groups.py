@@ -319,6 +319,55 @@ def test_a_group_outlives_the_broker(broker, topic_name, crowd):
     crowd.wait_for_shares()
 
 
+def test_offsets_survive_compaction(ottla_server_factory, topic_name):
+    """What the cleaner leaves of the log is what was committed last, also after kill -9."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    broker = ottla_server_factory(
+        OPTIONS
+        | {
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.segment.bytes": 1 << 20,
+            "log.cleaner.backoff.ms": 100,
+            "log.cleaner.min.cleanable.ratio": 0.01,
+        }
+    )
+    create(broker.bootstrap, topic_name)
+    consumers = [
+        Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name, "log_level": 0})
+        for name in ("kept", "moved")
+    ]
+
+    def committed(consumer):
+        found = consumer.committed([TopicPartition(topic_name, index) for index in range(6)], 30)
+        return [one.offset for one in found]
+
+    def commit(consumer, offset):
+        offsets = [
+            TopicPartition(topic_name, index, offset, metadata="x" * 4000) for index in range(6)
+        ]
+        consumer.commit(offsets=offsets, asynchronous=False)
+
+    def size():
+        logs = broker.data.glob("__consumer_offsets-0/*.log")
+        return sum(path.stat().st_size for path in logs)
+
+    commit(consumers[0], 7)
+    for offset in range(100):  # 24 kB each: more than two segments.
+        commit(consumers[1], offset)
+    deadline = time.monotonic() + 60
+    while size() > 1_100_000:
+        assert time.monotonic() < deadline, size()
+        time.sleep(0.1)
+    assert [committed(consumer) for consumer in consumers] == [[7] * 6, [99] * 6]
+    broker.kill9()
+    broker._asked_port = broker.port
+    broker.start()
+    assert [committed(consumer) for consumer in consumers] == [[7] * 6, [99] * 6]
+    for consumer in consumers:
+        consumer.close()
+
+
 # Apache Kafka's own tools.
 
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -116,6 +116,8 @@ class Shard(Generic[Machine]):
         self._is_alone = False
         """Use: the appends in flight are those of an operation that runs alone."""
         self._queue: deque[_Operation] = deque()
+        self._is_working = False
+        """Use: the queue is being worked on."""
         self.machine = make_machine(self)
 
     # The way in.
@@ -171,12 +173,16 @@ class Shard(Generic[Machine]):
             self._is_alone = False
 
     def _run_queued(self) -> None:
+        if self._is_working:
+            return  # An append of one of them was durable at once.
+        self._is_working = True
         while self._queue and not self._is_alone:
             operation = self._queue[0]
             if operation.is_alone and self._in_flight:
-                return
+                break
             self._queue.popleft()
             self._run(operation.run, operation.refuse, alone=operation.is_alone)
+        self._is_working = False
 
     # Appends.
 

@@ -262,6 +262,7 @@ def test_topics_that_are_gone_are_forgotten(groups):
     groups.commit("a", (0, 1))
     groups.commit("b", (0, 1), topic="other")
     groups.settle()
+    groups.commit("a", (1, 1))  # On its way when the topic goes.
     gone = SimpleNamespace(name="t")
     groups.coordinator.apply(None, MetadataDelta(revision=2, topics_deleted=(gone,)))
     groups.settle()

@@ -107,8 +107,7 @@ class GroupCoordinator:
         self._runtime.apply(delta)
         for topic in delta.topics_deleted:
             for shard in self._runtime.shards:
-                if shard.state is ShardState.ACTIVE and shard.machine.offsets.of_topic(topic.name):
-                    shard.machine.forget_topic(topic.name)
+                shard.machine.forget_topic(topic.name)
 
     def stop(self) -> None:
         """Let go of all groups; members that wait are sent away."""

@@ -20,7 +20,7 @@ from ottla.coordinator.group.offsets import Offsets
 from ottla.coordinator.group.records import OffsetKey
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
-from ottla.coordinator.shard import Shard
+from ottla.coordinator.shard import Shard, ShardState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.pending import Pending
 
@@ -196,7 +196,7 @@ class Groups:
         return [*found, records.group_tombstone(group_id)]
 
     def forget_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic that is gone."""
+        """Forget all offsets of a topic that is gone, those included that are being written."""
         self._shard.execute(
             lambda: self._delete(
                 [
@@ -232,7 +232,8 @@ class Groups:
     def _schedule_expiry(self) -> None:
         def again() -> None:
             self._shard.execute(self.expire, lambda _: None, alone=True)
-            self._schedule_expiry()
+            if self._shard.state is ShardState.ACTIVE:
+                self._schedule_expiry()
 
         interval_ms = self._settings.offsets_retention_check_interval_ms
         self._shard.timers.schedule(_EXPIRY_TIMER, interval_ms, again)
