@@ -15,6 +15,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicPartition
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.values import PartitionState
+from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class CoordinatorRuntime(Generic[Machine]):
     def shard_for(self, key: str) -> Shard[Machine]:
         """Return the shard that coordinates ``key``; it may be loading. Raises KafkaError."""
         partition = self.partition_for(key)
-        shard = self._shards.get(partition)
+        shard = self._shard(partition)
         if shard is None:
             why = f"{self.topic}-{partition} is not led here"
             raise KafkaError(ErrorCode.NOT_COORDINATOR, why)
@@ -67,7 +68,7 @@ class CoordinatorRuntime(Generic[Machine]):
 
     def has_failed(self, partition: int) -> bool:
         """Tell whether this node leads a partition that it cannot coordinate."""
-        shard = self._shards.get(partition)
+        shard = self._shard(partition)
         return shard is not None and shard.state is ShardState.FAILED
 
     def load_all(self) -> None:
@@ -90,6 +91,16 @@ class CoordinatorRuntime(Generic[Machine]):
         for partition in list(self._shards):
             self._let_go(partition)
 
+    def _shard(self, index: int) -> Shard[Machine] | None:
+        """Return a shard; one that failed is made anew when its log could be opened meanwhile."""
+        shard = self._shards.get(index)
+        if shard is not None and shard.state is ShardState.FAILED:
+            partition = self._context.replica_manager.get(shard.where)
+            if partition is not None and partition is not shard.partition:
+                self._let_go(index)
+                shard = self._load(index, partition)
+        return shard
+
     def _follow(self, index: int, state: PartitionState) -> None:
         if state.leader != self._node_id:
             self._let_go(index)
@@ -99,9 +110,13 @@ class CoordinatorRuntime(Generic[Machine]):
         if partition is None or (shard is not None and shard.leader_epoch == state.leader_epoch):
             return
         self._let_go(index)
+        self._load(index, partition)
+
+    def _load(self, index: int, partition: Partition) -> Shard[Machine]:
         shard = Shard(self._context, partition, self._make_machine)
         self._shards[index] = shard
         shard.load()
+        return shard
 
     def _let_go(self, index: int) -> None:
         shard = self._shards.pop(index, None)

@@ -110,7 +110,8 @@ class Shard(Generic[Machine]):
         self.clock = context.clock
         self._replica_manager = context.replica_manager
         self._executor = context.executor
-        self._partition = partition
+        self.partition = partition
+        """Use: the log. Another object once the replica manager had to open it anew."""
         self._in_flight = 0
         """Use: appends that are not durable yet."""
         self._is_alone = False
@@ -159,6 +160,21 @@ class Shard(Generic[Machine]):
         """Execute an operation that resolves the Pending it is given; so does a refusal."""
         pending: Pending[Answer | KafkaError] = Pending()
         self.execute(lambda: run(pending), pending.resolve, alone=alone)
+        return pending
+
+    def look(
+        self, run: Callable[[Pending[Answer | KafkaError]], None]
+    ) -> Pending[Answer | KafkaError]:
+        """Run an operation that only reads, at once: what memory holds is durable at any time."""
+        pending: Pending[Answer | KafkaError] = Pending()
+        error = self._refusal()
+        if error is None:
+            try:
+                run(pending)
+            except KafkaError as refusal:
+                error = refusal
+        if error is not None:
+            pending.resolve(error)
         return pending
 
     def _run(
@@ -217,7 +233,7 @@ class Shard(Generic[Machine]):
             else:
                 error = append_error(outcome.code, outcome.why)
             done(error)
-            if error is not None and self._partition.is_failed:
+            if error is not None and self.partition.is_failed:
                 self._fail(f"its log has failed: {error}")  # A full disk is no such thing.
             if not self._in_flight:
                 self._is_alone = False
@@ -255,7 +271,7 @@ class Shard(Generic[Machine]):
             self.append(chunk, one_done)
 
     def _chunks(self, records: Sequence[CoordinatorRecord]) -> list[list[CoordinatorRecord]]:
-        limit = self._partition.log.config.max_message_bytes - HEADER_SIZE_BYTES
+        limit = self.partition.log.config.max_message_bytes - HEADER_SIZE_BYTES
         chunks: list[list[CoordinatorRecord]] = []
         size_bytes = limit + 1
         for record in records:
@@ -272,7 +288,7 @@ class Shard(Generic[Machine]):
         batch = build_batch(
             [Record(timestamp=now_ms, key=record.key, value=record.value) for record in records]
         )
-        limit = self._partition.log.config.max_message_bytes
+        limit = self.partition.log.config.max_message_bytes
         if len(batch) > limit:
             # What Kafka says to a group whose members' metadata is too large altogether.
             why = f"{len(batch)} bytes for {self.where}; max.message.bytes is {limit}"
@@ -290,7 +306,7 @@ class Shard(Generic[Machine]):
 
         Bytes are read and decoded in the executor, and replayed a slice per turn of the loop.
         """
-        log = self._partition.log
+        log = self.partition.log
         self._load_from(log.log_start_offset, log.log_end_offset)
 
     def _load_from(self, offset: int, end_offset: int) -> None:
@@ -300,7 +316,7 @@ class Shard(Generic[Machine]):
             self._loaded()
             return
         try:
-            region = self._partition.log.read(
+            region = self.partition.log.read(
                 offset, max_bytes=LOAD_BYTES, upper_offset=end_offset, min_one_message=True
             ).region
         except KafkaError as error:

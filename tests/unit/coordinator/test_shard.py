@@ -1,10 +1,13 @@
 """The runtime: order, durability, loading, and what a broken log does."""
 
+import copy
+
 import pytest
 
 from ottla.coordinator.shard import ShardState
 from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log import LogState
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record
@@ -327,3 +330,27 @@ def test_a_full_disk_is_no_failed_log(groups, words, monkeypatch):
     committed = groups.commit("g", (0, 2))
     groups.settle()
     assert words.result_of(committed) == [ErrorCode.NONE]
+
+
+def test_a_log_that_opens_later_is_coordinated_then(groups, words):
+    """A full disk may keep a log from being opened at a start; it is tried again."""
+    groups.commit("g", (0, 5))
+    groups.settle()
+    index = groups.runtime.partition_for("g")
+    sound = groups.partition(index)
+    hosted = groups.node.replica_manager._partitions
+    broken = hosted[sound.topic_partition] = doubled(sound)
+    broken.log.state = LogState.FAILED
+    groups.restart()
+    assert groups.runtime.has_failed(index)
+    hosted[sound.topic_partition] = sound
+    assert not groups.runtime.has_failed(index)
+    groups.settle()
+    assert groups.fetch("g") == {("t", 0): 5}
+
+
+def doubled(partition):
+    """A partition over the same files whose log can be broken without breaking the other's."""
+    double = copy.copy(partition)
+    double.log = copy.copy(partition.log)
+    return double

@@ -6,6 +6,7 @@ to is the handler's business. Source: Kafka's GroupCoordinatorService.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -29,6 +30,16 @@ from ottla.protocol.compiler import STRING_BYTES_MAX
 Value = TypeVar("Value")
 
 CLASSIC = "classic"
+
+
+class _Turn(Enum):
+    """When an operation runs, beside others on its shard."""
+
+    IN_ORDER = "in order"
+    ALONE = "alone"
+    """After what came before is durable; what comes later waits. See ``Shard``."""
+    AT_ONCE = "at once"
+    """It only reads."""
 
 
 class Commit(NamedTuple):
@@ -254,7 +265,8 @@ class GroupCoordinator:
                     found.append(FetchedOffset(topic, partition, committed))
             pending.resolve(found)
 
-        return self._in_turn(group_id, run, empty_id=True, alone=require_stable)
+        turn = _Turn.ALONE if require_stable else _Turn.AT_ONCE
+        return self._in_turn(group_id, run, empty_id=True, turn=turn)
 
     def delete_offsets(
         self, group_id: str, wanted: Sequence[tuple[str, int]]
@@ -281,7 +293,7 @@ class GroupCoordinator:
                 found, lambda error: pending.resolve(codes if error is None else error)
             )
 
-        return self._in_turn(group_id, run, alone=True)
+        return self._in_turn(group_id, run, turn=_Turn.ALONE)
 
     # Admin.
 
@@ -315,7 +327,7 @@ class GroupCoordinator:
             protocol = (group.protocol or "") if is_stable else ""
             pending.resolve(DescribedGroup(group, protocol, tuple(group.members.values())))
 
-        return self._in_turn(group_id, run, empty_id=True)
+        return self._in_turn(group_id, run, empty_id=True, turn=_Turn.AT_ONCE)
 
     def delete_group(self, group_id: str) -> Pending[KafkaError | None]:
         """Delete an empty group and all its offsets; answered when that is durable."""
@@ -324,7 +336,7 @@ class GroupCoordinator:
             check_delete(shard.machine.group(group_id))
             shard.append_each(shard.machine.tombstones_of_group(group_id), pending.resolve)
 
-        return self._in_turn(group_id, run, empty_id=True, alone=True)
+        return self._in_turn(group_id, run, empty_id=True, turn=_Turn.ALONE)
 
     # Common.
 
@@ -334,7 +346,7 @@ class GroupCoordinator:
         run: Callable[[GroupsShard, Pending[Value | KafkaError]], None],
         *,
         empty_id: bool = False,
-        alone: bool = False,
+        turn: _Turn = _Turn.IN_ORDER,
     ) -> Pending[Value | KafkaError]:
         """Run an operation on a group's shard. ``empty_id``: "" is a group like any other."""
         try:
@@ -345,7 +357,9 @@ class GroupCoordinator:
             refused: Pending[Value | KafkaError] = Pending()
             refused.resolve(error)
             return refused
-        return shard.answer(lambda pending: run(shard, pending), alone=alone)
+        if turn is _Turn.AT_ONCE:
+            return shard.look(lambda pending: run(shard, pending))
+        return shard.answer(lambda pending: run(shard, pending), alone=turn is _Turn.ALONE)
 
 
 def _known(shard: GroupsShard, group_id: str) -> ClassicGroup:
