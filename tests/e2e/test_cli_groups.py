@@ -222,3 +222,59 @@ def test_list_and_delete(ottla, topic):
 def test_a_group_and_a_partition_exclude_each_other(ottla, topic):
     code, _, err = ottla("consume", topic, "-g", "g", "-p", "0")
     assert (code, "-g and -p" in err) == (2, True)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_groups_of_a_kafka_of_both_protocols(kafka_server_factory, topic_name):
+    """Whatever cluster it is asked about: also one with groups that Ottla does not serve yet."""
+    from confluent_kafka import Consumer
+
+    kafka = kafka_server_factory()
+    environment = OttlaPeer.environment(OttlaPeer.__new__(OttlaPeer))
+    environment["OTTLA_BOOTSTRAP"] = kafka.bootstrap
+
+    def ottla(*arguments, text=""):
+        return subprocess.run(
+            [sys.executable, "-m", "ottla", *arguments],
+            input=text.encode(),
+            capture_output=True,
+            timeout=60,
+            env=environment,
+        )
+
+    assert ottla("topic", "create", topic_name, "-p", "2").returncode == 0
+    assert ottla("produce", topic_name, "-p", "0", text="1\n2\n3\n").returncode == 0
+    assert numbers(ottla("consume", topic_name, "-g", "classic").stdout.decode()) == [1, 2, 3]
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": "newer",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic_name])
+    read = []
+    deadline = time.monotonic() + 60
+    while len(read) < 3:
+        assert time.monotonic() < deadline
+        read += consumer.consume(10, 0.2)
+    consumer.commit(asynchronous=False)
+    rows = json.loads(ottla("group", "list", "-o", "json").stdout)
+    assert {(row["group"], row["type"]) for row in rows} == {
+        ("classic", "classic"),
+        ("newer", "consumer"),
+    }
+    found = json.loads(ottla("group", "describe", "newer", "-o", "json").stdout)
+    assert (found["type"], found["state"], found["lag"]) == ("consumer", "Stable", 0)
+    (member,) = found["members"]
+    assert sorted(member["partitions"]) == [f"{topic_name}-0", f"{topic_name}-1"]
+    assert [row["note"] for row in found["partitions"]] == ["", "never committed"]
+    refused = ottla("group", "reset", "newer", "--to", "earliest", "-y")
+    assert b"has members" in refused.stderr
+    consumer.close()
+    assert ottla("group", "delete", "newer", "classic", "-y").returncode == 0
+    assert ottla("group", "list").stdout == b""
