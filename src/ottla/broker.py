@@ -72,6 +72,8 @@ FLUSH_THREADS = 4
 """fdatasyncs, and openings of large compressed batches, that may run side by side."""
 READ_THREADS = 4
 """Reads from the device side by side."""
+CLEANER_NICENESS = 15
+"""So that compaction takes what producers leave of the processors (numbers in ADR 14)."""
 RECOVERY_THREADS = 8
 STOP_THREADS = 16
 """Logs closed side by side: the file system makes the syncs of many durable together."""
@@ -95,6 +97,8 @@ class Environment(NamedTuple):
     """One thread, for the metadata store alone."""
     read_executor: Executor | None = None
     """For reads of what is not in memory; None: ``executor`` does them."""
+    cleaner_executor: Executor | None = None
+    """For compaction, which has time; None: ``executor`` does it."""
     recovery_threads: int = 1
     """Logs recovered side by side at a start after a crash."""
     stop_threads: int = 1
@@ -113,10 +117,19 @@ class Environment(NamedTuple):
             executor=ThreadExecutor(FLUSH_THREADS, "ottla-disk"),
             store_executor=ThreadExecutor(1, "ottla-metadata"),
             read_executor=ThreadExecutor(READ_THREADS, "ottla-read"),
+            cleaner_executor=ThreadExecutor(1, "ottla-cleaner", niceness=CLEANER_NICENESS),
             recovery_threads=1 if memory else RECOVERY_THREADS,
             stop_threads=1 if memory else STOP_THREADS,
             open_files_max=raise_open_files_limit(),
         )
+
+    def close_executors(self) -> None:
+        """Finish what they were given and end their threads. Blocks until then."""
+        for executor in (
+            self.read_executor, self.cleaner_executor, self.executor, self.store_executor
+        ):  # fmt: skip
+            if executor is not None:
+                executor.close()
 
 
 class Broker:
@@ -237,10 +250,7 @@ class Broker:
             await run(self._env.executor, stop)
         if self._store is not None:
             await self._store.close()
-        if self._env.read_executor is not None:
-            self._env.read_executor.close()
-        self._env.executor.close()
-        self._env.store_executor.close()
+        self._env.close_executors()
         self._listener = self._membership = self._follower = self._replica_manager = None
         self._log_manager = self._store = self._log_cleaner = self._groups = None
 
@@ -471,7 +481,7 @@ class Broker:
             disk=self._env.disk,
             clock=self._env.clock,
             rng=self._env.rng,
-            executor=self._env.executor,
+            executor=self._env.cleaner_executor or self._env.executor,
             partitions=lambda: replica_manager.partitions,
             settings=lambda: cleaner_settings_of(self._config_in_force),
             save_recovery_points=replica_manager.checkpoint,

@@ -5,9 +5,12 @@ thread by callback, so the callers need neither locks nor tasks (design D1).
 """
 
 import asyncio
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
@@ -87,10 +90,12 @@ class ThreadExecutor:
     """A few threads of one name, started as work arrives. With one thread, work runs in order.
 
     The threads are daemons: a process that ends without ``close`` is not held up by a slow disk.
+    ``niceness``, 0 to 19: how readily they leave the processor to others (Linux; else nothing).
     """
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, name: str, *, niceness: int = 0) -> None:
         self._limit = threads
+        self._niceness = niceness
         self._name = name
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -151,6 +156,11 @@ class ThreadExecutor:
         thread.start()
 
     def _work(self) -> None:
+        if self._niceness and sys.platform == "linux":  # Only there threads have one of their own.
+            thread = threading.get_native_id()
+            niceness = max(os.getpriority(os.PRIO_PROCESS, thread), self._niceness)
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)
         while (job := self._jobs.get()) is not None:
             job()
             del job  # A job holds its result: do not keep it while waiting for the next one.

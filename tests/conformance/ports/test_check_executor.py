@@ -8,11 +8,12 @@ import pytest
 from ottla.env.executor import Lane, ManualExecutor, ThreadExecutor, run
 
 
-@pytest.fixture(params=["one thread", "three threads", "manual"])
+@pytest.fixture(params=["one thread", "three threads", "nice thread", "manual"])
 def executor(request):
     executor = {
         "one thread": lambda: ThreadExecutor(1, "test"),
         "three threads": lambda: ThreadExecutor(3, "test"),
+        "nice thread": lambda: ThreadExecutor(1, "test", niceness=5),
         "manual": ManualExecutor,
     }[request.param]()
     yield executor

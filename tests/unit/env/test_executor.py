@@ -1,12 +1,14 @@
 """The executors beyond what every one promises."""
 
 import asyncio
+import os
+import sys
 import threading
 from functools import partial
 
 import pytest
 
-from ottla.env.executor import ManualExecutor, ThreadExecutor, run_all
+from ottla.env.executor import ManualExecutor, ThreadExecutor, run, run_all
 
 
 def test_threads_start_only_when_there_is_work():
@@ -91,3 +93,18 @@ def test_an_error_of_one_work_is_the_callers():
         with pytest.raises(ValueError, match="invalid literal"):
             run_all(works, threads=threads)
     assert 1 in done
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own")
+def test_a_nice_executor_leaves_the_loops_priority_alone():
+    executor = ThreadExecutor(1, "test", niceness=7)
+
+    async def niceness():
+        return await run(executor, lambda: os.getpriority(os.PRIO_PROCESS, 0))
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        assert asyncio.run(niceness()) == max(before, 7)
+        assert os.getpriority(os.PRIO_PROCESS, 0) == before
+    finally:
+        executor.close()
