@@ -21,10 +21,8 @@ from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.config.option import Option
 from ottla.config.topic import stored_topic_config, topic_config
-from ottla.coordinator.group.coordinator import GroupCoordinator
-from ottla.coordinator.group.shard import Groups
-from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, InternalTopicMaker
-from ottla.coordinator.runtime import CoordinatorRuntime
+from ottla.coordinator.internal_topics import InternalTopicMaker
+from ottla.coordinator.making import Coordinators, coordinators_of
 from ottla.coordinator.shard import Context
 from ottla.env.clock import Clock, SystemClock, Timer
 from ottla.env.disk import Disk
@@ -59,11 +57,12 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.snapshot_sweep import SWEEP_INTERVAL_MS
 from ottla.settings import (
     cleaner_settings_of,
-    group_settings_of,
+    coordinator_settings_of,
     group_topic_of,
     limits_of,
     partition_settings_of,
     space_limits_of,
+    transaction_topic_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -150,7 +149,7 @@ class Broker:
         self._follower: ImageFollower | None = None
         self._replica_manager: ReplicaManager | None = None
         self._log_cleaner: LogCleaner | None = None
-        self._groups: GroupCoordinator | None = None
+        self._coordinators: Coordinators | None = None
         self._membership: Membership | None = None
         self._listener: Listener | None = None
         self._timers: dict[object, Timer] = {}
@@ -207,9 +206,9 @@ class Broker:
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
         self._log_cleaner = self._cleaner_of(self._replica_manager)
-        self._groups = self._group_coordinator(self._replica_manager)
-        self._follower.add_listener(self._groups.apply)
-        self._groups.start()
+        self._coordinators = self._coordinators_of(self._replica_manager)
+        self._follower.add_listener(self._coordinators.apply)
+        self._coordinators.start()
         await self._listen()
         self._is_running = True
         self._every(SPACE_CHECK_INTERVAL_MS, self._check_space)
@@ -252,14 +251,14 @@ class Broker:
             await self._store.close()
         self._env.close_executors()
         self._listener = self._membership = self._follower = self._replica_manager = None
-        self._log_manager = self._store = self._log_cleaner = self._groups = None
+        self._log_manager = self._store = self._log_cleaner = self._coordinators = None
 
     async def _close_doors(self, listener: Listener) -> None:
         await listener.drain()
         if self._replica_manager is not None:
             self._replica_manager.answer_waiting_fetches()
-        if self._groups is not None:
-            self._groups.stop()
+        if self._coordinators is not None:
+            self._coordinators.stop()
         await listener.stop(grace_seconds=self._config[options.STOP_TIMEOUT_MS] / 1000)
 
     # Opening.
@@ -380,7 +379,7 @@ class Broker:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
         assert self._replica_manager is not None, "the partitions are hosted"
-        assert self._groups is not None, "the groups are coordinated"
+        assert self._coordinators is not None, "groups and transactions are coordinated"
         config, endpoint = self._config, self._config[options.LISTENERS][0]
         advertised = config[options.ADVERTISED_LISTENERS]
         told = (advertised[0].host, advertised[0].port) if advertised else None
@@ -396,10 +395,14 @@ class Broker:
                 controller=controller,
                 configs=self._configs(),
                 measure_log_dirs=self._measure_log_dirs,
-                producer_ids=ProducerIds(self._store, self._keys.producer_id_block),
-                groups=self._groups,
+                producer_ids=self._coordinators.producer_ids,
+                groups=self._coordinators.groups,
                 group_topic=InternalTopicMaker(
                     group_topic_of(config), self._follower.image, controller.create_topics
+                ),
+                transactions=self._coordinators.transactions,
+                transaction_topic=InternalTopicMaker(
+                    transaction_topic_of(config), self._follower.image, controller.create_topics
                 ),
                 advertised=Advertised(self._node_id, told),
                 clock=self._env.clock,
@@ -448,21 +451,19 @@ class Broker:
             partitions_max=config[options.MAX_PARTITIONS],
             may_delete=config[options.DELETE_TOPIC_ENABLE],
             has_directory_left=manager.may_have_left,
-            internal_topics=[group_topic_of(config)],
+            internal_topics=[group_topic_of(config), transaction_topic_of(config)],
         )
 
-    def _group_coordinator(self, replica_manager: ReplicaManager) -> GroupCoordinator:
+    def _coordinators_of(self, replica_manager: ReplicaManager) -> Coordinators:
+        assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
-        settings = group_settings_of(self._config)
-        runtime = CoordinatorRuntime(
+        return coordinators_of(
             Context(replica_manager, self._env.executor, self._env.clock),
             self._follower.image,
-            node_id=self._node_id,
-            topic=GROUP_METADATA_TOPIC,
-            partition_count=group_topic_of(self._config).partition_count,
-            make_machine=lambda shard: Groups(shard, settings),
+            ProducerIds(self._store, self._keys.producer_id_block),
+            coordinator_settings_of(self._config),
+            self._node_id,
         )
-        return GroupCoordinator(runtime, settings)
 
     def _configs(self) -> Configs:
         assert self._store is not None, "the store is open"

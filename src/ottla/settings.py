@@ -12,7 +12,9 @@ from ottla.config.coordinator import PRODUCER_ID_EXPIRATION_MS
 from ottla.config.topic import segment_bytes
 from ottla.coordinator.group.classic_events import ClassicSettings
 from ottla.coordinator.group.settings import GroupSettings
-from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.coordinator.making import CoordinatorSettings
+from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.log.config import LogConfig
 from ottla.log.space import SpaceLimits
 from ottla.network.limits import Limits
@@ -133,6 +135,44 @@ def group_topic_of(config: Config) -> NewTopic:
             ("cleanup.policy", "compact"),
             ("compression.type", "producer"),
             ("segment.bytes", str(config[coordinator_options.OFFSETS_TOPIC_SEGMENT_BYTES])),
+        ),
+    )
+
+
+def transaction_settings_of(config: Config) -> TransactionSettings:
+    """Return what the node's configuration means to the transaction coordinator."""
+    return TransactionSettings(
+        timeout_max_ms=config[coordinator_options.TRANSACTION_MAX_TIMEOUT_MS],
+        expiration_ms=config[coordinator_options.TRANSACTIONAL_ID_EXPIRATION_MS],
+        expiration_check_interval_ms=config[
+            coordinator_options.TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS
+        ],
+    )
+
+
+def coordinator_settings_of(config: Config) -> CoordinatorSettings:
+    """Return what the node's configuration means to its coordinators."""
+    return CoordinatorSettings(
+        group_settings_of(config),
+        group_topic_of(config).partition_count,
+        transaction_settings_of(config),
+        transaction_topic_of(config).partition_count,
+    )
+
+
+def transaction_topic_of(config: Config) -> NewTopic:
+    """Return how ``__transaction_state`` is made: as Kafka makes it."""
+    min_isr = config[coordinator_options.TRANSACTION_STATE_LOG_MIN_ISR]
+    return NewTopic(
+        TRANSACTION_STATE_TOPIC,
+        config[coordinator_options.TRANSACTION_STATE_LOG_NUM_PARTITIONS],
+        config[coordinator_options.TRANSACTION_STATE_LOG_REPLICATION_FACTOR],
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "uncompressed"),
+            ("min.insync.replicas", str(min_isr)),
+            ("segment.bytes", str(config[coordinator_options.TRANSACTION_STATE_LOG_SEGMENT_BYTES])),
+            ("unclean.leader.election.enable", "false"),
         ),
     )
 

@@ -132,6 +132,14 @@ TRANSACTIONAL_ID_EXPIRATION_MS = Option(
     validator=POSITIVE,
     unit="ms",
 )
+TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS = Option(
+    "transaction.remove.expired.transaction.cleanup.interval.ms",
+    INT,
+    3_600_000,
+    "How often idle transactional ids are looked for.",
+    validator=POSITIVE,
+    unit="ms",
+)
 PRODUCER_ID_EXPIRATION_MS = Option(
     "producer.id.expiration.ms",
     INT,
@@ -160,5 +168,6 @@ OPTIONS: tuple[Option[object], ...] = (
     TRANSACTION_STATE_LOG_MIN_ISR,
     TRANSACTION_STATE_LOG_SEGMENT_BYTES,
     TRANSACTIONAL_ID_EXPIRATION_MS,
+    TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS,
     PRODUCER_ID_EXPIRATION_MS,
 )

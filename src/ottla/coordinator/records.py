@@ -22,6 +22,13 @@ class CoordinatorRecord(NamedTuple):
     value: bytes | None
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """In whose transaction records are written."""
+
+    producer_id: int
+    epoch: int
+
+
 class StoredRecord(NamedTuple):
     """A record as it stands in the log."""
 

@@ -61,6 +61,10 @@ class CoordinatorRuntime(Generic[Machine]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, why)
         return shard
 
+    def shard_of(self, partition: int) -> Shard[Machine] | None:
+        """Return the shard of a partition, whatever its state; None if it is not led here."""
+        return self._shard(partition)
+
     @property
     def shards(self) -> Iterable[Shard[Machine]]:
         """Every shard of this node, whatever its state."""

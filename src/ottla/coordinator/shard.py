@@ -24,6 +24,7 @@ from ottla.coordinator.errors import append_error
 from ottla.coordinator.records import (
     CoordinatorRecord,
     EndMarker,
+    ProducerIdAndEpoch,
     Slice,
     StoredRecord,
     decode_slice,
@@ -208,28 +209,65 @@ class Shard(Generic[Machine]):
         done: Callable[[KafkaError | None], None],
         *,
         replayed: bool = True,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> None:
         """Append one batch; ``done`` once it is durable and replayed, or with why it is not.
 
         ``replayed`` False: the state machine has the change already, or makes it in ``done``.
-        ``done`` may be called before this returns.
+        ``producer``: whose transaction the records belong to. ``done`` may be called before this
+        returns.
         """
         try:
-            batch = self._batch(records)
+            batch = self._batch(records, producer)
         except KafkaError as error:
             done(error)
             return
+
+        def apply(base_offset: int) -> None:
+            if replayed:
+                producer_id = -1 if producer is None else producer.producer_id
+                self._replay(records, base_offset, producer_id)
+
+        self._append(batch, apply, done)
+
+    def append_marker(
+        self,
+        batch: bytearray,
+        marker: EndMarker,
+        done: Callable[[KafkaError | None], None],
+        *,
+        transaction_version: int,
+    ) -> None:
+        """End a producer's transaction in this partition by a marker, made already; as above."""
+        self._append(
+            batch,
+            lambda _: self.machine.end_transaction(marker),
+            done,
+            transaction_version=transaction_version,
+        )
+
+    def _append(
+        self,
+        batch: bytearray,
+        apply: Callable[[int], None],
+        done: Callable[[KafkaError | None], None],
+        *,
+        transaction_version: int = 0,
+    ) -> None:
+        """Append a batch; when it is durable, ``apply`` it with its base offset."""
         self._in_flight += 1
         outcome = self._replica_manager.append_as_coordinator(
-            [(self.where, memoryview(batch))], timeout_ms=NO_TIMEOUT_MS
+            [(self.where, memoryview(batch))],
+            timeout_ms=NO_TIMEOUT_MS,
+            transaction_version=transaction_version,
         )
 
         def finish(outcome: AppendOutcome) -> None:
             self._in_flight -= 1
             error: KafkaError | None = None
             if isinstance(outcome, AppendResult):
-                if replayed and self.state is ShardState.ACTIVE:
-                    self._replay(records, outcome.base_offset)
+                if self.state is ShardState.ACTIVE:
+                    apply(outcome.base_offset)
             else:
                 error = append_error(outcome.code, outcome.why)
             done(error)
@@ -283,11 +321,18 @@ class Shard(Generic[Machine]):
             size_bytes += needed
         return chunks
 
-    def _batch(self, records: Sequence[CoordinatorRecord]) -> bytearray:
+    def _batch(
+        self, records: Sequence[CoordinatorRecord], producer: ProducerIdAndEpoch | None
+    ) -> bytearray:
         now_ms = self.clock.wall_ms()
-        batch = build_batch(
-            [Record(timestamp=now_ms, key=record.key, value=record.value) for record in records]
-        )
+        found = [Record(timestamp=now_ms, key=one.key, value=one.value) for one in records]
+        if producer is None:
+            batch = build_batch(found)
+        else:
+            producer_id, epoch = producer
+            batch = build_batch(
+                found, producer_id=producer_id, producer_epoch=epoch, transactional=True
+            )
         limit = self.partition.log.config.max_message_bytes
         if len(batch) > limit:
             # What Kafka says to a group whose members' metadata is too large altogether.
@@ -295,9 +340,11 @@ class Shard(Generic[Machine]):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
         return batch
 
-    def _replay(self, records: Sequence[CoordinatorRecord], base_offset: int) -> None:
+    def _replay(
+        self, records: Sequence[CoordinatorRecord], base_offset: int, producer_id: int
+    ) -> None:
         for offset, record in enumerate(records, base_offset):
-            self.machine.replay(StoredRecord(offset, -1, record.key, record.value))
+            self.machine.replay(StoredRecord(offset, producer_id, record.key, record.value))
 
     # Loading.
 

@@ -9,10 +9,17 @@ from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.coordinator.group.coordinator import GroupCoordinator
-from ottla.coordinator.internal_topics import InternalTopicMaker
+from ottla.coordinator.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    InternalTopicMaker,
+)
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.env.clock import Clock
 from ottla.env.rng import Rng
 from ottla.handlers.advertised import Advertised
+from ottla.handlers.apis.add_offsets_to_txn import AddOffsetsToTxn
+from ottla.handlers.apis.add_partitions_to_txn import AddPartitionsToTxn
 from ottla.handlers.apis.alter_configs import AlterConfigs
 from ottla.handlers.apis.alter_replica_log_dirs import AlterReplicaLogDirs
 from ottla.handlers.apis.api_versions import ApiVersions
@@ -27,8 +34,15 @@ from ottla.handlers.apis.describe_groups import DescribeGroups
 from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, MeasuredDirectory
 from ottla.handlers.apis.describe_producers import DescribeProducers
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
+from ottla.handlers.apis.describe_transactions import DescribeTransactions
+from ottla.handlers.apis.end_txn import EndTxn
 from ottla.handlers.apis.fetch import Fetch
-from ottla.handlers.apis.find_coordinator import FindCoordinator
+from ottla.handlers.apis.find_coordinator import (
+    GROUP,
+    TRANSACTION,
+    Coordinated,
+    FindCoordinator,
+)
 from ottla.handlers.apis.heartbeat import Heartbeat
 from ottla.handlers.apis.incremental_alter_configs import IncrementalAlterConfigs
 from ottla.handlers.apis.init_producer_id import InitProducerId
@@ -37,6 +51,7 @@ from ottla.handlers.apis.leave_group import LeaveGroup
 from ottla.handlers.apis.list_config_resources import ListConfigResources
 from ottla.handlers.apis.list_groups import ListGroups
 from ottla.handlers.apis.list_offsets import ListOffsets
+from ottla.handlers.apis.list_transactions import ListTransactions
 from ottla.handlers.apis.metadata import Metadata
 from ottla.handlers.apis.offset_commit import OffsetCommit
 from ottla.handlers.apis.offset_delete import OffsetDelete
@@ -44,6 +59,8 @@ from ottla.handlers.apis.offset_fetch import OffsetFetch
 from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.handlers.apis.produce import Produce
 from ottla.handlers.apis.sync_group import SyncGroup
+from ottla.handlers.apis.txn_offset_commit import TxnOffsetCommit
+from ottla.handlers.apis.write_txn_markers import WriteTxnMarkers
 from ottla.handlers.call import Handler
 from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.handlers.leadership import Leaderships
@@ -71,6 +88,8 @@ class Services(NamedTuple):
     producer_ids: ProducerIds
     groups: GroupCoordinator
     group_topic: InternalTopicMaker
+    transactions: TransactionCoordinator
+    transaction_topic: InternalTopicMaker
     advertised: Advertised
     clock: Clock
     rng: Rng
@@ -88,7 +107,7 @@ def router_of(services: Services) -> Router:
     leaderships = Leaderships(node_id, replicas.offline)
     router = Router(
         {
-            ApiKey.PRODUCE: Produce(replicas, image, advertised),
+            ApiKey.PRODUCE: Produce(replicas, image, advertised, services.transactions),
             ApiKey.FETCH: Fetch(
                 replicas,
                 image,
@@ -126,24 +145,54 @@ def router_of(services: Services) -> Router:
             ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(replicas.relocation),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas, services.measure_log_dirs),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas, image),
+            ApiKey.FIND_COORDINATOR: _find_coordinator(services),
             **_group_handlers(services),
-            ApiKey.INIT_PRODUCER_ID: InitProducerId(services.producer_ids),
+            **_transaction_handlers(services),
         }
     )
     router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
     return router
 
 
+def _find_coordinator(services: Services) -> FindCoordinator:
+    groups, transactions = services.groups.runtime, services.transactions.runtime
+    return FindCoordinator(
+        services.image,
+        services.advertised,
+        {
+            GROUP: Coordinated(
+                GROUP_METADATA_TOPIC,
+                services.group_topic,
+                groups.partition_for,
+                groups.has_failed,
+            ),
+            TRANSACTION: Coordinated(
+                TRANSACTION_STATE_TOPIC,
+                services.transaction_topic,
+                transactions.partition_for,
+                transactions.has_failed,
+            ),
+        },
+    )
+
+
+def _transaction_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
+    groups, transactions, image = services.groups, services.transactions, services.image
+    return {
+        ApiKey.INIT_PRODUCER_ID: InitProducerId(services.producer_ids, transactions),
+        ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxn(transactions, image),
+        ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxn(transactions, groups.runtime.partition_for),
+        ApiKey.END_TXN: EndTxn(transactions),
+        ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommit(groups, transactions, image),
+        ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(transactions.markers),
+        ApiKey.LIST_TRANSACTIONS: ListTransactions(transactions, services.clock),
+        ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(transactions),
+    }
+
+
 def _group_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
     groups, image = services.groups, services.image
     return {
-        ApiKey.FIND_COORDINATOR: FindCoordinator(
-            image,
-            services.advertised,
-            services.group_topic,
-            partition_for=groups.runtime.partition_for,
-            has_failed=groups.runtime.has_failed,
-        ),
         ApiKey.OFFSET_COMMIT: OffsetCommit(groups, image),
         ApiKey.OFFSET_FETCH: OffsetFetch(groups, image),
         ApiKey.OFFSET_DELETE: OffsetDelete(groups, image),

@@ -101,7 +101,8 @@ class Api:
 
     ``flexible_from`` is the first version with compact lengths and tagged fields (None: never).
     ``advertised`` is what ApiVersions must say where that differs: Produce says 0-13 although
-    v0-2 are refused, since librdkafka takes a missing v0 for "no compression" (librdkafka#4956).
+    v0-2 are refused, since librdkafka takes a missing v0 for "no compression" (librdkafka#4956);
+    ListTransactions 0-1, since nothing here matches v2's patterns yet.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ API_TABLE: dict[ApiKey, Api] = {
         Api(ApiKey.DESCRIBE_PRODUCERS, "0", 0),
         Api(ApiKey.UNREGISTER_BROKER, "0", 0),
         Api(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0),
-        Api(ApiKey.LIST_TRANSACTIONS, "0-2", 0),
+        Api(ApiKey.LIST_TRANSACTIONS, "0-2", 0, advertised="0-1"),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", 0),
         Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", 0),
         Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "0", 0),

@@ -62,6 +62,8 @@ LARGE_APPENDS_MAX = 1
 """Large batches opened at the same time: the other threads of the executor are for fsyncs."""
 
 Appends = Sequence[tuple[TopicPartition, memoryview]]
+StillAllowed = Callable[[TopicPartition], KafkaError | None]
+"""Tells whether what was allowed a while ago still is, or why not."""
 
 
 class ReplicaManager:
@@ -149,20 +151,25 @@ class ReplicaManager:
     # Appends.
 
     def append(
-        self, appends: Appends, *, acks: int, timeout_ms: int
+        self,
+        appends: Appends,
+        *,
+        acks: int,
+        timeout_ms: int,
+        still_allowed: StillAllowed | None = None,
     ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
         """Append one produced batch per partition; wait for their commit if ``acks`` is -1.
 
         The views are patched in place and not kept. One outcome per entry, in order. Large
         compressed batches are opened, and large ones recompressed, off the loop; the Pending then
-        does not yet ``overlap``.
+        does not yet ``overlap``. Of those ``still_allowed`` is asked when they are back.
         """
         for where, records in appends:
             if len(records) > RECODE_SIZE_BYTES and needs_executor(
                 records, self._config_of(where).compression
             ):
-                return self._append_large(appends, acks=acks, timeout_ms=timeout_ms)
-        return self._append_here(appends, acks=acks, timeout_ms=timeout_ms)
+                return self._append_large(appends, acks, timeout_ms, still_allowed)
+        return self._append_here(appends, acks, timeout_ms, still_allowed)
 
     def append_as_coordinator(
         self, appends: Appends, *, timeout_ms: int, transaction_version: int = 0
@@ -180,7 +187,7 @@ class ReplicaManager:
             if isinstance(found, Analysis):
                 found = found._replace(transaction_version=transaction_version)
             analyses.append((where, found))
-        return self._append_here(analyses, acks=ACKS_ALL, timeout_ms=timeout_ms)
+        return self._append_here(analyses, ACKS_ALL, timeout_ms)
 
     def append_one(
         self, where: TopicPartition, records: memoryview, *, acks: int, timeout_ms: int
@@ -192,13 +199,13 @@ class ReplicaManager:
         if len(records) > RECODE_SIZE_BYTES and needs_executor(
             records, partition.log.config.compression
         ):
-            return self._append_large([(where, records)], acks=acks, timeout_ms=timeout_ms)
+            return self._append_large([(where, records)], acks, timeout_ms)
         try:
             result = partition.append(records, acks=acks)
         except KafkaError as error:
             return refusal_of(error, partition.log_start_offset)
         except TooLongForLoop:
-            return self._append_large([(where, records)], acks=acks, timeout_ms=timeout_ms)
+            return self._append_large([(where, records)], acks, timeout_ms)
         if acks != ACKS_ALL or partition.high_watermark > result.last_offset:
             return result
         queue = self._commit_queues.get(where)
@@ -209,9 +216,9 @@ class ReplicaManager:
     def _append_here(
         self,
         appends: Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]],
-        *,
         acks: int,
         timeout_ms: int,
+        still_allowed: StillAllowed | None = None,
     ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
         """Append one by one. What is too long for the loop goes on, with the rest, off it."""
         outcomes: list[AppendOutcome] = []
@@ -230,7 +237,7 @@ class ReplicaManager:
             except TooLongForLoop:
                 ahead = appends[len(outcomes) :]
                 views = [(where, view) for where, view in ahead if isinstance(view, memoryview)]
-                rest = self._append_large(views, acks=acks, timeout_ms=timeout_ms)
+                rest = self._append_large(views, acks, timeout_ms, still_allowed)
                 return joined(self._committed(outcomes, waiting, timeout_ms), rest)
             last_offset = result.last_offset
             if acks == ACKS_ALL and partition.high_watermark <= last_offset:
@@ -253,7 +260,11 @@ class ReplicaManager:
         return pending
 
     def _append_large(
-        self, appends: Appends, *, acks: int, timeout_ms: int
+        self,
+        appends: Appends,
+        acks: int,
+        timeout_ms: int,
+        still_allowed: StillAllowed | None = None,
     ) -> Pending[list[AppendOutcome]]:
         """Analyse a copy of the batches in the executor, then append on the loop.
 
@@ -280,7 +291,9 @@ class ReplicaManager:
                 assert error is not None, "work either returns or raises"
                 pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
                 return
-            outcome = self._append_here(analyses, acks=acks, timeout_ms=timeout_ms)
+            if still_allowed is not None:
+                analyses = [(where, still_allowed(where) or found) for where, found in analyses]
+            outcome = self._append_here(analyses, acks, timeout_ms)
             if isinstance(outcome, Pending):
                 outcome.on_done(pending.take_over)
             else:

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.coordinator.transaction.machine import Answer
 from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.list_offsets import ListOffsets
@@ -16,6 +18,7 @@ from ottla.handlers.call import Call, Client
 from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.ids import NodeId
 from ottla.metadata.values import BrokerValue
+from ottla.pending import Pending
 
 path = Path(__file__).parents[1] / "replication" / "conftest.py"
 spec = importlib.util.spec_from_file_location("replication_doubles", path)
@@ -24,6 +27,18 @@ spec.loader.exec_module(doubles)
 
 make_node = doubles.make_node
 words = doubles.words
+
+
+class NoTransactions:
+    """A coordinator that knows of no transactional id."""
+
+    def verify(self, producer, partitions):
+        return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+    def add_partitions(self, producer, partitions, *, client_version):
+        pending = Pending()
+        pending.resolve(Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        return pending
 
 
 class OneTopicImage:
@@ -55,7 +70,7 @@ def serve(make_node):
         manager, image = node.replica_manager, OneTopicImage()
         advertised = Advertised(NodeId(1), ("here", 9092))
         handlers = {
-            "produce": Produce(manager, image, advertised),
+            "produce": Produce(manager, image, advertised, NoTransactions()),
             "fetch": Fetch(
                 manager,
                 image,
@@ -73,6 +88,7 @@ def serve(make_node):
         def call(handler):
             return lambda request, version: handler.handle(request, Call(version, None, client))
 
-        return SimpleNamespace(node=node, image=image, **{n: call(h) for n, h in handlers.items()})
+        calls = {name: call(handler) for name, handler in handlers.items()}
+        return SimpleNamespace(node=node, image=image, transactions=NoTransactions(), **calls)
 
     return start

@@ -40,7 +40,7 @@ def store():
 
 @pytest.fixture
 def ask(store):
-    handler = InitProducerId(ProducerIds(store, "block"))
+    handler = InitProducerId(ProducerIds(store, "block"), None)
 
     async def ask(**fields):
         answer = handler.handle(request(**fields), CALL)
@@ -58,7 +58,7 @@ async def given(ask):
 
 
 async def test_ids_are_new_also_across_blocks_and_nodes(ask, store):
-    other = InitProducerId(ProducerIds(store, "block"))
+    other = InitProducerId(ProducerIds(store, "block"), None)
     ids = [await given(ask) for _ in range(3)]
     answer = other.handle(request(), CALL)
     for _ in range(20):
@@ -80,7 +80,7 @@ async def test_a_store_that_does_not_answer_does_not_cost_the_connection(ask, st
 
 @pytest.mark.parametrize(
     "fields",
-    [{"transactional_id": "t"}, {"producer_id": 5}, {"producer_epoch": 5}],
+    [{"producer_id": 5}, {"producer_epoch": 5}],
 )
 async def test_what_cannot_be_served_is_an_invalid_request(ask, fields):
     answer = await ask(**fields)

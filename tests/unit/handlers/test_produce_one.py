@@ -38,7 +38,10 @@ class Way:
         self.node = broker.node
         self.image = broker.image
         handler = Produce(
-            broker.node.replica_manager, broker.image, Advertised(NodeId(1), ("here", 9092))
+            broker.node.replica_manager,
+            broker.image,
+            Advertised(NodeId(1), ("here", 9092)),
+            broker.transactions,
         )
         self.router = Router({ApiKey.PRODUCE: wrap(handler)})
 

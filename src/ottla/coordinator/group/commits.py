@@ -28,6 +28,10 @@ class Committer(Protocol):
     def tells_unknown_group(self) -> bool:
         """Whether it understands GROUP_ID_NOT_FOUND."""
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it is part of a transaction."""
+
 
 def check_commit(group: ClassicGroup | None, commit: Committer) -> None:
     """Raise KafkaError unless the offsets may be written. ``group`` None: it is not known.
@@ -48,9 +52,9 @@ def check_commit(group: ClassicGroup | None, commit: Committer) -> None:
         if commit.generation != group.generation:
             why = f"generation {commit.generation}, it is {group.generation} now"
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, why)
-    else:
+    elif not commit.is_transactional:  # Those named no member before v3.
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members")
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if not commit.is_transactional and group.state is GroupState.COMPLETING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "assignments are on their way")
 
 

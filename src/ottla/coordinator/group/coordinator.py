@@ -18,7 +18,7 @@ from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset
 from ottla.coordinator.group.records import OffsetKey, written
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups, GroupsShard
-from ottla.coordinator.records import CoordinatorRecord
+from ottla.coordinator.records import CoordinatorRecord, EndMarker, ProducerIdAndEpoch
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.shard import ShardState
 from ottla.errors import ErrorCode, KafkaError
@@ -67,6 +67,15 @@ class CommitRequest(NamedTuple):
     tells_unknown_group: bool
     """A generation of a group that is not known is GROUP_ID_NOT_FOUND (v9), not
     ILLEGAL_GENERATION."""
+    producer: ProducerIdAndEpoch | None = None
+    """In whose transaction the offsets are committed; then they wait for its end."""
+    check: Callable[[], None] | None = None
+    """Called in the commit's turn: raises KafkaError if it may not be."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it is part of a transaction."""
+        return self.producer is not None
 
 
 class FetchedOffset(NamedTuple):
@@ -196,6 +205,8 @@ class GroupCoordinator:
         def run(shard: GroupsShard, pending: Pending[list[ErrorCode] | KafkaError]) -> None:
             machine = shard.machine
             group = machine.groups.get(request.group_id)
+            if request.check is not None:
+                request.check()
             check_commit(group, request)
             if group is not None and group.state in (
                 GroupState.STABLE,
@@ -206,12 +217,32 @@ class GroupCoordinator:
 
             if found:
                 shard.append(
-                    found, lambda error: pending.resolve(codes if error is None else error)
+                    found,
+                    lambda error: pending.resolve(codes if error is None else error),
+                    producer=request.producer,
                 )
             else:
                 pending.resolve(codes)
 
-        return self._in_turn(request.group_id, run, empty_id=True)
+        return self._in_turn(request.group_id, run, empty_id=not request.is_transactional)
+
+    def end_transaction(
+        self, partition: int, batch: bytearray, marker: EndMarker, transaction_version: int
+    ) -> Pending[KafkaError | None]:
+        """Write a transaction's marker into a partition of the topic; done when it counts."""
+        ended: Pending[KafkaError | None] = Pending()
+        shard = self._runtime.shard_of(partition)
+        if shard is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ended.resolve(KafkaError(code, f"{self._runtime.topic}-{partition}"))
+        else:
+            shard.execute(
+                lambda: shard.append_marker(
+                    batch, marker, ended.resolve, transaction_version=transaction_version
+                ),
+                ended.resolve,
+            )
+        return ended
 
     def _records_of(
         self, request: CommitRequest, now_ms: int

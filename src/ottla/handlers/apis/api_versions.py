@@ -2,11 +2,14 @@
 
 v3 adds the client's software name and version (KIP-511), v4 advertises features whose lowest level
 is 0 (KIP-584). The table comes from the router: nothing is advertised that is not served.
+Of the features ``transaction.version`` 2 tells clients to raise their epoch with every transaction,
+and to add partitions by writing to them (KIP-890).
 """
 
 import re
 from collections.abc import Callable, Mapping
 
+from ottla.coordinator.transaction.transaction import SERVER_VERSION
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.protocol.apis import ApiKey
@@ -15,10 +18,16 @@ from ottla.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_SINCE = 3
+_LEVEL_0_SINCE = 4
+"""Before, a client may stumble over a feature whose lowest level is 0."""
+_FEATURES_EPOCH = 0
+TRANSACTION_VERSION = "transaction.version"
 
 
 class ApiVersions:
@@ -40,4 +49,19 @@ class ApiVersions:
                 ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
                 for key, versions in self._served().items()
             ]
-        return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=self._keys)
+        supported = [
+            SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=SERVER_VERSION)
+        ]
+        return ApiVersionsResponse(
+            error_code=ErrorCode.NONE,
+            api_keys=self._keys,
+            supported_features=supported if call.api_version >= _LEVEL_0_SINCE else [],
+            finalized_features_epoch=_FEATURES_EPOCH,
+            finalized_features=[
+                FinalizedFeatureKey(
+                    name=TRANSACTION_VERSION,
+                    max_version_level=SERVER_VERSION,
+                    min_version_level=SERVER_VERSION,
+                )
+            ],
+        )

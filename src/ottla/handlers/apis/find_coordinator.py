@@ -2,13 +2,14 @@
 
 v3 is flexible, v4 asks for several keys at once (KIP-699), v6 share groups (KIP-932). The topic of
 groups is made by the first who asks; Kafka answers COORDINATOR_NOT_AVAILABLE meanwhile, here the
-answer waits for it. Of transactions and shares nobody is the coordinator yet.
+answer waits for it; so with the topic of transactions. Of shares nobody is the coordinator yet.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, InternalTopicMaker
+from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised, AdvertisedBroker
 from ottla.handlers.call import Call
@@ -26,27 +27,29 @@ logger = logging.getLogger(__name__)
 BATCHED_SINCE = 4
 GROUP, TRANSACTION, SHARE = range(3)
 SHARE_SINCE = 6
-UNSERVED = "transactions and share groups are not served by this version of Ottla"
+UNSERVED = "share groups are not served by this version of Ottla"
+
+
+class Coordinated(NamedTuple):
+    """Where keys of one type belong."""
+
+    topic: str
+    maker: InternalTopicMaker
+    partition_for: Callable[[str], int]
+    has_failed: Callable[[int], bool]
+    """Tells of partitions that this node leads and cannot read."""
 
 
 class FindCoordinator:
     """Looks up who leads the partition that a key belongs to."""
 
     def __init__(
-        self,
-        image: MetadataImage,
-        advertised: Advertised,
-        group_topic: InternalTopicMaker,
-        *,
-        partition_for: Callable[[str], int],
-        has_failed: Callable[[int], bool],
+        self, image: MetadataImage, advertised: Advertised, coordinated: Mapping[int, Coordinated]
     ) -> None:
-        """``has_failed`` tells of partitions that this node leads and cannot read."""
+        """``coordinated`` by key type."""
         self._image = image
         self._advertised = advertised
-        self._group_topic = group_topic
-        self._partition_for = partition_for
-        self._has_failed = has_failed
+        self._coordinated = coordinated
         self._has_warned = False
 
     def handle(
@@ -60,29 +63,31 @@ class FindCoordinator:
             found = [self._find(request.key_type, key, call) for key in keys]
             return _batched(keys, found) if is_batched else _single(found[0])
 
-        if request.key_type == GROUP and keys:
-            return self._group_topic.ensure().then(respond)
+        coordinated = self._coordinated.get(request.key_type)
+        if coordinated is not None and keys:
+            return coordinated.maker.ensure().then(respond)
         return respond(True)
 
     def _find(self, key_type: int, key: str, call: Call) -> AdvertisedBroker | KafkaError:
-        if key_type == GROUP:
-            return self._group_coordinator(key, call)
-        if key_type == TRANSACTION or (
-            key_type == SHARE and call.api_version >= SHARE_SINCE and key.count(":") == 2
-        ):
+        coordinated = self._coordinated.get(key_type)
+        if coordinated is not None:
+            return self._leader_of(coordinated, key, call)
+        if key_type == SHARE and call.api_version >= SHARE_SINCE and key.count(":") == 2:
             if not self._has_warned:  # The client will only say that it waits.
                 self._has_warned = True
                 logger.warning("a client at %s asks in vain: %s", call.client.host, UNSERVED)
             return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, UNSERVED)
         return KafkaError(ErrorCode.INVALID_REQUEST, f"no coordinator for keys of type {key_type}")
 
-    def _group_coordinator(self, key: str, call: Call) -> AdvertisedBroker | KafkaError:
-        partition = self._partition_for(key)
-        state = self._image.partition(TopicPartition(GROUP_METADATA_TOPIC, partition))
-        where = f"{GROUP_METADATA_TOPIC}-{partition}"
+    def _leader_of(
+        self, coordinated: Coordinated, key: str, call: Call
+    ) -> AdvertisedBroker | KafkaError:
+        partition = coordinated.partition_for(key)
+        where = TopicPartition(coordinated.topic, partition)
+        state = self._image.partition(where)
         if state is None:
             return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where} is not there yet")
-        if self._has_failed(partition):
+        if coordinated.has_failed(partition):
             return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where} cannot be read")
         for broker in self._advertised.brokers(self._image, call.client):
             if broker.node_id == state.leader:

@@ -1,35 +1,56 @@
 """InitProducerId, key 22: an id that a producer numbers its batches under (KIP-98).
 
-v3 lets a producer keep its id (KIP-360), v4 and v5 add error codes. Only for idempotence: there is
-no transaction coordinator yet, so a transactional id is refused.
+With a transactional id it is the same id again, in the next epoch, and who had it is fenced. v3
+lets a producer go on with its id after an error (KIP-360), v4 and v5 add error codes.
 """
 
 from ottla.cluster.producer_ids import ProducerIds
+from ottla.coordinator.transaction import machine
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.ids import ProducerId
 from ottla.pending import Pending
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+FENCED_SINCE = 4
+
 
 class InitProducerId:
-    """Hands out ids from this node's block."""
+    """Hands out ids from this node's block, and epochs of transactional ids."""
 
-    def __init__(self, producer_ids: ProducerIds) -> None:
+    def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinator) -> None:
         self._producer_ids = producer_ids
+        self._transactions = transactions
 
     def handle(
         self, request: InitProducerIdRequest, call: Call
     ) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
-        """Answer with a fresh id, epoch 0; INVALID_REQUEST for what cannot be served.
+        """Answer with an id and its epoch; INVALID_REQUEST for what cannot be served.
 
         COORDINATOR_LOAD_IN_PROGRESS while the metadata store does not answer: clients ask again.
         """
-        del call
         has_half = (request.producer_id == -1) != (request.producer_epoch == -1)
-        if request.transactional_id is not None or has_half:
+        if has_half:
             return _refused(ErrorCode.INVALID_REQUEST)
-        return self._producer_ids.next().then(_answer)
+        if request.transactional_id is None:
+            return self._producer_ids.next().then(_answer)
+        event = machine.InitProducerId(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+        )
+
+        def respond(answer: machine.Answer) -> InitProducerIdResponse:
+            code, producer_id, epoch = answer
+            if code is ErrorCode.PRODUCER_FENCED and call.api_version < FENCED_SINCE:
+                code = ErrorCode.INVALID_PRODUCER_EPOCH
+            return InitProducerIdResponse(
+                error_code=code, producer_id=producer_id, producer_epoch=epoch
+            )
+
+        return self._transactions.init_producer_id(event).then(respond)
 
 
 def _answer(outcome: ProducerId | KafkaError) -> InitProducerIdResponse:

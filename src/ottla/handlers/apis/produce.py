@@ -5,10 +5,12 @@ v9 is flexible; v10 tells the current leader (KIP-951); v13 has topic ids, not n
 Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as Kafka does.
 """
 
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.apis.produce_one import ProduceOne
+from ottla.handlers.apis.produce_transactional import TransactionalAppends
 from ottla.handlers.call import Answer, Call, Direct, Encode
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.results import AppendResult
@@ -48,9 +50,14 @@ class Produce:
     """Appends through the replica manager and answers when the acks asked for are there."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, image: MetadataImage, advertised: Advertised
+        self,
+        replica_manager: ReplicaManager,
+        image: MetadataImage,
+        advertised: Advertised,
+        transactions: TransactionCoordinator,
     ) -> None:
         self._replica_manager = replica_manager
+        self._transactional = TransactionalAppends(replica_manager, transactions)
         self._image = image
         self._advertised = advertised
 
@@ -93,7 +100,13 @@ class Produce:
 
         if not appends:
             return answer([])
-        appended = self._replica_manager.append(appends, acks=acks, timeout_ms=request.timeout_ms)
+        transactional_id, timeout_ms = request.transactional_id, request.timeout_ms
+        if transactional_id is None:
+            appended = self._replica_manager.append(appends, acks=acks, timeout_ms=timeout_ms)
+        else:
+            appended = self._transactional.append(
+                transactional_id, appends, version=version, acks=acks, timeout_ms=timeout_ms
+            )
         return appended.then(answer) if isinstance(appended, Pending) else answer(appended)
 
     def direct(self, version: int, encode: Encode) -> Direct:
@@ -182,11 +195,8 @@ def _refusal(version: int, transactional_id: str | None, records: memoryview) ->
     if len(records) <= _ATTRIBUTES_LOW_AT:
         return ErrorCode.INVALID_RECORD if len(records) < _SHORTEST_BATCH_BYTES else None
     attributes = records[_ATTRIBUTES_LOW_AT]
-    if attributes & _TRANSACTIONAL_BIT:
-        # There is no transaction coordinator to have added this partition to a transaction.
-        if transactional_id is None:
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return ErrorCode.INVALID_TXN_STATE
+    if attributes & _TRANSACTIONAL_BIT and transactional_id is None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if version < ZSTD_SINCE and attributes & _CODEC_MASK == _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return None

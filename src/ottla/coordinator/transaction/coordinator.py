@@ -1,0 +1,171 @@
+"""The transaction coordinator of this node: what the handlers of transactional requests talk to.
+
+Finds the shard of a transactional id and lets the event happen in its turn. Every answer is a value
+or a code, never an exception. Source: Kafka's TransactionCoordinator.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from ottla.coordinator.runtime import CoordinatorRuntime
+from ottla.coordinator.shard import ShardState
+from ottla.coordinator.transaction import machine
+from ottla.coordinator.transaction.machine import Answer
+from ottla.coordinator.transaction.markers import MarkerWriter
+from ottla.coordinator.transaction.settings import TransactionSettings
+from ottla.coordinator.transaction.shard import Transactions, TransactionsShard
+from ottla.coordinator.transaction.transaction import BUMPS_EPOCH_SINCE, Transaction
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.pending import Pending
+
+
+class Producer(NamedTuple):
+    """Who claims to be in a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionCoordinator:
+    """See the module. All methods are for the loop; none blocks."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[Transactions],
+        markers: MarkerWriter,
+        settings: TransactionSettings,
+    ) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self.markers = markers
+        """For WriteTxnMarkers."""
+
+    @property
+    def runtime(self) -> CoordinatorRuntime[Transactions]:
+        """The shards, for FindCoordinator."""
+        return self._runtime
+
+    def start(self) -> None:
+        """Load the shards that this node leads already."""
+        self._runtime.load_all()
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow leaderships."""
+        del image
+        self._runtime.apply(delta)
+
+    def stop(self) -> None:
+        """Let go of everything; what is decided is carried on after the next start."""
+        self._runtime.close()
+        self.markers.close()
+
+    # Requests.
+
+    def init_producer_id(self, event: machine.InitProducerId) -> Pending[Answer]:
+        """Give a producer the id's next epoch; what its predecessor left open is aborted."""
+        if not 0 < event.timeout_ms <= self._settings.timeout_max_ms:
+            return _answered(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        return self._happen(event.transactional_id, event)
+
+    def add_partitions(
+        self, producer: Producer, partitions: Collection[TopicPartition], *, client_version: int
+    ) -> Pending[Answer]:
+        """Add partitions to the producer's transaction; begins it if need be.
+
+        Version 2 adds as it writes, so there it waits for the end of the transaction before.
+        """
+        transactional_id, producer_id, epoch = producer
+        event = machine.AddPartitions(producer_id, epoch, frozenset(partitions), client_version)
+        if client_version < BUMPS_EPOCH_SINCE:
+            return self._happen(transactional_id, event)
+
+        def run(shard: TransactionsShard, tell: Callable[[Answer], None]) -> None:
+            def again() -> None:
+                shard.execute(lambda: run(shard, tell), lambda error: tell(Answer(error.code)))
+
+            if shard.machine.is_settled(transactional_id):
+                shard.machine.happen(transactional_id, event, tell)
+            else:
+                shard.machine.when_settled(transactional_id, again)
+
+        return self._in_turn(transactional_id, run)
+
+    def end(self, transactional_id: str, event: machine.EndTransaction) -> Pending[Answer]:
+        """Decide; answered when that is durable. The markers come after."""
+        return self._happen(transactional_id, event)
+
+    def verify(
+        self, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Tell of each partition whether the producer may write to it now; see ``machine``."""
+        transactional_id, producer_id, epoch = producer
+        try:
+            known = self._known(transactional_id)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return {where: machine.verify(known, producer_id, epoch, where) for where in partitions}
+
+    def describe(self, transactional_id: str) -> Transaction | KafkaError:
+        """Return what is known of an id."""
+        try:
+            known = self._known(transactional_id)
+        except KafkaError as error:
+            return error
+        if known is None:
+            return KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return known
+
+    def list_all(self) -> Sequence[Transaction] | KafkaError:
+        """Return every id that this node coordinates; an error while some are not known yet."""
+        found: list[Transaction] = []
+        for shard in self._runtime.shards:
+            if shard.state is ShardState.LOADING:
+                why = f"{shard.where} is loading"
+                return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
+            found += shard.machine.transactions.values()
+        return found
+
+    # Common.
+
+    def _known(self, transactional_id: str) -> Transaction | None:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id is not empty")
+        shard = self._runtime.shard_for(transactional_id)
+        shard.check_active()
+        return shard.machine.transactions.get(transactional_id)
+
+    def _happen(
+        self,
+        transactional_id: str,
+        event: machine.InitProducerId | machine.AddPartitions | machine.EndTransaction,
+    ) -> Pending[Answer]:
+        return self._in_turn(
+            transactional_id,
+            lambda shard, tell: shard.machine.happen(transactional_id, event, tell),
+        )
+
+    def _in_turn(
+        self,
+        transactional_id: str,
+        run: Callable[[TransactionsShard, Callable[[Answer], None]], None],
+    ) -> Pending[Answer]:
+        if not transactional_id:
+            return _answered(ErrorCode.INVALID_REQUEST)
+        try:
+            shard = self._runtime.shard_for(transactional_id)
+        except KafkaError as error:
+            return _answered(error.code)
+        answer: Pending[Answer] = Pending()
+        shard.execute(
+            lambda: run(shard, answer.resolve), lambda error: answer.resolve(Answer(error.code))
+        )
+        return answer
+
+
+def _answered(code: ErrorCode) -> Pending[Answer]:
+    answer: Pending[Answer] = Pending()
+    answer.resolve(Answer(code))
+    return answer

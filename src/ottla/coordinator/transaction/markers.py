@@ -1,0 +1,170 @@
+"""Writes the markers that end a transaction, until every partition has its own.
+
+Owns the retries. Knows partitions of this node: those of groups' offsets are written by way of the
+group coordinator, whose memory follows them, all others by the replica manager. Of the end it
+tells by callback, once; a marker that is written twice does no harm. Source: Kafka's
+TransactionMarkerChannelManager.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from ottla.coordinator.records import EndMarker
+from ottla.coordinator.shard import NO_TIMEOUT_MS
+from ottla.env.clock import Clock, Timer
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.log.results import AppendResult
+from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
+from ottla.records.control import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_marker,
+)
+from ottla.replication.append import AppendOutcome
+from ottla.replication.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.1
+
+
+class Marker(NamedTuple):
+    """How a producer's transaction ends."""
+
+    producer_id: int
+    producer_epoch: int
+    """In version 2 one above that of the records."""
+    is_commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class MarkerWriter:
+    """See the module. All methods are for the loop."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        groups: GroupCoordinator,
+        image: MetadataImage,
+        clock: Clock,
+    ) -> None:
+        self._replica_manager = replica_manager
+        self._groups = groups
+        self._image = image
+        self._clock = clock
+        self._retries: set[Timer] = set()
+
+    def write(
+        self, marker: Marker, partitions: Sequence[TopicPartition]
+    ) -> Pending[list[ErrorCode]]:
+        """Write the marker once to each; answered, in order, when what is written is committed."""
+        answer: Pending[list[ErrorCode]] = Pending()
+        codes: dict[TopicPartition, ErrorCode] = {}
+        data = [where for where in partitions if where.topic != GROUP_METADATA_TOPIC]
+        offsets = [where for where in partitions if where.topic == GROUP_METADATA_TOPIC]
+        left = len(offsets) + 1
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                answer.resolve([codes[where] for where in partitions])
+
+        def offsets_done(where: TopicPartition, done: Pending[KafkaError | None]) -> None:
+            codes[where] = ErrorCode.NONE if done.value is None else done.value.code
+            one_done()
+
+        for where in offsets:
+            self._write_to_group(marker, where).on_done(partial(offsets_done, where))
+        batches = [(where, memoryview(self._batch(marker))) for where in data]
+        outcome = self._replica_manager.append_as_coordinator(
+            batches, timeout_ms=NO_TIMEOUT_MS, transaction_version=marker.transaction_version
+        )
+
+        def data_done(outcomes: Sequence[AppendOutcome]) -> None:
+            for where, one in zip(data, outcomes, strict=True):
+                codes[where] = ErrorCode.NONE if isinstance(one, AppendResult) else one.code
+            one_done()
+
+        if isinstance(outcome, Pending):
+            outcome.on_done(lambda done: data_done(done.value or ()))
+        else:
+            data_done(outcome)
+        return answer
+
+    def write_all(
+        self,
+        marker: Marker,
+        partitions: Sequence[TopicPartition],
+        is_wanted: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        """Write the marker to each until all have it, while ``is_wanted``; then ``done``."""
+
+        def written(answer: Pending[list[ErrorCode]]) -> None:
+            codes = answer.value or []
+            left = [
+                where
+                for where, code in zip(partitions, codes, strict=True)
+                if not self._is_over(marker, where, code)
+            ]
+            if not is_wanted():
+                return
+            if left:
+                self._retry(lambda: self.write_all(marker, left, is_wanted, done))
+            else:
+                done()
+
+        if is_wanted():
+            self.write(marker, partitions).on_done(written)
+
+    def close(self) -> None:
+        """Retry nothing more."""
+        for timer in self._retries:
+            timer.cancel()
+        self._retries.clear()
+
+    def _is_over(self, marker: Marker, where: TopicPartition, code: ErrorCode) -> bool:
+        """Tell whether nothing is left to be done in a partition."""
+        if code is ErrorCode.NONE:
+            return True
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._image.partition(where) is None:
+            return True  # It was deleted, and its part of the transaction with it.
+        if code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            # A later epoch has written: that one's log refuses while this one's is open.
+            logger.warning("%s has no open transaction of %s any more", where, marker)
+            return True
+        logger.warning("%s does not take the marker %s yet: %s", where, marker, code.name)
+        return False
+
+    def _retry(self, work: Callable[[], None]) -> None:
+        def ring() -> None:
+            self._retries.discard(timer)
+            work()
+
+        timer = self._clock.call_later(RETRY_SECONDS, ring)
+        self._retries.add(timer)
+
+    def _write_to_group(self, marker: Marker, where: TopicPartition) -> Pending[KafkaError | None]:
+        return self._groups.end_transaction(
+            where.partition,
+            self._batch(marker),
+            EndMarker(marker.producer_id, marker.is_commit),
+            marker.transaction_version,
+        )
+
+    def _batch(self, marker: Marker) -> bytearray:
+        control_type = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
+        return build_end_transaction_marker(
+            EndTransactionMarker(control_type, marker.coordinator_epoch),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=self._clock.wall_ms(),
+        )

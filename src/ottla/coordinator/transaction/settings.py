@@ -1,0 +1,13 @@
+"""What the node's options mean to the transaction coordinator: plain values."""
+
+from typing import NamedTuple
+
+
+class TransactionSettings(NamedTuple):
+    """See the options of these names."""
+
+    timeout_max_ms: int
+    """``transaction.max.timeout.ms``."""
+    expiration_ms: int
+    """``transactional.id.expiration.ms``: from the last change of an id without transaction."""
+    expiration_check_interval_ms: int

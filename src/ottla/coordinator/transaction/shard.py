@@ -1,0 +1,308 @@
+"""The transactional ids of one partition of ``__transaction_state``: memory, and effects done.
+
+Between the pure machine and the runtime's shard, which writes and tells what is durable: a change
+is in force when it is durable, and then answered. What is decided (PrepareCommit, PrepareAbort) is
+carried on at once: markers into every partition, then the record that says so. So is what a
+restart finds decided. Source: Kafka's TransactionStateManager.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from ottla.cluster.producer_ids import ProducerIds
+from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
+from ottla.coordinator.shard import Shard, ShardState
+from ottla.coordinator.transaction import machine, records
+from ottla.coordinator.transaction.machine import Answer
+from ottla.coordinator.transaction.markers import Marker, MarkerWriter
+from ottla.coordinator.transaction.settings import TransactionSettings
+from ottla.coordinator.transaction.transaction import (
+    IDLE,
+    NO_PRODUCER_ID,
+    PREPARED,
+    Transaction,
+    TransactionState,
+)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import ProducerId
+from ottla.pending import Pending
+
+logger = logging.getLogger(__name__)
+
+TransactionsShard: TypeAlias = "Shard[Transactions]"
+Tell = Callable[[Answer], None]
+RETRY_MS = 100
+_EXPIRY_TIMER = "expiry"
+
+
+class Collaborators(NamedTuple):
+    """What all shards of the coordinator work with."""
+
+    settings: TransactionSettings
+    producer_ids: ProducerIds
+    markers: MarkerWriter
+
+
+class Transactions:
+    """A shard's state machine: transactional ids."""
+
+    def __init__(self, shard: TransactionsShard, collaborators: Collaborators) -> None:
+        self._shard = shard
+        self._settings = collaborators.settings
+        self._producer_ids = collaborators.producer_ids
+        self._markers = collaborators.markers
+        self.transactions: dict[str, Transaction] = {}
+        self._pending: set[str] = set()
+        """Use: ids with a write, or the wish for a producer id, on its way."""
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        """Use: who comes back when the id's transaction has ended."""
+
+    # What the runtime calls.
+
+    def replay(self, stored: StoredRecord) -> None:
+        """Take a durable record, at a load."""
+        if not records.is_transaction(stored):
+            logger.warning("%s: an unknown kind of record stays unread", self._shard.where)
+            return
+        transactional_id = records.read_id(stored)
+        if stored.value is None:
+            self.transactions.pop(transactional_id, None)
+        else:
+            found = records.read_transaction(transactional_id, stored)
+            self.transactions[transactional_id] = found
+
+    def end_transaction(self, marker: EndMarker) -> None:
+        """Do nothing: nobody writes to this topic in a transaction."""
+
+    def loaded(self) -> None:
+        """Go on with what was decided, and let what is open time out."""
+        for transaction in list(self.transactions.values()):
+            if transaction.state in PREPARED:
+                self._write_markers(transaction)
+            elif transaction.state is TransactionState.ONGOING:
+                self._schedule_timeout(transaction)
+        self._schedule_expiry()
+
+    def unloaded(self, error: KafkaError) -> None:
+        """Send those away who wait."""
+        del error
+        self.transactions.clear()
+        waiting, self._waiting = self._waiting, {}
+        for those in waiting.values():
+            for come_back in those:
+                come_back()
+
+    # Events.
+
+    def is_settled(self, transactional_id: str) -> bool:
+        """Tell whether no change of the id is on its way and no transaction is ending."""
+        known = self.transactions.get(transactional_id)
+        is_ending = known is not None and known.state in PREPARED
+        return not is_ending and transactional_id not in self._pending
+
+    def happen(
+        self,
+        transactional_id: str,
+        event: machine.InitProducerId | machine.AddPartitions | machine.EndTransaction,
+        tell: Tell,
+    ) -> None:
+        """Let a request's event happen; ``tell`` its answer, once what it changes is durable."""
+        self._carry_out(transactional_id, event, tell)
+
+    def when_settled(self, transactional_id: str, come_back: Callable[[], None]) -> None:
+        """Run ``come_back`` when the id is settled, or this node coordinates it no more."""
+        self._waiting.setdefault(transactional_id, []).append(come_back)
+
+    def _settle(self, transactional_id: str) -> None:
+        if transactional_id in self._waiting and self.is_settled(transactional_id):
+            for come_back in self._waiting.pop(transactional_id):
+                come_back()
+
+    def _carry_out(self, transactional_id: str, event: machine.Event, tell: Tell) -> None:
+        known = self.transactions.get(transactional_id)
+        now_ms = self._shard.clock.wall_ms()
+        pending = transactional_id in self._pending
+        outcome = machine.step(known, event, now_ms, pending=pending)
+        if isinstance(outcome, Answer):
+            tell(outcome)
+        elif isinstance(outcome, machine.Write):
+            self._write(outcome, tell)
+        elif isinstance(outcome, machine.Forget):
+            self._forget(transactional_id, tell)
+        else:
+            assert isinstance(event, machine.InitProducerId | machine.EndTransaction)
+            self._with_producer_id(transactional_id, event, tell)
+
+    def _with_producer_id(
+        self,
+        transactional_id: str,
+        event: machine.InitProducerId | machine.EndTransaction,
+        tell: Tell,
+    ) -> None:
+        """Let the event happen again, with a fresh producer id."""
+        assert event.fresh_producer_id == NO_PRODUCER_ID, "it has one"
+        self._pending.add(transactional_id)
+
+        def got(done: Pending[ProducerId | KafkaError]) -> None:
+            self._pending.discard(transactional_id)
+            fresh = done.value
+            if isinstance(fresh, KafkaError) or fresh is None:
+                tell(Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+                self._settle(transactional_id)
+                return
+            self._shard.execute(
+                lambda: self._carry_out(
+                    transactional_id, event._replace(fresh_producer_id=fresh), tell
+                ),
+                lambda error: tell(Answer(error.code)),
+            )
+
+        self._producer_ids.next().on_done(got)
+
+    def _write(self, write: machine.Write, tell: Tell) -> None:
+        transaction, answer = write
+        transactional_id = transaction.transactional_id
+        try:
+            record = records.transaction_record(transaction)
+        except KafkaError as error:
+            tell(Answer(error.code))
+            return
+
+        def applied() -> None:
+            self.transactions[transactional_id] = transaction
+            self._follow(transaction)
+
+        self._append(transactional_id, record, applied, answer, tell)
+
+    def _append(
+        self,
+        transactional_id: str,
+        record: CoordinatorRecord,
+        applied: Callable[[], None],
+        answer: Answer,
+        tell: Tell,
+    ) -> None:
+        self._pending.add(transactional_id)
+
+        def done(error: KafkaError | None) -> None:
+            self._pending.discard(transactional_id)
+            if error is not None:
+                logger.warning("%.249r could not be written: %s", transactional_id, error)
+                tell(Answer(error.code))
+            elif self._shard.state is not ShardState.ACTIVE:
+                tell(Answer(ErrorCode.NOT_COORDINATOR))
+            else:
+                applied()
+                tell(answer)
+            self._settle(transactional_id)
+
+        self._shard.append([record], done, replayed=False)
+
+    def _follow(self, transaction: Transaction) -> None:
+        """Do what a state that has just come into force asks for."""
+        key = ("timeout", transaction.transactional_id)
+        if transaction.state is TransactionState.ONGOING:
+            if key not in self._shard.timers:
+                self._schedule_timeout(transaction)
+            return
+        self._shard.timers.cancel(key)
+        if transaction.state in PREPARED:
+            self._write_markers(transaction)
+
+    # Ends.
+
+    def _write_markers(self, transaction: Transaction) -> None:
+        marker = Marker(
+            transaction.producer_id,
+            transaction.producer_epoch,
+            transaction.is_commit,
+            self._shard.leader_epoch,
+            transaction.client_version,
+        )
+        transactional_id = transaction.transactional_id
+
+        def is_wanted() -> bool:
+            return self.transactions.get(transactional_id) is transaction
+
+        self._markers.write_all(
+            marker,
+            sorted(transaction.partitions),
+            is_wanted,
+            lambda: self._complete(transaction),
+        )
+
+    def _complete(self, transaction: Transaction) -> None:
+        """Note that all markers are written; until that is durable, again and again."""
+        transactional_id = transaction.transactional_id
+
+        def run() -> None:
+            if self.transactions.get(transactional_id) is transaction:
+                self._carry_out(transactional_id, machine.MarkersWritten(), told)
+
+        def told(answer: Answer) -> None:
+            if answer.code is not ErrorCode.NONE and self._shard.state is ShardState.ACTIVE:
+                key = ("complete", transactional_id)
+                self._shard.timers.schedule(key, RETRY_MS, lambda: self._complete(transaction))
+
+        self._shard.execute(run, lambda _: None)
+
+    def _schedule_timeout(self, transaction: Transaction) -> None:
+        now_ms = self._shard.clock.wall_ms()
+        delay_ms = transaction.start_ms + transaction.timeout_ms - now_ms
+        self._time_out_in(transaction, delay_ms)
+
+    def _time_out_in(self, transaction: Transaction, delay_ms: int) -> None:
+        transactional_id = transaction.transactional_id
+        event = machine.TimedOut(transaction.producer_id, transaction.producer_epoch)
+
+        def told(answer: Answer) -> None:
+            if answer.code is ErrorCode.NONE:
+                logger.info(
+                    "the transaction of %.249r has been open for %d ms: aborted",
+                    transactional_id,
+                    transaction.timeout_ms,
+                )
+            elif answer.code is not ErrorCode.PRODUCER_FENCED and (
+                self._shard.state is ShardState.ACTIVE
+            ):
+                self._time_out_in(transaction, RETRY_MS)
+
+        def ring() -> None:
+            self._shard.execute(
+                lambda: self._carry_out(transactional_id, event, told), lambda _: None
+            )
+
+        self._shard.timers.schedule(("timeout", transactional_id), delay_ms, ring)
+
+    # What is forgotten.
+
+    def _forget(self, transactional_id: str, tell: Tell) -> None:
+        def applied() -> None:
+            self.transactions.pop(transactional_id, None)
+
+        record = records.tombstone(transactional_id)
+        self._append(transactional_id, record, applied, machine.DONE, tell)
+
+    def expire(self) -> None:
+        """Forget the ids that nobody has used for long enough."""
+        latest_ms = self._shard.clock.wall_ms() - self._settings.expiration_ms
+        for transactional_id, transaction in list(self.transactions.items()):
+            if transaction.last_update_ms <= latest_ms and transaction.state in IDLE:
+                self._carry_out(transactional_id, machine.Expired(), lambda _: None)
+
+    def _schedule_expiry(self) -> None:
+        def again() -> None:
+            self._shard.execute(self.expire, lambda _: None)
+            if self._shard.state is ShardState.ACTIVE:
+                self._schedule_expiry()
+
+        interval_ms = self._settings.expiration_check_interval_ms
+        self._shard.timers.schedule(_EXPIRY_TIMER, interval_ms, again)
+
+    def check(self) -> None:
+        """Assert the invariants; for tests."""
+        for transactional_id, transaction in self.transactions.items():
+            assert transaction.transactional_id == transactional_id
+            assert transaction.producer_epoch >= 0
+            assert not (transaction.partitions and transaction.state in IDLE)

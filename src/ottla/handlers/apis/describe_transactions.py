@@ -1,0 +1,55 @@
+"""DescribeTransactions, key 65: state, producer and partitions of transactional ids (KIP-664)."""
+
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.errors import KafkaError
+from ottla.handlers.call import Call
+from ottla.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+
+class DescribeTransactions:
+    """Answers from memory."""
+
+    def __init__(self, transactions: TransactionCoordinator) -> None:
+        self._transactions = transactions
+
+    def handle(
+        self, request: DescribeTransactionsRequest, call: Call
+    ) -> DescribeTransactionsResponse:
+        """Answer every id by itself."""
+        del call
+        return DescribeTransactionsResponse(
+            transaction_states=[self._describe(one) for one in request.transactional_ids]
+        )
+
+    def _describe(self, transactional_id: str) -> TransactionState:
+        found = self._transactions.describe(transactional_id)
+        if isinstance(found, KafkaError):
+            return TransactionState(
+                error_code=found.code,
+                transactional_id=transactional_id,
+                transaction_state="",
+                transaction_timeout_ms=0,
+                transaction_start_time_ms=0,
+                producer_id=0,
+                producer_epoch=0,
+                topics=[],
+            )
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(found.partitions):
+            topics.setdefault(topic, []).append(index)
+        return TransactionState(
+            transactional_id=transactional_id,
+            transaction_state=found.state.value,
+            transaction_timeout_ms=found.timeout_ms,
+            transaction_start_time_ms=found.start_ms,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            topics=[
+                TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()
+            ],
+        )

@@ -1,0 +1,69 @@
+"""ListTransactions, key 66: the transactional ids that this node coordinates (KIP-664).
+
+v1 filters by how long a transaction has been open (KIP-994). v2's pattern is not served.
+"""
+
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.transaction import Transaction, TransactionState
+from ottla.env.clock import Clock
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.call import Call
+from ottla.protocol.messages import list_transactions as messages
+from ottla.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+_STATES = frozenset(state.value for state in TransactionState)
+
+
+class ListTransactions:
+    """Answers from memory."""
+
+    def __init__(self, transactions: TransactionCoordinator, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    def handle(self, request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
+        """Answer with all that the filters let through or, while some are not known, an error."""
+        del call
+        if request.transactional_id_pattern is not None:
+            return _refused(ErrorCode.UNSUPPORTED_VERSION)
+        found = self._transactions.list_all()
+        if isinstance(found, KafkaError):
+            return _refused(found.code)
+        now_ms = self._clock.wall_ms()
+
+        def is_wanted(one: Transaction) -> bool:
+            return (
+                (not request.state_filters or one.state.value in request.state_filters)
+                and (
+                    not request.producer_id_filters
+                    or one.producer_id in request.producer_id_filters
+                )
+                and (
+                    request.duration_filter < 0
+                    or 0 <= one.start_ms < now_ms - request.duration_filter
+                )
+            )
+
+        return ListTransactionsResponse(
+            unknown_state_filters=[
+                name for name in dict.fromkeys(request.state_filters) if name not in _STATES
+            ],
+            transaction_states=[
+                messages.TransactionState(
+                    transactional_id=one.transactional_id,
+                    producer_id=one.producer_id,
+                    transaction_state=one.state.value,
+                )
+                for one in found
+                if is_wanted(one)
+            ],
+        )
+
+
+def _refused(code: ErrorCode) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        error_code=code, unknown_state_filters=[], transaction_states=[]
+    )

@@ -1,0 +1,198 @@
+"""Appends of transactional batches: only into partitions that are part of the transaction.
+
+Owns the question before the append. A producer that has the transaction open in a partition goes
+straight on; else the coordinator is asked, and from Produce v12 on told: such producers add
+partitions by writing to them. Between the yes and the append nothing may happen, or a batch could
+come behind its transaction's end and stay undecided for ever: small batches are appended in the
+same turn of the loop, large ones are asked about again when they are back from the executor.
+
+Source: KIP-890; the answers of a live Kafka 4.3:
+
+    not part of the transaction     TRANSACTION_ABORTABLE from v11 on, INVALID_TXN_STATE before
+    an old epoch                    INVALID_PRODUCER_EPOCH
+    an id of another producer       INVALID_PRODUCER_ID_MAPPING
+    v12: begins above sequence 0    OUT_OF_ORDER_SEQUENCE_NUMBER, if the partition does not know it
+    the coordinator is not ready    NOT_ENOUGH_REPLICAS: clients try again
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
+from ottla.coordinator.transaction.machine import Answer
+from ottla.coordinator.transaction.transaction import SERVER_VERSION
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.pending import Pending
+from ottla.records.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE_BYTES,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    TRANSACTIONAL_BIT,
+    read_header,
+)
+from ottla.replication.append import AppendOutcome, AppendRefusal
+from ottla.replication.replica_manager import ReplicaManager
+
+ABORTABLE_SINCE = 11
+ADDS_SINCE = 12
+Appends = Sequence[tuple[TopicPartition, memoryview]]
+Outcomes = list[AppendOutcome] | Pending[list[AppendOutcome]]
+
+
+class TransactionalAppends:
+    """Stands between Produce and the replica manager for requests with a transactional id."""
+
+    def __init__(
+        self, replica_manager: ReplicaManager, transactions: TransactionCoordinator
+    ) -> None:
+        self._replica_manager = replica_manager
+        self._transactions = transactions
+
+    def append(
+        self, transactional_id: str, appends: Appends, *, version: int, acks: int, timeout_ms: int
+    ) -> Outcomes:
+        """Append what may be, refuse the rest; one outcome per entry, in order."""
+        producers = {_producer(records) for _, records in appends if is_transactional(records)}
+        if len(producers) > 1:
+            refusal = AppendRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return [refusal for _ in appends]
+        if not producers:
+            return self._replica_manager.append(appends, acks=acks, timeout_ms=timeout_ms)
+        request = _Request(
+            self._replica_manager,
+            self._transactions,
+            Producer(transactional_id, *producers.pop()),
+            frozenset(where for where, records in appends if is_transactional(records)),
+            version,
+            acks,
+            timeout_ms,
+        )
+        unknown = [where for where in request.partitions if not request.is_open(where)]
+        if not unknown:
+            return request.append(appends, {})
+        if version < ADDS_SINCE:
+            return request.append(appends, self._transactions.verify(request.producer, unknown))
+        # The request's bytes are gone when the answer is there.
+        copies = [(where, memoryview(bytearray(records))) for where, records in appends]
+        gaps = [
+            where
+            for where, records in appends
+            if where in unknown and request.is_new(where) and read_header(records).base_sequence
+        ]
+        outcomes: Pending[list[AppendOutcome]] = Pending()
+
+        def added(done: Pending[Answer]) -> None:
+            assert done.value is not None, "a coordinator answers"
+            codes = dict.fromkeys(unknown, done.value.code)
+            if done.value.code is ErrorCode.NONE:
+                codes |= dict.fromkeys(gaps, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            outcome = request.append(copies, codes)
+            if isinstance(outcome, Pending):
+                outcome.on_done(outcomes.take_over)
+            else:
+                outcomes.resolve(outcome)
+
+        adding = self._transactions.add_partitions(
+            request.producer, unknown, client_version=SERVER_VERSION
+        )
+        adding.on_done(added)
+        return outcomes
+
+
+class _Request(NamedTuple):
+    """One request with transactional batches, all of one producer."""
+
+    replica_manager: ReplicaManager
+    transactions: TransactionCoordinator
+    producer: Producer
+    partitions: frozenset[TopicPartition]
+    """Those with transactional batches."""
+    version: int
+    acks: int
+    timeout_ms: int
+
+    def append(self, appends: Appends, codes: Mapping[TopicPartition, ErrorCode]) -> Outcomes:
+        """Append, but for those that ``codes`` has something against."""
+        refused = {
+            where: AppendRefusal(refusal_code(code, self.version))
+            for where, code in codes.items()
+            if code is not ErrorCode.NONE
+        }
+        allowed = [one for one in appends if one[0] not in refused]
+        if not allowed:
+            return [refused[where] for where, _ in appends]
+        outcome = self.replica_manager.append(
+            allowed, acks=self.acks, timeout_ms=self.timeout_ms, still_allowed=self.refusal
+        )
+        if not refused:
+            return outcome
+
+        def merged(outcomes: list[AppendOutcome]) -> list[AppendOutcome]:
+            left = iter(outcomes)
+            return [refused[where] if where in refused else next(left) for where, _ in appends]
+
+        return outcome.then(merged) if isinstance(outcome, Pending) else merged(outcome)
+
+    def refusal(self, where: TopicPartition) -> KafkaError | None:
+        """Return why the partition may not be written to now; None when it may."""
+        if where not in self.partitions:
+            return None
+        code = self.transactions.verify(self.producer, [where])[where]
+        return None if code is ErrorCode.NONE else KafkaError(refusal_code(code, self.version))
+
+    def is_open(self, where: TopicPartition) -> bool:
+        """Tell whether the append need not be asked about: also when the log will refuse it."""
+        partition = self.replica_manager.get(where)
+        if partition is None:
+            return True
+        _, producer_id, epoch = self.producer
+        states = partition.log.producers.states
+        known = states.get(producer_id)
+        if known is not None and known.epoch > epoch:
+            return True
+        return states.has_open_transaction(producer_id, epoch)
+
+    def is_new(self, where: TopicPartition) -> bool:
+        """Tell whether the partition remembers nothing of the producer."""
+        partition = self.replica_manager.get(where)
+        return (
+            partition is None
+            or partition.log.producers.states.get(self.producer.producer_id) is None
+        )
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Tell whether a produced batch, of whatever length, says that it is part of a transaction."""
+    return (
+        len(records) >= HEADER_SIZE_BYTES
+        and records[MAGIC_POSITION] == MAGIC_V2
+        and bool(records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT)
+    )
+
+
+def refusal_code(code: ErrorCode, version: int) -> ErrorCode:
+    """Return how a producer of that Produce version is told what a coordinator said."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE:
+        return code if version >= ABORTABLE_SINCE else ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= ADDS_SINCE:
+        return code
+    return ErrorCode.NOT_ENOUGH_REPLICAS if code in _NOT_READY else code
+
+
+_NOT_READY = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
+
+
+def _producer(records: memoryview) -> tuple[int, int]:
+    header = read_header(records)
+    return header.producer_id, header.producer_epoch

@@ -1,0 +1,140 @@
+"""TxnOffsetCommit, key 28: stores a group's offsets as part of a transaction.
+
+They count when the transaction is committed; until then OffsetFetch with ``require_stable`` is
+told to wait. From v5 on the request adds the group to the transaction by itself (KIP-890).
+"""
+
+from ottla.coordinator.group.coordinator import Commit, CommitRequest, GroupCoordinator
+from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from ottla.coordinator.records import ProducerIdAndEpoch
+from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
+from ottla.coordinator.transaction.machine import DONE, Answer
+from ottla.coordinator.transaction.transaction import SERVER_VERSION
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.call import Call
+from ottla.ids import TopicPartition
+from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+ABORTABLE_SINCE = 4
+ADDS_SINCE = 5
+NO_EXPIRY = -1
+
+
+class TxnOffsetCommit:
+    """Hands what exists to the group, if the transaction has the group in it."""
+
+    def __init__(
+        self, groups: GroupCoordinator, transactions: TransactionCoordinator, image: MetadataImage
+    ) -> None:
+        self._groups = groups
+        self._transactions = transactions
+        self._image = image
+
+    def handle(
+        self, request: TxnOffsetCommitRequest, call: Call
+    ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+        """Answer per partition, in the request's order."""
+        refusals: list[ErrorCode | None] = []
+        commits: list[Commit] = []
+        for asked in request.topics:
+            topic = self._image.topic(asked.name)
+            for part in asked.partitions:
+                index = part.partition_index
+                if topic is None or not 0 <= index < len(topic.partitions):
+                    refusals.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    continue
+                refusals.append(None)
+                commits.append(
+                    Commit(
+                        topic.name,
+                        index,
+                        part.committed_offset,
+                        part.committed_leader_epoch,
+                        part.committed_metadata,
+                        topic.topic_id,
+                    )
+                )
+
+        def respond(outcome: list[ErrorCode] | KafkaError) -> TxnOffsetCommitResponse:
+            if isinstance(outcome, KafkaError):
+                outcome = [outcome.code] * len(commits)
+            codes = iter(outcome)
+            merged = [next(codes) if refusal is None else refusal for refusal in refusals]
+            return _response(request, merged)
+
+        if not commits:
+            return respond([])
+        return self._commit(request, commits, call.api_version).then(respond)
+
+    def _commit(
+        self, request: TxnOffsetCommitRequest, commits: list[Commit], version: int
+    ) -> Pending[list[ErrorCode] | KafkaError]:
+        producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+        partition = self._groups.runtime.partition_for(request.group_id)
+        where = TopicPartition(GROUP_METADATA_TOPIC, partition)
+
+        def check() -> None:
+            code = self._transactions.verify(producer, [where])[where]
+            if code is not ErrorCode.NONE:
+                raise KafkaError(_told(code, version), f"{where} is not in the transaction")
+
+        asked = CommitRequest(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            NO_EXPIRY,
+            commits,
+            tells_unknown_group=False,
+            producer=ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch),
+            check=check,
+        )
+        if version < ADDS_SINCE or not request.group_id:
+            return self._groups.commit(asked)
+        committed: Pending[list[ErrorCode] | KafkaError] = Pending()
+
+        def added(done: Pending[Answer]) -> None:
+            code = (done.value or DONE).code
+            if code is ErrorCode.NONE:
+                self._groups.commit(asked).on_done(committed.take_over)
+            else:
+                why = f"{where} cannot be added to the transaction"
+                committed.resolve(KafkaError(_told(code, version), why))
+
+        adding = self._transactions.add_partitions(producer, [where], client_version=SERVER_VERSION)
+        adding.on_done(added)
+        return committed
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """Return how a client of this version is told what the transaction coordinator said."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
+
+
+def _response(request: TxnOffsetCommitRequest, codes: list[ErrorCode]) -> TxnOffsetCommitResponse:
+    answers = iter(codes)
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=part.partition_index, error_code=next(answers)
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
