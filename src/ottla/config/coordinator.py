@@ -39,6 +39,38 @@ GROUP_MAX_SIZE = Option(
     "The members of one group.",
     validator=POSITIVE,
 )
+GROUP_CONSUMER_SESSION_TIMEOUT_MS = Option(
+    "group.consumer.session.timeout.ms",
+    INT,
+    45_000,
+    "How long a member of a consumer-protocol group may be silent before it is taken out.",
+    validator=POSITIVE,
+    unit="ms",
+)
+GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS = Option(
+    "group.consumer.heartbeat.interval.ms",
+    INT,
+    5_000,
+    "How often members of consumer-protocol groups are told to send a heartbeat.",
+    validator=POSITIVE,
+    unit="ms",
+)
+GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS = Option(
+    "group.consumer.assignment.interval.ms",
+    INT,
+    1_000,
+    "The least time between two assignments of a consumer-protocol group; what changes meanwhile "
+    "waits and is assigned at once.",
+    validator=NOT_NEGATIVE,
+    unit="ms",
+)
+GROUP_CONSUMER_MAX_SIZE = Option(
+    "group.consumer.max.size",
+    INT,
+    INT32_MAX,
+    "The members of one consumer-protocol group.",
+    validator=POSITIVE,
+)
 OFFSET_METADATA_MAX_BYTES = Option(
     "offset.metadata.max.bytes",
     INT,
@@ -156,6 +188,10 @@ OPTIONS: tuple[Option[object], ...] = (
     GROUP_MIN_SESSION_TIMEOUT_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
     GROUP_MAX_SIZE,
+    GROUP_CONSUMER_SESSION_TIMEOUT_MS,
+    GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+    GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
+    GROUP_CONSUMER_MAX_SIZE,
     OFFSET_METADATA_MAX_BYTES,
     OFFSETS_TOPIC_NUM_PARTITIONS,
     OFFSETS_TOPIC_REPLICATION_FACTOR,

@@ -65,7 +65,7 @@ def coordinators_of(
             node_id=node_id,
             topic=GROUP_METADATA_TOPIC,
             partition_count=settings.group_partition_count,
-            make_machine=lambda shard: Groups(shard, settings.groups),
+            make_machine=lambda shard: Groups(shard, settings.groups, image),
         ),
         settings.groups,
     )

@@ -23,6 +23,8 @@ from ottla.handlers.apis.add_partitions_to_txn import AddPartitionsToTxn
 from ottla.handlers.apis.alter_configs import AlterConfigs
 from ottla.handlers.apis.alter_replica_log_dirs import AlterReplicaLogDirs
 from ottla.handlers.apis.api_versions import ApiVersions
+from ottla.handlers.apis.consumer_group_describe import ConsumerGroupDescribe
+from ottla.handlers.apis.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from ottla.handlers.apis.create_partitions import CreatePartitions
 from ottla.handlers.apis.create_topics import CreateTopics
 from ottla.handlers.apis.delete_groups import DeleteGroups
@@ -200,6 +202,8 @@ def _group_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
         ApiKey.SYNC_GROUP: SyncGroup(groups),
         ApiKey.HEARTBEAT: Heartbeat(groups),
         ApiKey.LEAVE_GROUP: LeaveGroup(groups),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(groups, services.rng),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(groups, image),
         ApiKey.LIST_GROUPS: ListGroups(groups),
         ApiKey.DESCRIBE_GROUPS: DescribeGroups(groups),
         ApiKey.DELETE_GROUPS: DeleteGroups(groups),

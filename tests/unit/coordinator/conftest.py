@@ -8,6 +8,7 @@ import pytest
 
 from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group.classic_group import Protocol
+from ottla.coordinator.group.consumer_machine import ConsumerSettings
 from ottla.coordinator.group.coordinator import Commit, CommitRequest, GroupCoordinator
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups
@@ -27,6 +28,7 @@ OFFSETS_ID = TopicId(b"offsets-topic-id")
 CLASSIC = events.ClassicSettings(initial_rebalance_delay_ms=0, members_max=100)
 SETTINGS = GroupSettings(
     classic=CLASSIC,
+    consumer=ConsumerSettings(45_000, 5_000, 0, 100),
     session_timeout_min_ms=6_000,
     session_timeout_max_ms=1_800_000,
     metadata_length_max=4096,
@@ -48,6 +50,7 @@ class GroupNode:
         self.node = doubles.Node(partitions=0, **config)
         self.clock, self.executor = self.node.clock, self.node.executor
         self.topics = {}
+        self.image = SimpleNamespace(topic=self.topics.get, topics=self.topics, revision=1)
         self.settings = settings
         self.partitions = partitions
         self.lead(*range(partitions), start=False)
@@ -77,11 +80,11 @@ class GroupNode:
         context = Context(self.node.replica_manager, self.executor, self.clock)
         self.runtime = CoordinatorRuntime(
             context,
-            SimpleNamespace(topic=self.topics.get),
+            self.image,
             node_id=NodeId(1),
             topic=OFFSETS,
             partition_count=self.partitions,
-            make_machine=lambda shard: Groups(shard, self.settings),
+            make_machine=lambda shard: Groups(shard, self.settings, self.image),
         )
         self.coordinator = GroupCoordinator(self.runtime, self.settings)
         self.coordinator.start()

@@ -14,6 +14,14 @@ from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import records
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member
 from ottla.coordinator.group.commits import check_commit, check_delete, check_offset_delete
+from ottla.coordinator.group.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer_machine import (
+    Heartbeat,
+    HeartbeatAnswer,
+    check_committed,
+    check_heartbeat,
+    check_member_epoch,
+)
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset
 from ottla.coordinator.group.records import OffsetKey, written
 from ottla.coordinator.group.settings import GroupSettings
@@ -30,6 +38,7 @@ from ottla.protocol.compiler import STRING_BYTES_MAX
 Value = TypeVar("Value")
 
 CLASSIC = "classic"
+CONSUMER = "consumer"
 
 
 class _Turn(Enum):
@@ -128,6 +137,9 @@ class GroupCoordinator:
         for topic in delta.topics_deleted:
             for shard in self._runtime.shards:
                 shard.machine.forget_topic(topic.name)
+        names = _topics_resized(delta)
+        for shard in self._runtime.shards if names else ():
+            shard.machine.consumers.topics_changed(names)
 
     def stop(self) -> None:
         """Let go of all groups; members that wait are sent away."""
@@ -145,6 +157,7 @@ class GroupCoordinator:
 
         def run(shard: GroupsShard, pending: Pending[events.JoinAnswer | KafkaError]) -> None:
             machine = shard.machine
+            machine.make_room(group_id)
             group = machine.groups.get(group_id)
             event = make_event(pending, group is None)
             settings = self._settings
@@ -193,9 +206,38 @@ class GroupCoordinator:
         def run(
             shard: GroupsShard, pending: Pending[tuple[events.LeaveAnswer, ...] | KafkaError]
         ) -> None:
+            if group_id in shard.machine.consumers.groups:
+                shard.machine.consumers.leave(group_id, members, pending)
+                return
             shard.machine.happen(_known(shard, group_id), events.Leave(pending, members))
 
         return self._in_turn(group_id, run)
+
+    # KIP-848 groups.
+
+    def consumer_heartbeat(
+        self, group_id: str, beat: Heartbeat
+    ) -> Pending[HeartbeatAnswer | KafkaError]:
+        """Let a member join, live on, take a step to its target, or leave."""
+
+        def run(shard: GroupsShard, pending: Pending[HeartbeatAnswer | KafkaError]) -> None:
+            shard.machine.consumers.heartbeat(group_id, beat, pending)
+
+        try:
+            check_heartbeat(beat, group_id)
+        except KafkaError as error:
+            refused: Pending[HeartbeatAnswer | KafkaError] = Pending()
+            refused.resolve(error)
+            return refused
+        return self._in_turn(group_id, run)
+
+    def describe_consumer_group(self, group_id: str) -> Pending[ConsumerGroup | KafkaError]:
+        """Return a KIP-848 group, to be looked at at once; GROUP_ID_NOT_FOUND if it is none."""
+
+        def run(shard: GroupsShard, pending: Pending[ConsumerGroup | KafkaError]) -> None:
+            pending.resolve(shard.machine.consumers.group(group_id))
+
+        return self._in_turn(group_id, run, turn=_Turn.AT_ONCE)
 
     # Offsets.
 
@@ -205,9 +247,13 @@ class GroupCoordinator:
         def run(shard: GroupsShard, pending: Pending[list[ErrorCode] | KafkaError]) -> None:
             machine = shard.machine
             group = machine.groups.get(request.group_id)
+            consumers = machine.consumers.groups.get(request.group_id)
             if request.check is not None:
                 request.check()
-            check_commit(group, request)
+            if consumers is None:
+                check_commit(group, request)
+            else:
+                _check_consumer_commit(consumers, request)
             if group is not None and group.state in (
                 GroupState.STABLE,
                 GroupState.PREPARING_REBALANCE,
@@ -271,15 +317,20 @@ class GroupCoordinator:
         wanted: Sequence[tuple[str, int]] | None,
         *,
         require_stable: bool,
+        member: tuple[str | None, int] = (None, -1),
     ) -> Pending[list[FetchedOffset] | KafkaError]:
         """Return durable offsets, of ``wanted`` in its order or (None) all there are.
 
         With ``require_stable`` one that a transaction is about to change is refused
-        (UNSTABLE_OFFSET_COMMIT), and commits on their way are waited for.
+        (UNSTABLE_OFFSET_COMMIT), and commits on their way are waited for. ``member``, an id and an
+        epoch, counts for groups of the consumer protocol; None and -1: of no member.
         """
 
         def run(shard: GroupsShard, pending: Pending[list[FetchedOffset] | KafkaError]) -> None:
             offsets = shard.machine.offsets
+            consumers = shard.machine.consumers.groups.get(group_id)
+            if consumers is not None and (member[0] is not None or member[1] >= 0):
+                check_member_epoch(consumers, member[0] or "", member[1])
             keys = wanted
             if keys is None:
                 keys = [
@@ -306,8 +357,12 @@ class GroupCoordinator:
 
         def run(shard: GroupsShard, pending: Pending[list[ErrorCode] | KafkaError]) -> None:
             machine = shard.machine
-            group = machine.group(group_id)
-            check_offset_delete(group)
+            group: ClassicGroup | ConsumerGroup
+            if group_id in machine.consumers.groups:
+                group = machine.consumers.groups[group_id]
+            else:
+                group = machine.group(group_id)
+                check_offset_delete(group)
             known = set(machine.offsets.all_of_group(group_id))
             codes: list[ErrorCode] = []
             found: list[CoordinatorRecord] = []
@@ -336,18 +391,21 @@ class GroupCoordinator:
         An error while any of its shards is loading: the list would have a hole.
         """
         states = {state.lower() for state in states}
-        is_type_wanted = not types or CLASSIC in {one.lower() for one in types}
+        wanted = {one.lower() for one in types} or {CLASSIC, CONSUMER}
         found: list[ListedGroup] = []
         for shard in self._runtime.shards:
             if shard.state is ShardState.LOADING:
                 why = f"{shard.where} is loading"
                 return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
-            for group in shard.machine.groups.values() if is_type_wanted else ():
-                state = group.state.value
-                if not states or state.lower() in states:
-                    protocol_type = group.protocol_type or ""
-                    found.append(ListedGroup(group.group_id, protocol_type, state, CLASSIC))
-        return found
+            for group in shard.machine.groups.values() if CLASSIC in wanted else ():
+                protocol_type = group.protocol_type or ""
+                found.append(ListedGroup(group.group_id, protocol_type, group.state.value, CLASSIC))
+            if CONSUMER in wanted:
+                found += [
+                    ListedGroup(one.group_id, CONSUMER, one.state.value, CONSUMER)
+                    for one in shard.machine.consumers.groups.values()
+                ]
+        return [group for group in found if not states or group.state.lower() in states]
 
     def describe_group(self, group_id: str) -> Pending[DescribedGroup | KafkaError]:
         """Return a group's members; GROUP_ID_NOT_FOUND when there is no such group."""
@@ -364,7 +422,12 @@ class GroupCoordinator:
         """Delete an empty group and all its offsets; answered when that is durable."""
 
         def run(shard: GroupsShard, pending: Pending[KafkaError | None]) -> None:
-            check_delete(shard.machine.group(group_id))
+            consumers = shard.machine.consumers.groups.get(group_id)
+            if consumers is None:
+                check_delete(shard.machine.group(group_id))
+            elif consumers.members:
+                why = f"the group is {consumers.state.value}"
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, why)
             shard.append_each(shard.machine.tombstones_of_group(group_id), pending.resolve)
 
         return self._in_turn(group_id, run, empty_id=True, turn=_Turn.ALONE)
@@ -402,3 +465,30 @@ def _known(shard: GroupsShard, group_id: str) -> ClassicGroup:
 
 def _utf16_length(text: str) -> int:
     return len(text) + sum(character > "\uffff" for character in text)
+
+
+def _check_consumer_commit(group: ConsumerGroup, request: CommitRequest) -> None:
+    """Raise KafkaError unless a KIP-848 group takes the commit."""
+    is_nobody = (request.member_id, request.instance_id, request.generation) == ("", None, -1)
+    if request.is_transactional and is_nobody:
+        return
+    is_old = not request.is_transactional and not request.tells_unknown_group
+    if is_old and request.member_id in group.members:
+        why = "the consumer protocol needs OffsetCommit v9"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
+    commits = [(commit.topic_id, commit.partition) for commit in request.commits]
+    try:
+        check_committed(group, request.member_id, request.generation, commits)
+    except KafkaError as error:
+        if request.is_transactional and error.code is ErrorCode.STALE_MEMBER_EPOCH:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.why) from error
+        raise
+
+
+def _topics_resized(delta: MetadataDelta) -> set[str]:
+    """Return the topics that came, went, or have other partitions."""
+    names = {topic.name for topic in (*delta.topics_created, *delta.topics_deleted)}
+    for change in delta.partitions:
+        if change.old is None or change.new is None:
+            names.add(change.topic)
+    return names

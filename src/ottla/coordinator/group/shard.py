@@ -11,10 +11,12 @@ from functools import partial
 from typing import TypeAlias, cast
 
 from ottla.coordinator.group import classic_events as events
-from ottla.coordinator.group import records, tables
+from ottla.coordinator.group import consumer_records, records, tables
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.classic_machine import step
 from ottla.coordinator.group.classic_rebalance import answer_join, answer_sync, session_timer
+from ottla.coordinator.group.consumer_groups import ConsumerGroups
+from ottla.coordinator.group.consumer_machine import Topics
 from ottla.coordinator.group.expiry import expired_offsets
 from ottla.coordinator.group.offsets import Offsets
 from ottla.coordinator.group.records import OffsetKey
@@ -33,10 +35,12 @@ _EXPIRY_TIMER = "expiry"
 class Groups:
     """A shard's state machine: classic groups and committed offsets."""
 
-    def __init__(self, shard: GroupsShard, settings: GroupSettings) -> None:
+    def __init__(self, shard: GroupsShard, settings: GroupSettings, topics: Topics) -> None:
         self._shard = shard
         self._settings = settings
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumers = ConsumerGroups(shard, settings.consumer, topics, self.groups)
+        """Those of KIP-848."""
         self.offsets = Offsets()
         self._unknown_types: set[int] = set()
 
@@ -49,6 +53,8 @@ class Groups:
             self._replay_offset(stored)
         elif kind == tables.GROUP_METADATA:
             self._replay_group(stored)
+        elif kind in consumer_records.KEY_TYPES:
+            self.consumers.replay(kind, stored)
         elif kind not in self._unknown_types:
             self._unknown_types.add(kind)
             logger.warning(
@@ -64,7 +70,7 @@ class Groups:
             return
         value = records.read_offset_value(stored)
         self.offsets.put(group, topic, partition, value, stored.producer_id)
-        if group not in self.groups:
+        if group not in self.groups and group not in self.consumers.groups:
             self.groups[group] = ClassicGroup(group, self._shard.clock.wall_ms())
 
     def _replay_group(self, stored: StoredRecord) -> None:
@@ -72,6 +78,7 @@ class Groups:
         if stored.value is None:
             self.groups.pop(group_id, None)
         else:
+            self.consumers.groups.pop(group_id, None)
             self.groups[group_id] = records.read_group(group_id, stored)
 
     def end_transaction(self, marker: EndMarker) -> None:
@@ -85,11 +92,14 @@ class Groups:
                 self._carry_out(group, [session_timer(member)])
             if len(group.members) > self._settings.classic.members_max:
                 self.happen(group, events.OverCapacity())
+        self.consumers.loaded()
         self._schedule_expiry()
 
     def unloaded(self, error: KafkaError) -> None:
         """Answer the members that wait."""
-        groups, self.groups = self.groups, {}
+        self.consumers.unloaded(error)
+        groups = dict(self.groups)
+        self.groups.clear()
         self.offsets = Offsets()
         effects: list[events.Effect] = []
         for group in groups.values():
@@ -108,6 +118,20 @@ class Groups:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
+
+    def make_room(self, group_id: str) -> None:
+        """Let a classic group take the place of a KIP-848 one without members.
+
+        Raises KafkaError (INCONSISTENT_GROUP_PROTOCOL) when it has some.
+        """
+        group = self.consumers.groups.get(group_id)
+        if group is None and not self.consumers.is_writing(group_id):
+            return
+        if group is None or group.members or self.consumers.is_writing(group_id):
+            why = f"the members of {group_id!r} use the consumer protocol"
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
+        del self.consumers.groups[group_id]
+        self._delete(consumer_records.group_tombstones(group))
 
     def make_group(self, group_id: str) -> ClassicGroup:
         """Put an empty group there; whoever asks for that has it written."""
@@ -193,6 +217,9 @@ class Groups:
             records.offset_tombstone(OffsetKey(group_id, topic, partition))
             for topic, partition in self.offsets.all_of_group(group_id)
         ]
+        consumers = self.consumers.groups.get(group_id)
+        if consumers is not None:
+            return found + consumer_records.group_tombstones(consumers)
         return [*found, records.group_tombstone(group_id)]
 
     def forget_topic(self, topic: str) -> None:
@@ -219,7 +246,10 @@ class Groups:
             found += map(records.offset_tombstone, keys)
             if is_all and group.state is GroupState.EMPTY:
                 found.append(records.group_tombstone(group_id))
-        self._delete(found)
+        keys, tombstones = self.consumers.expired(
+            self.offsets, now_ms, self._settings.offsets_retention_ms
+        )
+        self._delete([*found, *map(records.offset_tombstone, keys), *tombstones])
 
     def _delete(self, tombstones: list[CoordinatorRecord]) -> None:
         def done(error: KafkaError | None) -> None:
@@ -243,6 +273,7 @@ class Groups:
         self.offsets.check()
         for group in self.groups.values():
             group.check()
+        self.consumers.check()
 
 
 def _resolve(reply: object, answer: object) -> None:

@@ -3,7 +3,8 @@
 v3 adds the client's software name and version (KIP-511), v4 advertises features whose lowest level
 is 0 (KIP-584). The table comes from the router: nothing is advertised that is not served.
 Of the features ``transaction.version`` 2 tells clients to raise their epoch with every transaction,
-and to add partitions by writing to them (KIP-890).
+and to add partitions by writing to them (KIP-890); ``group.version`` 1 that there are groups of the
+consumer protocol (KIP-848).
 """
 
 import re
@@ -27,7 +28,8 @@ _SOFTWARE_SINCE = 3
 _LEVEL_0_SINCE = 4
 """Before, a client may stumble over a feature whose lowest level is 0."""
 _FEATURES_EPOCH = 0
-TRANSACTION_VERSION = "transaction.version"
+FEATURES: Mapping[str, int] = {"group.version": 1, "transaction.version": SERVER_VERSION}
+"""The features and the levels they are at, which are the highest; the lowest is 0."""
 
 
 class ApiVersions:
@@ -50,7 +52,8 @@ class ApiVersions:
                 for key, versions in self._served().items()
             ]
         supported = [
-            SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=SERVER_VERSION)
+            SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            for name, level in FEATURES.items()
         ]
         return ApiVersionsResponse(
             error_code=ErrorCode.NONE,
@@ -58,10 +61,7 @@ class ApiVersions:
             supported_features=supported if call.api_version >= _LEVEL_0_SINCE else [],
             finalized_features_epoch=_FEATURES_EPOCH,
             finalized_features=[
-                FinalizedFeatureKey(
-                    name=TRANSACTION_VERSION,
-                    max_version_level=SERVER_VERSION,
-                    min_version_level=SERVER_VERSION,
-                )
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in FEATURES.items()
             ],
         )

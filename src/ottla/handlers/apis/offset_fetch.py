@@ -62,7 +62,12 @@ class OffsetFetch:
         unknown: list[bool] = []
         if asked.topics is not None:
             wanted, unknown = self._wanted(asked.topics, version)
-        fetched = self._groups.fetch_offsets(asked.group_id, wanted, require_stable=require_stable)
+        fetched = self._groups.fetch_offsets(
+            asked.group_id,
+            wanted,
+            require_stable=require_stable,
+            member=(asked.member_id, asked.member_epoch),
+        )
 
         def respond(outcome: Fetched) -> OffsetFetchResponseGroup:
             if isinstance(outcome, KafkaError):

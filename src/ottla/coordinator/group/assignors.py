@@ -1,0 +1,176 @@
+"""The server's assignors of KIP-848 groups: who is to have which partition. Pure.
+
+``uniform`` spreads all partitions evenly and moves as few as it can; ``range`` gives each member
+the same stretch of every topic, so that partitions of one number are read by one member. Racks are
+known to neither, as in Kafka. Source: KIP-848; Kafka's UniformAssignor and RangeAssignor in effect.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.coordinator.group.consumer_group import Target
+from ottla.ids import TopicId
+
+
+class Subscriber(NamedTuple):
+    """A member as an assignor sees it."""
+
+    member_id: str
+    instance_id: str | None
+    topics: Sequence[TopicId]
+    """What it reads of topics that exist, sorted."""
+    target: Target
+    """What it was to have until now."""
+
+
+Counts = Mapping[TopicId, int]
+"""The partitions of each topic that somebody reads."""
+Assignor = Callable[[Sequence[Subscriber], Counts], dict[str, Target]]
+_Loads = dict[str, dict[TopicId, set[int]]]
+
+
+def assign_uniform(subscribers: Sequence[Subscriber], counts: Counts) -> dict[str, Target]:
+    """Spread evenly: numbers of partitions differ by at most one if all read the same topics."""
+    if not subscribers:
+        return {}
+    if all(one.topics == subscribers[0].topics for one in subscribers):
+        loads = _uniform_same(subscribers, counts)
+    else:
+        loads = _uniform_mixed(subscribers, counts)
+    return {
+        member_id: {topic_id: frozenset(numbers) for topic_id, numbers in topics.items() if numbers}
+        for member_id, topics in loads.items()
+    }
+
+
+def _uniform_same(subscribers: Sequence[Subscriber], counts: Counts) -> _Loads:
+    """All read the same: everybody keeps what it has up to its share, the rest goes round."""
+    topics = subscribers[0].topics
+    share, extra = divmod(sum(counts[topic_id] for topic_id in topics), len(subscribers))
+    taken: set[tuple[TopicId, int]] = set()
+    loads: _Loads = {}
+    room: dict[str, int] = {}
+    held = {one.member_id: _kept(one, counts, taken) for one in subscribers}
+    # Who has more than a share keeps one more than those who have less: fewer move.
+    most = sorted(subscribers, key=lambda one: -len(held[one.member_id]))
+    for rank, one in enumerate(most):
+        quota = share + (rank < extra)
+        mine = held[one.member_id]
+        for partition in mine[quota:]:
+            taken.discard(partition)
+        load: dict[TopicId, set[int]] = {}
+        for topic_id, number in mine[:quota]:
+            load.setdefault(topic_id, set()).add(number)
+        loads[one.member_id] = load
+        room[one.member_id] = quota - min(len(mine), quota)
+    free = (
+        (topic_id, number)
+        for topic_id in topics
+        for number in range(counts[topic_id])
+        if (topic_id, number) not in taken
+    )
+    for one in subscribers:
+        for _ in range(room[one.member_id]):
+            topic_id, number = next(free)
+            loads[one.member_id].setdefault(topic_id, set()).add(number)
+    return loads
+
+
+def _kept(
+    one: Subscriber, counts: Counts, taken: set[tuple[TopicId, int]]
+) -> list[tuple[TopicId, int]]:
+    """Return what of its old target a member may keep, and note it as taken."""
+    kept = []
+    for topic_id in one.topics:
+        for number in sorted(one.target.get(topic_id, ())):
+            if number < counts[topic_id] and (topic_id, number) not in taken:
+                taken.add((topic_id, number))
+                kept.append((topic_id, number))
+    return kept
+
+
+def _uniform_mixed(subscribers: Sequence[Subscriber], counts: Counts) -> _Loads:
+    """Members read different topics: give to who has least, then move while that evens out."""
+    readers: dict[TopicId, list[str]] = {}
+    for one in subscribers:
+        for topic_id in one.topics:
+            readers.setdefault(topic_id, []).append(one.member_id)
+    taken: set[tuple[TopicId, int]] = set()
+    loads: _Loads = {one.member_id: {} for one in subscribers}
+    sizes = dict.fromkeys(loads, 0)
+    for one in subscribers:
+        for topic_id, number in _kept(one, counts, taken):
+            loads[one.member_id].setdefault(topic_id, set()).add(number)
+            sizes[one.member_id] += 1
+    # Topics with few readers first: their partitions have the least choice.
+    by_choice = sorted(readers, key=lambda topic_id: (len(readers[topic_id]), topic_id))
+    for topic_id in by_choice:
+        for number in range(counts[topic_id]):
+            if (topic_id, number) not in taken:
+                least = min(readers[topic_id], key=sizes.__getitem__)
+                loads[least].setdefault(topic_id, set()).add(number)
+                sizes[least] += 1
+    moved = True
+    while moved:  # Each move makes the sum of the squares of the sizes smaller.
+        each = [_move_all(topic_id, readers[topic_id], loads, sizes) for topic_id in by_choice]
+        moved = True in each
+    return loads
+
+
+def _move_all(
+    topic_id: TopicId, readers: Sequence[str], loads: _Loads, sizes: dict[str, int]
+) -> bool:
+    """Move partitions of a topic while that evens out; tell whether any moved."""
+    moved = False
+    while _move_one(topic_id, readers, loads, sizes):
+        moved = True
+    return moved
+
+
+def _move_one(
+    topic_id: TopicId, readers: Sequence[str], loads: _Loads, sizes: dict[str, int]
+) -> bool:
+    """Move a partition of a topic from who has most to who has least, if they differ by two."""
+    holders = [member_id for member_id in readers if loads[member_id].get(topic_id)]
+    if not holders:
+        return False
+    most = max(holders, key=sizes.__getitem__)
+    least = min(readers, key=sizes.__getitem__)
+    if sizes[most] - sizes[least] <= 1:
+        return False
+    number = max(loads[most][topic_id])
+    loads[most][topic_id].remove(number)
+    loads[least].setdefault(topic_id, set()).add(number)
+    sizes[most] -= 1
+    sizes[least] += 1
+    return True
+
+
+def assign_range(subscribers: Sequence[Subscriber], counts: Counts) -> dict[str, Target]:
+    """Cut each topic into stretches, in the order of instance ids, then of member ids."""
+    ordered = sorted(
+        subscribers,
+        key=lambda one: (one.instance_id is None, one.instance_id or one.member_id),
+    )
+    readers: dict[TopicId, int] = {}
+    for one in ordered:
+        for topic_id in one.topics:
+            readers[topic_id] = readers.get(topic_id, 0) + 1
+    given: dict[TopicId, int] = dict.fromkeys(readers, 0)
+    targets: dict[str, Target] = {}
+    for one in ordered:
+        target: dict[TopicId, frozenset[int]] = {}
+        for topic_id in one.topics:
+            rank = given[topic_id]
+            given[topic_id] = rank + 1
+            share, extra = divmod(counts[topic_id], readers[topic_id])
+            start = rank * share + min(rank, extra)
+            end = start + share + (rank < extra)
+            if start < end:
+                target[topic_id] = frozenset(range(start, end))
+        targets[one.member_id] = target
+    return targets
+
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+"""In the order of preference: the first one is the default."""

@@ -1,0 +1,321 @@
+"""Between KIP-848 groups and the bytes of ``__consumer_offsets``: written as Kafka 4.3 does. Pure.
+
+Writing makes one record of one thing; ``replay`` takes any of them and is the only way in which a
+group changes, after an append as at a load. After compaction records come in any order, so each of
+them may be the first of its group or member. The tables are in ``consumer_tables``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import Any, TypeVar
+
+from ottla.coordinator.group import consumer_tables as tables
+from ottla.coordinator.group.consumer_group import (
+    LEAVE_EPOCH,
+    NO_PARTITIONS,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    ResolvedRegex,
+    Target,
+)
+from ottla.coordinator.records import CoordinatorRecord, StoredRecord
+from ottla.errors import ErrorCode, KafkaError, MalformedMessage
+from ottla.protocol.schema import Message
+
+Table = TypeVar("Table", bound=Message)
+_INT16 = Struct(">h")
+_VERSION = _INT16.pack(0)
+_STATES = {int(state): state for state in MemberState}
+KEY_TYPES = frozenset(
+    (
+        tables.GROUP,
+        tables.PARTITION_METADATA,
+        tables.MEMBER,
+        tables.TARGET_EPOCH,
+        tables.TARGET_MEMBER,
+        tables.CURRENT_MEMBER,
+        tables.REGEX,
+    )
+)
+_OF_GROUP = frozenset((tables.GROUP, tables.PARTITION_METADATA, tables.TARGET_EPOCH))
+
+
+# Writing.
+
+
+def group_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    """Return the record of a group's epoch."""
+    return _record(
+        _group_key(tables.GROUP, group_id),
+        tables.GroupValue(epoch=epoch, metadata_hash=metadata_hash),
+    )
+
+
+def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+    """Return the record of what a member asked for."""
+    value = tables.MemberValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        server_assignor=member.assignor,
+    )
+    return _record(_member_key(tables.MEMBER, group_id, member.member_id), value)
+
+
+def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
+    """Return the record that the targets are those of ``epoch`` now."""
+    return _record(
+        _group_key(tables.TARGET_EPOCH, group_id),
+        tables.TargetEpochValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms),
+    )
+
+
+def target_record(group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
+    """Return the record of one member's target."""
+    value = tables.TargetMemberValue(
+        topics=[
+            tables.TargetPartitions(topic_id=topic_id, partitions=sorted(numbers))
+            for topic_id, numbers in sorted(target.items())
+        ]
+    )
+    return _record(_member_key(tables.TARGET_MEMBER, group_id, member_id), value)
+
+
+def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+    """Return the record of how far a member is."""
+    value = tables.CurrentMemberValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=int(member.state),
+        assigned=_partitions(member.assigned),
+        pending_revocation=_partitions(member.revoking),
+    )
+    return _record(_member_key(tables.CURRENT_MEMBER, group_id, member.member_id), value)
+
+
+def _partitions(partitions: Partitions) -> list[tables.CurrentPartitions]:
+    return [
+        tables.CurrentPartitions(
+            topic_id=topic_id,
+            partitions=sorted(numbers),
+            assignment_epochs=[numbers[number] for number in sorted(numbers)],
+        )
+        for topic_id, numbers in sorted(partitions.items())
+    ]
+
+
+def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
+    """Return the record of what an expression matched."""
+    value = tables.RegexValue(
+        topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+    )
+    return _record(_member_key(tables.REGEX, group_id, regex), value)
+
+
+def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
+    """Return the record that forgets an expression nobody uses any more."""
+    return CoordinatorRecord(_member_key(tables.REGEX, group_id, regex), None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """Return what forgets a member."""
+    kinds = (tables.CURRENT_MEMBER, tables.TARGET_MEMBER, tables.MEMBER)
+    return [CoordinatorRecord(_member_key(kind, group_id, member_id), None) for kind in kinds]
+
+
+def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
+    """Return what forgets a group, without its offsets."""
+    group_id = group.group_id
+    found: list[CoordinatorRecord] = []
+    for member_id in {**group.members, **group.targets}:
+        found += member_tombstones(group_id, member_id)
+    found += [regex_tombstone(group_id, regex) for regex in group.regexes]
+    found.append(CoordinatorRecord(_group_key(tables.TARGET_EPOCH, group_id), None))
+    found.append(CoordinatorRecord(_group_key(tables.GROUP, group_id), None))
+    return found
+
+
+def _group_key(kind: int, group_id: str) -> bytes:
+    return _INT16.pack(kind) + tables.ConsumerGroupKey(group=group_id).encode(0)
+
+
+def _member_key(kind: int, group_id: str, name: str) -> bytes:
+    return _INT16.pack(kind) + tables.ConsumerGroupMemberKey(group=group_id, name=name).encode(0)
+
+
+def _record(key: bytes, value: Message) -> CoordinatorRecord:
+    return CoordinatorRecord(key, _VERSION + value.encode(0))
+
+
+# Reading.
+
+
+def group_id_of(kind: int, stored: StoredRecord) -> str:
+    """Return the group that a record is of. Raises KafkaError (CORRUPT_MESSAGE)."""
+    return _key(kind, stored)[0]
+
+
+def replay(group: ConsumerGroup, kind: int, stored: StoredRecord) -> bool:
+    """Take one record of ``group``; False: the group is gone. Raises KafkaError."""
+    _, name = _key(kind, stored)
+    if stored.value is None:
+        if kind == tables.GROUP:
+            return False
+        _FORGET[kind](group, name)
+    else:
+        _TAKE[kind](group, name, stored)
+    return True
+
+
+def _key(kind: int, stored: StoredRecord) -> tuple[str, str]:
+    try:
+        if kind in _OF_GROUP:
+            of_group = _decode(tables.ConsumerGroupKey, stored.key)
+            return of_group.group, ""
+        of_member = _decode(tables.ConsumerGroupMemberKey, stored.key)
+    except MalformedMessage as error:
+        raise _senseless(stored, str(error)) from error
+    return of_member.group, of_member.name
+
+
+def _decode(table: type[Table], data: bytes) -> Table:
+    value, _ = table.decoder(0)(memoryview(data), _INT16.size, len(data))
+    return value
+
+
+def _value(table: type[Table], stored: StoredRecord) -> Table:
+    data = stored.value or b""
+    if data[: _INT16.size] != _VERSION:
+        raise _senseless(stored, f"a value of version {data[: _INT16.size].hex()}")
+    try:
+        return _decode(table, data)
+    except MalformedMessage as error:
+        raise _senseless(stored, str(error)) from error
+
+
+def _senseless(stored: StoredRecord, why: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"offset {stored.offset}: {why}")
+
+
+def _known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    return group.members.get(member_id) or ConsumerMember(member_id)
+
+
+def _take_group(group: ConsumerGroup, _: str, stored: StoredRecord) -> None:
+    value = _value(tables.GroupValue, stored)
+    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+
+
+def _take_partition_metadata(group: ConsumerGroup, _: str, stored: StoredRecord) -> None:
+    """Kafka 4.0's; its successors go by the hash in the group's record, and delete it."""
+
+
+def _take_member(group: ConsumerGroup, name: str, stored: StoredRecord) -> None:
+    value = _value(tables.MemberValue, stored)
+    member = _known(group, name)._replace(
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topics=tuple(sorted(value.subscribed_topic_names)),
+        regex=value.subscribed_topic_regex,
+        rebalance_timeout_ms=value.rebalance_timeout,
+        assignor=value.server_assignor,
+    )
+    group.put(member)
+
+
+def _take_target_epoch(group: ConsumerGroup, _: str, stored: StoredRecord) -> None:
+    value = _value(tables.TargetEpochValue, stored)
+    group.assignment_epoch = value.assignment_epoch
+    group.assignment_timestamp_ms = value.assignment_timestamp
+
+
+def _take_target(group: ConsumerGroup, name: str, stored: StoredRecord) -> None:
+    value = _value(tables.TargetMemberValue, stored)
+    group.targets[name] = {one.topic_id: frozenset(one.partitions) for one in value.topics}
+
+
+def _take_current(group: ConsumerGroup, name: str, stored: StoredRecord) -> None:
+    value = _value(tables.CurrentMemberValue, stored)
+    member = _known(group, name)._replace(
+        epoch=value.member_epoch,
+        previous_epoch=value.previous_member_epoch,
+        state=_STATES.get(value.state, MemberState.UNKNOWN),
+        assigned=_read_partitions(value.assigned, value.member_epoch),
+        revoking=_read_partitions(value.pending_revocation, value.member_epoch),
+    )
+    group.put(member)
+
+
+def _read_partitions(topics: Sequence[tables.CurrentPartitions], epoch: int) -> Partitions:
+    """Return partitions with their epochs; Kafka before 4.3 did not write them."""
+    return {
+        one.topic_id: dict(
+            zip(
+                one.partitions,
+                one.assignment_epochs or [epoch] * len(one.partitions),
+                strict=False,
+            )
+        )
+        for one in topics
+        if one.partitions
+    }
+
+
+def _take_regex(group: ConsumerGroup, name: str, stored: StoredRecord) -> None:
+    value = _value(tables.RegexValue, stored)
+    group.regexes[name] = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+
+
+def _forget_current(group: ConsumerGroup, name: str) -> None:
+    member = group.members.get(name)
+    if member is not None:
+        group.put(
+            member._replace(
+                epoch=LEAVE_EPOCH,
+                previous_epoch=LEAVE_EPOCH,
+                state=MemberState.STABLE,
+                assigned=NO_PARTITIONS,
+                revoking=NO_PARTITIONS,
+            )
+        )
+
+
+def _forget_partition_metadata(group: ConsumerGroup, _: str) -> None:
+    """Nothing was kept of it."""
+
+
+def _forget_target_epoch(group: ConsumerGroup, _: str) -> None:
+    group.assignment_epoch = 0
+
+
+_FORGET: Mapping[int, Callable[[ConsumerGroup, str], None]] = {
+    tables.PARTITION_METADATA: _forget_partition_metadata,
+    tables.MEMBER: lambda group, name: group.remove(name),
+    tables.TARGET_EPOCH: _forget_target_epoch,
+    tables.TARGET_MEMBER: lambda group, name: _drop(group.targets, name),
+    tables.CURRENT_MEMBER: _forget_current,
+    tables.REGEX: lambda group, name: _drop(group.regexes, name),
+}
+
+
+def _drop(values: dict[str, Any], name: str) -> None:
+    values.pop(name, None)
+
+
+_TAKE: Mapping[int, Callable[[ConsumerGroup, str, StoredRecord], None]] = {
+    tables.GROUP: _take_group,
+    tables.PARTITION_METADATA: _take_partition_metadata,
+    tables.MEMBER: _take_member,
+    tables.TARGET_EPOCH: _take_target_epoch,
+    tables.TARGET_MEMBER: _take_target,
+    tables.CURRENT_MEMBER: _take_current,
+    tables.REGEX: _take_regex,
+}

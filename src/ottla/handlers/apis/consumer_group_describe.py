@@ -1,0 +1,116 @@
+"""ConsumerGroupDescribe, key 69: members, epochs and assignments of KIP-848 groups.
+
+v1 tells which protocol a member speaks (KIP-1099).
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ottla.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.coordinator.group.consumer_machine import preferred_assignor
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.call import Call
+from ottla.handlers.gathering import gathered
+from ottla.handlers.operations import GROUP_OPERATIONS
+from ottla.ids import TopicId
+from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
+from ottla.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+CONSUMER_MEMBER = 1
+"""A member that speaks the consumer protocol; 0 would be the classic one."""
+
+
+class ConsumerGroupDescribe:
+    """Answers from memory."""
+
+    def __init__(self, groups: GroupCoordinator, image: MetadataImage) -> None:
+        self._groups = groups
+        self._image = image
+
+    def handle(
+        self, request: ConsumerGroupDescribeRequest, call: Call
+    ) -> Pending[ConsumerGroupDescribeResponse]:
+        """Answer every group by itself."""
+        del call
+        found = gathered(
+            [self._groups.describe_consumer_group(group_id) for group_id in request.group_ids]
+        )
+
+        def respond(outcomes: list[ConsumerGroup | KafkaError]) -> ConsumerGroupDescribeResponse:
+            groups = [
+                _refused(group_id, outcome)
+                if isinstance(outcome, KafkaError)
+                else self._described(outcome, with_operations=request.include_authorized_operations)
+                for group_id, outcome in zip(request.group_ids, outcomes, strict=True)
+            ]
+            return ConsumerGroupDescribeResponse(groups=groups)
+
+        return found.then(respond)
+
+    def _described(self, group: ConsumerGroup, *, with_operations: bool) -> DescribedGroup:
+        described = DescribedGroup(
+            group_id=group.group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=preferred_assignor(group.members.values()),
+            members=[self._member(group, member) for member in group.members.values()],
+        )
+        if with_operations:
+            described.authorized_operations = GROUP_OPERATIONS
+        return described
+
+    def _member(self, group: ConsumerGroup, member: ConsumerMember) -> Member:
+        held: dict[TopicId, list[int]] = {}
+        for partitions in (member.assigned, member.revoking):
+            for topic_id, numbers in partitions.items():
+                held.setdefault(topic_id, []).extend(numbers)
+        return Member(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=list(member.topics),
+            subscribed_topic_regex=member.regex or "",
+            assignment=self._assignment(held),
+            target_assignment=self._assignment(group.targets.get(member.member_id, {})),
+            member_type=CONSUMER_MEMBER,
+        )
+
+    def _assignment(self, partitions: Mapping[TopicId, Iterable[int]]) -> Assignment:
+        """Return partitions with their topics' names; topics that are gone are left out."""
+        found = []
+        for topic_id, numbers in partitions.items():
+            topic = self._image.topic_by_id(topic_id)
+            if topic is not None:
+                found.append(
+                    TopicPartitions(
+                        topic_id=topic_id, topic_name=topic.name, partitions=sorted(numbers)
+                    )
+                )
+        return Assignment(topic_partitions=found)
+
+
+def _refused(group_id: str, error: KafkaError) -> DescribedGroup:
+    # The only refusal with a text, as in Kafka.
+    is_told = error.code is ErrorCode.GROUP_ID_NOT_FOUND
+    return DescribedGroup(
+        error_code=error.code,
+        error_message=error.why if is_told else None,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )

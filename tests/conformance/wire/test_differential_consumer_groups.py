@@ -1,0 +1,258 @@
+"""KIP-848 group requests to Ottla and a live Apache Kafka: the same answers, field by field."""
+
+import pytest
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
+
+OPTIONS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.max.size": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory, kafka_libs):
+    """The addresses of both, started with the same options."""
+    from tools.kafka_peer import KafkaPeer
+    from tools.ottla_peer import OttlaPeer
+
+    directory = tmp_path_factory.mktemp("differential")
+    peers = [OttlaPeer(directory / "ottla", OPTIONS), KafkaPeer(directory / "kafka", OPTIONS)]
+    try:
+        for peer in peers:
+            peer.start()
+        yield [peer.bootstrap for peer in peers]
+    finally:
+        for peer in peers:
+            peer.kill9()
+
+
+class Members:
+    """Short words for what the members of one group send."""
+
+    def __init__(self, play, group, topic_id=None, names=("nobody",)):
+        self.play, self.group, self.topic_id, self.names = play, group, topic_id, list(names)
+
+    def beat(self, member, epoch, version=1, *, owned=None, **fields):
+        if owned is not None:
+            fields["topic_partitions"] = [{"topic_id": self.topic_id, "partitions": owned}]
+        fields.setdefault("topic_partitions", None)
+        fields.setdefault("subscribed_topic_names", None)
+        self.play.call(
+            "c",
+            "consumer_group_heartbeat",
+            version,
+            group_id=self.group,
+            member_id=member,
+            member_epoch=epoch,
+            **fields,
+        )
+        self.play.call("c", "consumer_group_describe", 1, group_ids=[self.group])
+
+    def join(self, member, version=1, **fields):
+        asked = {
+            "rebalance_timeout": 60_000,
+            "subscribed_topic_names": self.names,
+            "topic_partitions": [],
+        } | fields
+        self.beat(member, 0, version, **asked)
+
+    def commit(self, member, epoch, version=9, index=0, instance=None):
+        part = {"partition_index": index, "committed_offset": 3, "committed_metadata": ""}
+        self.play.call(
+            "c",
+            "offset_commit",
+            version,
+            group_id=self.group,
+            generation_id_or_member_epoch=epoch,
+            member_id=member,
+            group_instance_id=instance,
+            topics=[{"name": self.names[0], "partitions": [part]}],
+        )
+
+    def fetch(self, member, epoch):
+        topics = [{"name": self.names[0], "partition_indexes": [0]}]
+        asked = {"group_id": self.group, "topics": topics}
+        asked |= {"member_id": member, "member_epoch": epoch}
+        self.play.call("c", "offset_fetch", 9, groups=[asked])
+
+
+def refusals(play):
+    play.create_topic("tr", 4)
+    play.wait_for_coordinator("r", "")
+    for group in ("", " "):
+        Members(play, group).join("m")
+    g = Members(play, "r", None, ["tr"])
+    g.join("")
+    g.join("m", rebalance_timeout=-1)
+    g.join("m", topic_partitions=None)
+    g.join("m", subscribed_topic_names=None)
+    g.join("m", instance_id="")
+    g.join("m", rack_id=" ")
+    for assignor in ("nope", ""):
+        g.join("m", server_assignor=assignor)
+    for pattern in ("(", "[a", "a**", "a{1001}", "(?=a)", r"\1", "[b-a]"):
+        g.join("m", subscribed_topic_names=None, subscribed_topic_regex=pattern)
+    for epoch in (-3, -2, -1, 5):
+        g.beat("m", epoch)
+    g.beat("", 5)
+    g.beat("", -1)
+    g.beat("m", -2, instance_id="i")
+    g.beat("m", -1, instance_id="i")
+    play.call("c", "consumer_group_describe", 0, group_ids=["r", "nobody"])
+    for version in (5, 6):
+        play.call("c", "describe_groups", version, groups=["r"])
+
+
+def reconciliation(play):
+    topic_id = play.create_topic("two", 4)
+    play.wait_for_coordinator("g")
+    g = Members(play, "g", topic_id, ["two"])
+    g.join("m1")
+    g.beat("m1", 2)
+    g.beat("m1", 2, owned=[0, 1, 2, 3])
+    g.beat("who", 2)
+    g.beat("m1", 1)
+    g.beat("m1", 3)
+    g.join("m2")
+    g.beat("m1", 2)  # It has not said that it has given anything up.
+    g.beat("m1", 2, owned=[0, 1, 2, 3])
+    g.beat("m2", 3)
+    g.beat("m1", 2, owned=[0, 1, 2])
+    g.beat("m1", 2, owned=[0, 1])
+    g.beat("m1", 2, owned=[0, 1])  # It missed the answer.
+    g.beat("m1", 2, owned=[2])
+    g.beat("m1", 2)
+    g.beat("m2", 3)
+    g.beat("m2", 3, owned=[2, 3])
+    g.join("m3")
+    g.join("m4")  # There is no room.
+    g.beat("m2", 3, owned=[2, 3])
+    g.beat("m2", 3, owned=[2])
+    g.beat("m3", 4)
+    g.beat("m1", 3, owned=[0, 1])
+    g.join("m1")  # It begins anew, and has what it had.
+    g.beat("m3", -1)
+    play.call("c", "list_groups", 5, types_filter=["consumer"], states_filter=[])
+    g.beat("m1", 4, owned=[0, 1])
+    g.beat("m2", 4, owned=[2])
+    play.call("c", "delete_groups", 2, groups_names=["g"])
+    g.beat("m1", -1)
+    g.beat("m2", -1)
+    play.call("c", "list_groups", 5, types_filter=[], states_filter=["empty"])
+    play.call("c", "delete_groups", 2, groups_names=["g"])
+    g.beat("m2", 5)
+
+
+def offsets(play):
+    topic_id = play.create_topic("to", 4)
+    play.wait_for_coordinator("o")
+    g = Members(play, "o", topic_id, ["to"])
+    g.commit("", -1)
+    g.join("m1")
+    for epoch in (2, 1, 3, 0, -1):
+        g.commit("m1", epoch)
+        g.fetch("m1", epoch)
+    g.commit("m1", 2, version=8)
+    g.commit("", -1)
+    g.commit("who", 2)
+    g.fetch("who", 2)
+    g.fetch(None, -1)
+    g.fetch("", -1)
+    g.join("m2")
+    g.beat("m1", 2, owned=[0, 1, 2, 3])
+    g.commit("m1", 2, index=3)  # It may commit what it is giving up.
+    g.beat("m1", 2, owned=[0, 1])
+    for epoch in (1, 2, 3, 4):
+        g.commit("m1", epoch)
+        g.commit("m1", epoch, index=3)
+    deleted = [{"name": "to", "partitions": [{"partition_index": 0}]}]
+    play.call("c", "offset_delete", 0, group_id="o", topics=deleted)
+    g.beat("m1", -1)
+    g.beat("m2", -1)
+    g.commit("", -1)
+    play.call("c", "offset_delete", 0, group_id="o", topics=deleted)
+    play.call("c", "delete_groups", 2, groups_names=["o"])
+    g.fetch(None, -1)
+
+
+def static_members(play):
+    topic_id = play.create_topic("ts", 4)
+    play.wait_for_coordinator("s")
+    g = Members(play, "s", topic_id, ["ts"])
+    g.join("s1", instance_id="i1")
+    g.join("s2", instance_id="i1")
+    g.beat("s1", 2, instance_id="i2")
+    g.beat("s2", 2, instance_id="i1")
+    g.beat("s1", 2)
+    g.beat("s1", -2, instance_id="i1")
+    g.beat("s1", 2, instance_id="i1")
+    g.join("s2", instance_id="i1")
+    g.beat("s1", 2, instance_id="i1")
+    g.beat("s1", -1, instance_id="i1")
+    g.commit("s1", 2, instance="i1")
+    g.commit("s2", 2, instance="i1")
+    g.join("s3", instance_id="i3")
+    g.beat("s2", 2, owned=[0, 1, 2, 3], instance_id="i1")
+    g.beat("s2", -2, instance_id="i1")
+    g.join("s2", instance_id="i1")
+    leaving = [{"member_id": "s2"}, {"member_id": "who"}]
+    play.call("c", "leave_group", 5, group_id="s", members=leaving)
+    g.beat("s3", -1, instance_id="i3")
+
+
+def subscriptions(play):
+    topic_id = play.create_topic("tu", 4)
+    play.create_topic("u", 2)
+    play.wait_for_coordinator("u")
+    g = Members(play, "u", topic_id, ["nobody"])
+    g.join("m1")
+    g.beat("m1", 2, subscribed_topic_names=["tu"])
+    g.beat("m1", 3, owned=[0, 1, 2, 3], subscribed_topic_names=["u", "tu"])
+    g.beat("m1", 4, owned=[0, 1, 2, 3], subscribed_topic_names=["tu", "u"])
+    g.beat("m1", 4, owned=[0, 1, 2, 3], rack_id="r", server_assignor="range")
+    g.join("m2", subscribed_topic_names=["tu"], server_assignor="range")
+    g.beat("m1", 4, owned=[0, 1])
+    play.prepare(
+        "create_partitions",
+        3,
+        topics=[{"name": "u", "count": 3, "assignments": None}],
+        timeout=10_000,
+        validate_only=False,
+    )
+
+
+def classic_and_consumer(play):
+    play.create_topic("tx", 4)
+    play.wait_for_coordinator("x")
+    g = Members(play, "x", None, ["tx"])
+    g.join("m1")
+    other = [{"name": "range", "metadata": b""}]
+    asked = {"group_id": "x", "session_timeout": 10_000, "rebalance_timeout": 10_000}
+    asked |= {"member_id": "", "protocol_type": "other", "protocols": other}
+    play.call("c", "join_group", 9, **asked)
+    play.call("c", "heartbeat", 4, group_id="x", member_id="m1", generation_id=2)
+    play.call("c", "describe_groups", 6, groups=["x"])
+    g.beat("m1", -1)
+    g.commit("", -1)
+    g.join("m2")
+
+
+SCRIPTS = [
+    refusals,
+    reconciliation,
+    offsets,
+    static_members,
+    subscriptions,
+    classic_and_consumer,
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_the_answers_are_kafkas(brokers, script):
+    from tools.differential import compare
+
+    count, differences = compare(script, *brokers)
+    assert count >= 10
+    assert not differences, "\n".join(differences)

@@ -1,0 +1,89 @@
+"""Regular expressions over topic names: what matches, what is refused, that none explodes."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.coordinator.group.topic_pattern import TopicPattern
+from ottla.errors import ErrorCode, KafkaError
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "others"),
+    [
+        ("orders-.*", ["orders-", "orders-1"], ["orders", "xorders-1"]),
+        ("^a|b$", ["a", "b"], ["ab", ""]),
+        ("", [""], ["a"]),
+        ("a{2,3}", ["aa", "aaa"], ["a", "aaaa"]),
+        ("a{2}b{1,}", ["aab", "aabbb"], ["ab", "aa"]),
+        ("a{,3}", ["a{,3}"], ["aa"]),
+        (r"\d+\.\w?", ["12.", "1.x"], ["1x", "x."]),
+        ("[a-c_.-]+", ["a-b.c_"], ["d", ""]),
+        (r"[^\d]x", ["ax"], ["1x"]),
+        ("(?:ab)*?c", ["c", "ababc"], ["abab"]),
+        ("(a|b)(c|d)", ["ac", "bd"], ["ab"]),
+        ("[]a]", ["]", "a"], ["b"]),
+    ],
+)
+def test_the_whole_name_matches(pattern, names, others):
+    compiled = TopicPattern(pattern)
+    assert [name for name in names + others if compiled.matches(name)] == names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("(", "missing closing )"),
+        ("[a", "missing closing ]"),
+        ("a**", "invalid nested repetition operator"),
+        ("a++", "invalid nested repetition operator"),
+        ("*a", "missing argument to repetition operator"),
+        ("\\", "trailing backslash at end of expression"),
+        ("a{1001}", "invalid repeat count"),
+        ("x{2,1}", "invalid repeat count"),
+        ("(?=a)", "invalid or unsupported Perl syntax"),
+        (r"\1", "invalid escape sequence"),
+        (r"\y", "invalid escape sequence"),
+        ("[b-a]", "invalid character class range"),
+        ("a)", "unexpected )"),
+        ("(" * 1000 + ")" * 1000, "expression nests too deeply"),
+        ("((a{100}){100}){100}", "expression too large"),
+        ("x" * 5000, "expression too large"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_re2s_words(pattern, why):
+    with pytest.raises(KafkaError) as refused:
+        TopicPattern(pattern)
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert refused.value.why.endswith(f"is not a valid regular expression: {why}.")
+
+
+@pytest.mark.parametrize("pattern", ["(a*)*b", "(a|aa)+b", "(a|a)*b", "(.*a){20}b"])
+def test_no_expression_explodes(pattern):
+    """These take a backtracking matcher longer than the universe has been there."""
+    compiled = TopicPattern(pattern)
+    started = time.process_time()
+    assert not compiled.matches("a" * 249)
+    assert time.process_time() - started < 2
+
+
+PIECES = st.recursive(
+    st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\.", r"\w"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{0,2}", "{2}"])).map(
+            lambda one: f"(?:{one[0]}){one[1]}"
+        ),
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda one: f"({one[0]}|{one[1]})"),
+    ),
+    max_leaves=6,
+)
+
+
+@given(PIECES, st.text("ab.", max_size=7))
+def test_it_matches_what_python_matches(pattern, name):
+    expected = re.fullmatch(pattern, name) is not None
+    assert TopicPattern(pattern).matches(name) == expected
