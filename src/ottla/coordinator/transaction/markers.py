@@ -32,6 +32,10 @@ from ottla.replication.replica_manager import ReplicaManager
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
+RETRY_SECONDS_MAX = 5.0
+"""Each wait is twice the one before, up to this."""
+WARN_AFTER = 4
+"""Tries in vain until it is told: a partition that is still loading is no news."""
 
 
 class Marker(NamedTuple):
@@ -105,6 +109,8 @@ class MarkerWriter:
         partitions: Sequence[TopicPartition],
         is_wanted: Callable[[], bool],
         done: Callable[[], None],
+        *,
+        attempt: int = 0,
     ) -> None:
         """Write the marker to each until all have it, while ``is_wanted``; then ``done``."""
 
@@ -113,12 +119,15 @@ class MarkerWriter:
             left = [
                 where
                 for where, code in zip(partitions, codes, strict=True)
-                if not self._is_over(marker, where, code)
+                if not self._is_over(marker, where, code, is_news=attempt == WARN_AFTER)
             ]
             if not is_wanted():
                 return
             if left:
-                self._retry(lambda: self.write_all(marker, left, is_wanted, done))
+                self._retry(
+                    lambda: self.write_all(marker, left, is_wanted, done, attempt=attempt + 1),
+                    attempt,
+                )
             else:
                 done()
 
@@ -131,7 +140,9 @@ class MarkerWriter:
             timer.cancel()
         self._retries.clear()
 
-    def _is_over(self, marker: Marker, where: TopicPartition, code: ErrorCode) -> bool:
+    def _is_over(
+        self, marker: Marker, where: TopicPartition, code: ErrorCode, *, is_news: bool
+    ) -> bool:
         """Tell whether nothing is left to be done in a partition."""
         if code is ErrorCode.NONE:
             return True
@@ -141,15 +152,18 @@ class MarkerWriter:
             # A later epoch has written: that one's log refuses while this one's is open.
             logger.warning("%s has no open transaction of %s any more", where, marker)
             return True
-        logger.warning("%s does not take the marker %s yet: %s", where, marker, code.name)
+        if is_news:
+            logger.warning("%s does not take the marker %s yet: %s", where, marker, code.name)
         return False
 
-    def _retry(self, work: Callable[[], None]) -> None:
+    def _retry(self, work: Callable[[], None], attempt: int) -> None:
         def ring() -> None:
             self._retries.discard(timer)
             work()
 
-        timer = self._clock.call_later(RETRY_SECONDS, ring)
+        timer = self._clock.call_later(
+            min(RETRY_SECONDS * 2 ** min(attempt, 10), RETRY_SECONDS_MAX), ring
+        )
         self._retries.add(timer)
 
     def _write_to_group(self, marker: Marker, where: TopicPartition) -> Pending[KafkaError | None]:

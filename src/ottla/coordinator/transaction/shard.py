@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 TransactionsShard: TypeAlias = "Shard[Transactions]"
 Tell = Callable[[Answer], None]
-RETRY_MS = 100
+RETRY_MS = 1000
+"""Until what could not be written is tried again: the disk was full, or too slow."""
 _EXPIRY_TIMER = "expiry"
 
 

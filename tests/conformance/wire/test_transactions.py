@@ -1,0 +1,475 @@
+"""Transactions on the wire, step by step, in both of Kafka's protocols and with what is wrong.
+
+Asked of Apache Kafka 4.3.0, too (``--target kafka``). Version 1 is AddPartitionsToTxn v3, Produce
+v11 and EndTxn v4; version 2 (KIP-890) is Produce v12 and EndTxn v5.
+"""
+
+import time
+import uuid
+
+import pytest
+
+from tools.wire_client import batch
+
+NOT_READY = (14, 15, 16, 51)
+TRANSACTIONAL = 0x10
+
+
+class Client:
+    """A transactional producer, byte by byte."""
+
+    def __init__(self, wire, name=None):
+        self.wire = wire
+        self.name = name or f"x-{uuid.uuid4().hex[:12]}"
+        self.producer_id = self.epoch = -1
+        self.patiently(self.find, lambda code: code)
+
+    def patiently(self, ask, code_of, codes=NOT_READY):
+        deadline = time.monotonic() + 60
+        while True:
+            answer = ask()
+            if code_of(answer) not in codes:
+                return answer
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.025)
+
+    def find(self):
+        asked = {"key_type": 1, "coordinator_keys": [self.name]}
+        return self.wire.call("find_coordinator", 4, **asked)["coordinators"][0]["error_code"]
+
+    def init(self, version=5, wait=True, timeout=60_000, **fields):
+        asked = {"transactional_id": self.name, "transaction_timeout": timeout}
+        if version >= 3:
+            asked |= {"producer_id": -1, "producer_epoch": -1}
+        answer = self.patiently(
+            lambda: self.wire.call("init_producer_id", version, **asked | fields),
+            lambda answer: answer["error_code"],
+            NOT_READY if wait else (14, 15, 16),
+        )
+        if answer["error_code"] == 0:
+            self.producer_id, self.epoch = answer["producer_id"], answer["producer_epoch"]
+        return answer["error_code"]
+
+    def add(self, *partitions, version=3, epoch=0, producer_id=0, name=None):
+        asked = {
+            "v3_and_below_transactional_id": self.name if name is None else name,
+            "v3_and_below_producer_id": self.producer_id + producer_id,
+            "v3_and_below_producer_epoch": self.epoch + epoch,
+            "v3_and_below_topics": [
+                {"name": topic, "partitions": [index]} for topic, index in partitions
+            ],
+        }
+        answer = self.wire.call("add_partitions_to_txn", version, **asked)
+        return {
+            (topic["name"], part["partition_index"]): part["partition_error_code"]
+            for topic in answer["results_by_topic_v3_and_below"]
+            for part in topic["results_by_partition"]
+        }
+
+    def produce(self, topic, sequence=0, version=12, *, epoch=0, producer_id=0, **fields):
+        records = batch(
+            producer_id=self.producer_id + producer_id,
+            producer_epoch=self.epoch + epoch,
+            base_sequence=sequence,
+            attributes=fields.pop("attributes", TRANSACTIONAL),
+            base_timestamp=int(time.time() * 1000),
+        )
+        data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
+        asked = {"transactional_id": self.name, "acks": -1, "timeout": 10_000, "topic_data": data}
+
+        def ask():
+            answer = self.wire.call("produce", version, **asked | fields)
+            return answer["responses"][0]["partition_responses"][0]["error_code"]
+
+        return self.patiently(ask, lambda code: code)
+
+    def end(self, commit=True, version=5, *, wait=True, epoch=0, producer_id=0, name=None):
+        """Return the code and, from version 5 on, how far the epoch rose."""
+        asked = {
+            "transactional_id": self.name if name is None else name,
+            "producer_id": self.producer_id + producer_id,
+            "producer_epoch": self.epoch + epoch,
+            "committed": commit,
+        }
+        answer = self.patiently(
+            lambda: self.wire.call("end_txn", version, **asked),
+            lambda answer: answer["error_code"],
+            NOT_READY if wait else (),
+        )
+        if version < 5 or answer["error_code"]:
+            return answer["error_code"]
+        assert answer["producer_id"] == self.producer_id
+        return answer["error_code"], answer["producer_epoch"] - self.epoch
+
+    def describe(self):
+        """State, epoch and partitions, once the transaction does not end any more."""
+
+        def ask():
+            asked = {"transactional_ids": [self.name]}
+            return self.wire.call("describe_transactions", 0, **asked)["transaction_states"][0]
+
+        found = self.patiently(
+            ask, lambda found: found["transaction_state"][:7], codes=("Prepare",)
+        )
+        assert (found["error_code"], found["producer_id"]) == (0, self.producer_id)
+        partitions = {
+            (topic["topic"], index) for topic in found["topics"] for index in topic["partitions"]
+        }
+        return found["transaction_state"], found["producer_epoch"], partitions
+
+
+@pytest.fixture
+def client(wire):
+    made = Client(wire)
+    assert made.init() == 0
+    return made
+
+
+@pytest.fixture
+def topic(wire):
+    name = f"transactions-{uuid.uuid4().hex[:8]}"
+    wire.create_topic(name, 2)
+    return name
+
+
+def producers(wire, topic):
+    asked = [{"name": topic, "partition_indexes": [0]}]
+    answer = wire.call("describe_producers", 0, topics=asked)
+    return [
+        (one["producer_epoch"], one["last_sequence"], one["current_txn_start_offset"])
+        for one in answer["topics"][0]["partitions"][0]["active_producers"]
+    ]
+
+
+def test_a_transactional_id_keeps_its_producer_id_and_raises_its_epoch(wire):
+    client = Client(wire)
+    found = []
+    for version in (0, 2, 3, 5):
+        assert client.init(version) == 0
+        found.append((client.producer_id, client.epoch))
+    assert found == [(client.producer_id, epoch) for epoch in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"transactional_id": ""}, 42),
+        ({"timeout": 0}, 50),
+        ({"timeout": -1}, 50),
+        ({"timeout": 900_001}, 50),
+        ({"producer_id": 5}, 42),
+        ({"producer_epoch": 5}, 42),
+    ],
+)
+def test_what_no_producer_can_begin_with(client, fields, code):
+    assert client.init(**fields) == code
+
+
+def test_a_producer_goes_on_with_its_epoch_and_may_ask_twice(client):
+    before = {"producer_id": client.producer_id, "producer_epoch": client.epoch}
+    for _ in range(2):
+        assert client.init(**before) == 0
+        assert client.epoch == 1
+    assert client.init(**before | {"producer_id": client.producer_id + 77}) == 90
+    assert client.init(**before) == 0
+    assert client.init(producer_id=client.producer_id, producer_epoch=1) == 0
+    assert client.init(**before) == 90
+    assert client.init(3, **before) == 47
+
+
+def test_version_1_step_by_step(client, wire, topic):
+    for commit in (True, False):
+        assert client.end(commit, 4) == 48
+    assert client.produce(topic, version=10) == 48
+    assert client.produce(topic, version=11) == 120
+    assert client.produce(topic, version=11, transactional_id=None) == 53
+    assert client.add((topic, 0)) == {(topic, 0): 0}
+    assert client.add((topic, 0), (topic, 1), version=0) == {(topic, 0): 0, (topic, 1): 0}
+    assert client.describe() == ("Ongoing", 0, {(topic, 0), (topic, 1)})
+    assert client.produce(topic, 0, 11) == 0
+    assert client.produce(topic, 1, 9) == 0
+    assert client.produce(topic, 2, 11, attributes=0) == 48
+    assert client.produce(topic, 0, 11, epoch=1) == 47
+    assert producers(wire, topic) == [(0, 1, 0)]
+    assert wire.list_offsets(topic, [0]) == [(0, 2)]
+    assert client.end(version=4) == 0
+    assert client.describe() == ("CompleteCommit", 0, set())
+    assert client.end(version=4) == 0
+    assert client.end(False, 4) == 48
+    assert producers(wire, topic) == [(0, 1, -1)]
+    assert client.produce(topic, 2, 11) == 120
+    assert client.add((topic, 0)) == {(topic, 0): 0}
+    assert client.produce(topic, 2, 11) == 0
+    assert client.end(False, 3) == 0
+    assert client.describe() == ("CompleteAbort", 0, set())
+    assert client.end(False, 4) == 0
+    assert client.end(True, 4) == 48
+
+
+def test_version_1_with_others_ids(client, topic):
+    assert client.add((topic, 0), (topic, 9), ("nope", 0)) == {
+        (topic, 0): 55,
+        (topic, 9): 3,
+        ("nope", 0): 3,
+    }
+    assert client.add() == {}
+    wrong = [({"epoch": 1, "version": 1}, 47), ({"epoch": 1, "version": 2}, 90)]
+    wrong += [({"producer_id": 99}, 49), ({"name": "nobody"}, 49), ({"name": ""}, 42)]
+    for fields, code in wrong:
+        assert client.add((topic, 0), **fields) == {(topic, 0): code}
+        assert client.end(**{"version": 4, "wait": False} | fields) == code
+
+
+def test_version_2_step_by_step(client, wire, topic):
+    assert client.end() == 48
+    assert client.end(False) == (0, 1)
+    client.epoch += 1
+    assert client.describe() == ("CompleteAbort", 1, set())
+    assert client.produce(topic, 0) == 0
+    assert client.produce(topic, 1) == 0
+    assert client.describe() == ("Ongoing", 1, {(topic, 0)})
+    assert producers(wire, topic) == [(1, 1, 0)]
+    assert client.end() == (0, 1)
+    assert client.describe() == ("CompleteCommit", 2, set())
+    assert client.end() == (0, 1), "once more: the answer may have been lost"
+    assert client.end(False) == 48
+    assert producers(wire, topic) == [(2, -1, -1)]
+    assert client.produce(topic, 2) == 47
+    client.epoch += 1
+    assert client.end() == 48
+    assert client.produce(topic, 0) == 0
+    assert client.end(epoch=-1, wait=False) == 90
+    assert client.end(epoch=1, wait=False) == 90
+    assert client.end(False) == (0, 1)
+    assert client.describe() == ("CompleteAbort", 3, set())
+    assert client.end(False) == (0, 1)
+    assert client.end(True) == 48
+    client.epoch += 1
+    assert client.produce(topic, 0, epoch=3) == 47
+    assert client.produce(topic, 0, producer_id=55) == 49
+    assert client.produce(topic, 0, transactional_id="nobody") == 49
+    assert client.produce(topic, 0, attributes=0) == 0
+
+
+def test_a_new_producer_begins_at_sequence_0_in_version_2(client, topic):
+    assert client.produce(topic, 5) == 45
+    assert client.produce(topic, 0) == 0
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_who_comes_second_fences_who_came_first(client, wire, topic, version):
+    if version == 11:
+        client.add((topic, 0))
+    assert client.produce(topic, 0, version) == 0
+    second = Client(wire, client.name)
+    assert second.init(wait=False) == 51
+    assert second.init() == 0
+    assert (second.producer_id, second.epoch) == (client.producer_id, 2)
+    assert client.produce(topic, 1, version) == 47
+    for of, code in ((1, 47), (4, 90), (5, 90)):
+        assert client.end(version=of, wait=False) == code
+    assert client.add((topic, 0)) == {(topic, 0): 90}
+    assert producers(wire, topic) == [(1, -1, -1)]
+
+
+def test_a_transaction_is_aborted_when_its_time_is_over(wire, topic):
+    client = Client(wire)
+    assert client.init(timeout=1000) == 0
+    assert client.produce(topic, 0) == 0
+    deadline = time.monotonic() + 40
+    while client.describe()[0] == "Ongoing":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert client.describe() == ("CompleteAbort", 1, set())
+    assert client.produce(topic, 1) == 47
+    assert client.end() == 48
+    assert client.end(False) == (0, 1)
+
+
+def test_brokers_ask_about_partitions_without_adding_them(client, wire, topic):
+    client.add((topic, 0))
+
+    def verify(*partitions, epoch=0, name=client.name, only=True):
+        topics = [{"name": topic, "partitions": [index]} for topic, index in partitions]
+        asked = {
+            "transactional_id": name,
+            "producer_id": client.producer_id,
+            "producer_epoch": client.epoch + epoch,
+            "verify_only": only,
+            "topics": topics,
+        }
+        answer = wire.call("add_partitions_to_txn", 5, transactions=[asked])
+        (result,) = answer["results_by_transaction"]
+        return {
+            (one["name"], part["partition_index"]): part["partition_error_code"]
+            for one in result["topic_results"]
+            for part in one["results_by_partition"]
+        }
+
+    assert verify((topic, 0), (topic, 1)) == {(topic, 0): 0, (topic, 1): 120}
+    assert verify((topic, 0), ("nope", 0)) == {(topic, 0): 55, ("nope", 0): 3}
+    assert verify((topic, 0), epoch=1) == {(topic, 0): 90}
+    assert verify((topic, 0), name="nobody") == {(topic, 0): 49}
+    assert verify((topic, 1), only=False) == {(topic, 1): 0}
+    assert client.describe() == ("Ongoing", 0, {(topic, 0), (topic, 1)})
+
+
+class Group:
+    """A group whose offsets are committed in transactions."""
+
+    def __init__(self, client, topic):
+        self.wire, self.client, self.topic = client.wire, client, topic
+        self.name = f"g-{uuid.uuid4().hex[:12]}"
+        client.patiently(self.find, lambda code: code)
+
+    def find(self):
+        asked = {"key_type": 0, "coordinator_keys": [self.name]}
+        return self.wire.call("find_coordinator", 4, **asked)["coordinators"][0]["error_code"]
+
+    def add(self, version=4, *, epoch=0, **fields):
+        asked = {
+            "transactional_id": self.client.name,
+            "producer_id": self.client.producer_id,
+            "producer_epoch": self.client.epoch + epoch,
+            "group_id": self.name,
+        }
+        answer = self.wire.call("add_offsets_to_txn", version, **asked | fields)
+        return answer["error_code"]
+
+    def commit(self, offset, version=3, *, epoch=0, topic=None, metadata="m", **fields):
+        part = {"partition_index": 0, "committed_offset": offset, "committed_metadata": metadata}
+        if version >= 2:
+            part["committed_leader_epoch"] = -1
+        asked = {
+            "transactional_id": self.client.name,
+            "group_id": self.name,
+            "producer_id": self.client.producer_id,
+            "producer_epoch": self.client.epoch + epoch,
+            "topics": [{"name": topic or self.topic, "partitions": [part]}],
+        }
+        if version >= 3:
+            asked |= {"generation_id": -1, "member_id": "", "group_instance_id": None}
+
+        def ask():
+            answer = self.wire.call("txn_offset_commit", version, **asked | fields)
+            return answer["topics"][0]["partitions"][0]["error_code"]
+
+        return self.client.patiently(ask, lambda code: code)
+
+    def fetch(self, stable=True):
+        """The code and the offset."""
+        wanted = [{"name": self.topic, "partition_indexes": [0]}]
+        answer = self.wire.call(
+            "offset_fetch",
+            8,
+            require_stable=stable,
+            groups=[{"group_id": self.name, "topics": wanted}],
+        )
+        (part,) = answer["groups"][0]["topics"][0]["partitions"]
+        return part["error_code"], part["committed_offset"]
+
+    def settled(self):
+        return self.client.patiently(self.fetch, lambda found: found[0], codes=(88,))
+
+
+def test_offsets_wait_for_the_end_of_their_transaction(client, topic):
+    group = Group(client, topic)
+    assert group.commit(5) == 48
+    assert group.commit(5, 4) == 120
+    assert group.add() == 0
+    assert group.commit(4, 0) == 0
+    assert group.commit(5) == 0
+    assert group.fetch() == (88, -1)
+    assert group.fetch(stable=False) == (0, -1)
+    assert client.end(version=4) == 0
+    assert group.settled() == (0, 5)
+    client.describe()
+    assert group.add() == 0
+    assert group.commit(9) == 0
+    assert client.end(False, 4) == 0
+    assert group.settled() == (0, 5)
+    client.describe()
+    assert group.commit(11, 5) == 0
+    assert [topic for topic, _ in client.describe()[2]] == ["__consumer_offsets"]
+    assert client.end() == (0, 1)
+    assert group.settled() == (0, 11)
+    assert group.commit(12, 5) == 47
+
+
+def test_offsets_with_what_is_wrong(client, topic):
+    group = Group(client, topic)
+    assert group.add(1, epoch=1) == 47
+    assert group.add(epoch=1) == 90
+    assert group.add(transactional_id="nobody") == 49
+    assert group.add(transactional_id="") == 42
+    assert group.add() == 0
+    assert group.commit(5, generation_id=3, member_id="x") == 22, "there is no such group yet"
+    assert group.commit(5) == 0
+    assert group.commit(5, generation_id=3, member_id="x") == 25
+    assert group.commit(5, member_id="x") == 0
+    assert group.commit(5, topic="nope") == 3
+    assert group.commit(5, metadata="m" * 5000) == 12
+    assert group.commit(5, epoch=1) == 47
+    assert group.commit(5, group_id="") == 24
+
+
+def test_lists_and_descriptions(client, wire, topic):
+    assert client.produce(topic) == 0
+
+    def listed(**fields):
+        asked = {"state_filters": [], "producer_id_filters": [client.producer_id]}
+        answer = wire.call("list_transactions", 1, **asked | {"duration_filter": -1} | fields)
+        assert answer["error_code"] == 0
+        return answer["unknown_state_filters"], [
+            (one["transactional_id"], one["transaction_state"])
+            for one in answer["transaction_states"]
+        ]
+
+    found = [(client.name, "Ongoing")]
+    assert listed() == ([], found)
+    assert listed(state_filters=["Ongoing", "Foo"]) == (["Foo"], found)
+    assert listed(state_filters=["Foo"]) == (["Foo"], [])
+    assert listed(state_filters=["Empty"]) == ([], [])
+    assert listed(producer_id_filters=[99_999]) == ([], [])
+    assert listed(duration_filter=100_000) == ([], [])
+    answer = wire.call("describe_transactions", 0, transactional_ids=["nobody", ""])
+    assert [one["error_code"] for one in answer["transaction_states"]] == [105, 42]
+
+
+def test_markers_are_written_by_request(wire, client, topic):
+    def write(producer_id, epoch, *partitions, version=1, **fields):
+        marker = {
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "transaction_result": False,
+            "coordinator_epoch": 0,
+            "topics": [{"name": name, "partition_indexes": [index]} for name, index in partitions],
+        }
+        answer = wire.call("write_txn_markers", version, markers=[marker | fields])
+        return {
+            (one["name"], part["partition_index"]): part["error_code"]
+            for one in answer["markers"][0]["topics"]
+            for part in one["partitions"]
+        }
+
+    assert client.produce(topic) == 0
+    assert write(client.producer_id, 1, (topic, 0), ("nope", 0), (topic, 7)) == {
+        (topic, 0): 0,
+        ("nope", 0): 3,
+        (topic, 7): 3,
+    }
+    assert producers(wire, topic) == [(1, -1, -1)]
+    assert write(client.producer_id, 0, (topic, 0)) == {(topic, 0): 47}
+
+
+def test_the_feature_tells_clients_of_version_2(wire):
+    software = {"client_software_name": "a", "client_software_version": "1"}
+    for version in (3, 4):
+        answer = wire.call("api_versions", version, **software)
+        finalized = {
+            one["name"]: (one["min_version_level"], one["max_version_level"])
+            for one in answer["finalized_features"]
+        }
+        assert finalized["transaction.version"] == (2, 2)
+        supported = {one["name"]: one["max_version"] for one in answer["supported_features"]}
+        assert supported.get("transaction.version") == (2 if version == 4 else None)

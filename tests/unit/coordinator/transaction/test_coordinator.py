@@ -1,0 +1,212 @@
+"""The coordinator over real logs: what is durable when, restarts in the middle, time."""
+
+from ottla.coordinator.group.coordinator import Commit, CommitRequest
+from ottla.coordinator.records import ProducerIdAndEpoch
+from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.records.compression import Codec
+
+E = ErrorCode
+OFFSETS = "__consumer_offsets"
+
+
+def test_an_end_is_answered_when_it_is_durable_and_not_later(node):
+    producer = node.begun()
+    assert node.produced(producer) == 0
+    assert node.stable() == (0, 1)
+    ended = node.end(producer)
+    assert not ended.is_done
+    while not ended.is_done:
+        node.executor.run_next()
+    assert ended.value == (E.NONE, producer.producer_id, 1)
+    assert node.state() == "PrepareCommit"
+    assert node.stable()[0] == 0, "its marker is not durable yet"
+    node.settle()
+    assert node.state() == "CompleteCommit"
+    assert node.stable() == (2, 2)
+
+
+def test_a_decision_survives_a_restart_and_is_carried_on(node):
+    producer = node.begun()
+    for index in (0, 1):
+        assert node.produced(producer, index) == 0
+    ended = node.end(producer, commit=False)
+    while not ended.is_done:
+        node.executor.run_next()
+    node.both.stop()  # Its markers are in the logs, or not; nobody has noted it.
+    node.settle()
+    node.boot()
+    assert node.state() == "COORDINATOR_LOAD_IN_PROGRESS"
+    node.settle()
+    assert node.state() == "CompleteAbort"
+    for index in (0, 1):
+        stable, end = node.stable(index)
+        assert stable == end
+
+
+def test_an_open_transaction_survives_a_restart_and_times_out_by_its_start(node):
+    producer = node.begun(timeout_ms=10_000)
+    assert node.produced(producer) == 0
+    node.clock.advance(8)
+    node.restart()
+    assert node.state() == "Ongoing"
+    assert node.produced(producer, sequence=1) == 0
+    node.clock.advance(1.9)
+    node.settle()
+    assert node.state() == "Ongoing"
+    node.clock.advance(0.2)
+    node.settle()
+    assert node.state() == "CompleteAbort"
+    assert node.produced(producer, sequence=2) == E.INVALID_PRODUCER_EPOCH
+    assert node.stable() == (3, 3)
+
+
+def test_the_next_transaction_waits_for_the_end_of_the_one_before(node):
+    producer = node.begun()
+    assert node.produced(producer) == 0
+    ended = node.end(producer)
+    while not ended.is_done:
+        node.executor.run_next()
+    following = producer._replace(producer_epoch=1)
+    waiting = node.produce(following)
+    assert not waiting.is_done
+    assert not waiting.overlaps, "nothing of it is appended yet"
+    node.settle()
+    assert waiting.value[0].base_offset == 2
+    assert node.state() == "Ongoing"
+
+
+def test_a_late_batch_of_a_transaction_that_has_ended_stays_out(node):
+    producer = node.begun()
+    where = TopicPartition("t", 0)
+    added = node.transactions.add_partitions(producer, [where], client_version=0)
+    node.settle()
+    assert added.value.code is E.NONE
+    ended = node.end(producer, version=0)
+    large = SeededRng(1).random_bytes(100_000)
+    late = node.produce(producer, value=large, version=9, compressed=Codec.LZ4)
+    assert not late.is_done, "it is opened in the executor"
+    node.settle()
+    assert ended.value.code is E.NONE
+    assert [one.code for one in late.value] == [E.NOT_ENOUGH_REPLICAS]
+    assert node.state() == "CompleteCommit"
+    assert node.stable() == (1, 1), "nothing but the marker: it would stay undecided for ever"
+
+
+def test_only_partitions_of_the_transaction_are_written_to_by_older_clients(node):
+    producer = node.begun()
+    assert node.produced(producer, version=11) == E.TRANSACTION_ABORTABLE
+    assert node.produced(producer, version=9) == E.INVALID_TXN_STATE
+    where = TopicPartition("t", 0)
+    node.transactions.add_partitions(producer, [where], client_version=0)
+    node.settle()
+    assert node.produced(producer, version=9) == 0
+    assert node.produced(producer, 1, version=9) == E.INVALID_TXN_STATE
+    assert node.produced(producer._replace(producer_epoch=1), version=9) == E.INVALID_PRODUCER_EPOCH
+    other = producer._replace(producer_id=5)
+    assert node.produced(other, version=9) == E.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_new_transaction_of_an_unknown_producer_begins_at_sequence_0(node):
+    producer = node.begun()
+    assert node.produced(producer, sequence=5) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert node.produced(producer, sequence=0) == 0
+
+
+def test_offsets_count_when_the_transaction_is_committed(node):
+    producer = node.begun()
+    where = TopicPartition(OFFSETS, node.runtime.partition_for("g"))
+    for offset, commit in ((5, True), (9, False)):
+        node.transactions.add_partitions(producer, [where], client_version=2)
+        node.settle()
+        committed = node.coordinator.commit(
+            CommitRequest(
+                "g",
+                "",
+                None,
+                -1,
+                -1,
+                [Commit("t", 0, offset, -1, "m")],
+                tells_unknown_group=False,
+                producer=ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch),
+            )
+        )
+        node.settle()
+        assert committed.value == [E.NONE]
+        assert node.fetch("g") == ({} if commit else {("t", 0): 5})
+        node.restart()
+        assert node.shard("g").machine.offsets.is_pending("g", "t", 0)
+        node.end(producer, commit=commit)
+        node.settle()
+        assert node.fetch("g") == {("t", 0): 5}
+        assert not node.shard("g").machine.offsets.is_pending("g", "t", 0)
+        producer = producer._replace(producer_epoch=producer.producer_epoch + 1)
+    node.restart()
+    assert node.fetch("g") == {("t", 0): 5}
+
+
+def test_a_partition_that_was_deleted_holds_up_no_end(node):
+    producer = node.begun()
+    gone = TopicPartition("gone", 3)
+    node.transactions.add_partitions(producer, [gone], client_version=2)
+    node.settle()
+    node.end(producer)
+    node.settle()
+    for _ in range(20):
+        node.clock.advance(1)
+        node.settle()
+    assert node.state() == "PrepareCommit", "it may come yet"
+    node.partitions_gone.add(gone)
+    node.clock.advance(5)
+    node.settle()
+    assert node.state() == "CompleteCommit"
+
+
+def test_a_fenced_producer_is_kept_out_and_its_records_are_aborted(node):
+    old = node.begun()
+    assert node.produced(old) == 0
+    told = node.init()
+    node.settle()
+    assert told.value.code is E.CONCURRENT_TRANSACTIONS
+    new = node.begun()
+    assert (new.producer_id, new.producer_epoch) == (old.producer_id, 2)
+    assert node.produced(old, sequence=1) == E.INVALID_PRODUCER_EPOCH
+    late = node.end(old)
+    node.settle()
+    assert late.value.code is E.PRODUCER_FENCED
+    assert node.stable() == (2, 2)
+
+
+def test_an_id_that_waits_for_a_producer_id_lets_nobody_overtake(node):
+    node.producer_ids.waiting = []
+    first, second = node.init(), node.init()
+    assert second.value.code is E.CONCURRENT_TRANSACTIONS
+    node.producer_ids.waiting[0].resolve(7)
+    node.settle()
+    assert first.value == (E.NONE, 7, 0)
+
+
+def test_bad_ids_and_timeouts_are_refused(node):
+    assert node.init("").value.code is E.INVALID_REQUEST
+    for timeout_ms in (0, -1, 900_001):
+        assert node.init(timeout_ms=timeout_ms).value.code is E.INVALID_TRANSACTION_TIMEOUT
+    long = node.init("\ufffd" * 20_000)
+    node.settle()
+    assert long.value.code is E.UNKNOWN_SERVER_ERROR
+
+
+def test_ids_that_nobody_uses_are_forgotten_for_good(node):
+    node.begun("idle")
+    busy = node.begun("busy", timeout_ms=900_000)
+    node.clock.advance(6.9 * 24 * 3600)
+    assert node.produced(busy) == 0
+    node.end(busy)
+    node.settle()
+    node.clock.advance(0.2 * 24 * 3600)
+    node.settle()
+    assert node.state("idle") == "TRANSACTIONAL_ID_NOT_FOUND"
+    assert node.state("busy") == "CompleteCommit"
+    node.restart()
+    assert node.state("idle") == "TRANSACTIONAL_ID_NOT_FOUND"
+    assert node.begun("idle").producer_epoch == 0
