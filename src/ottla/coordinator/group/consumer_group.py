@@ -44,9 +44,9 @@ class ConsumerGroupState(Enum):
 class MemberState(IntEnum):
     """How far a member is with its target; the numbers stand in the log."""
 
-    STABLE = 1
-    UNREVOKED_PARTITIONS = 2
-    UNRELEASED_PARTITIONS = 3
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
     UNKNOWN = 127
 
 

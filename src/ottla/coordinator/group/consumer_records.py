@@ -27,6 +27,9 @@ from ottla.protocol.schema import Message
 Table = TypeVar("Table", bound=Message)
 _INT16 = Struct(">h")
 _VERSION = _INT16.pack(0)
+_NO_TAGS = bytes((0,))
+_NULL_CLASSIC_MEMBER = bytes((1, 0, 1, 0))
+"""Kafka writes the tag even when it has nothing to say: one tag, number 0, one byte: null."""
 _STATES = {int(state): state for state in MemberState}
 KEY_TYPES = frozenset(
     (
@@ -65,7 +68,10 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
         rebalance_timeout=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
     )
-    return _record(_member_key(tables.MEMBER, group_id, member.member_id), value)
+    data = value.encode(0)[: -len(_NO_TAGS)] + _NULL_CLASSIC_MEMBER
+    return CoordinatorRecord(
+        _member_key(tables.MEMBER, group_id, member.member_id), _VERSION + data
+    )
 
 
 def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:

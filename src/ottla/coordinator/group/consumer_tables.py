@@ -13,12 +13,10 @@ from ottla.protocol.schema import (
     Message,
     Struct,
     array,
-    bytes_,
     int8,
     int32,
     int64,
     string,
-    struct,
     uuid,
 )
 
@@ -51,22 +49,8 @@ class GroupValue(Message, versions="0", flexible="0+"):
     metadata_hash: int = int64(default=0, tag=0)
 
 
-class ClassicProtocol(Struct):
-    """A protocol of a member that speaks the classic one."""
-
-    name: str = string()
-    metadata: bytes = bytes_()
-
-
-class ClassicMember(Struct):
-    """What is known of a member that speaks the classic protocol in a group of the newer one."""
-
-    session_timeout: int = int32()
-    protocols: list[ClassicProtocol] = array(ClassicProtocol)
-
-
 class MemberValue(Message, versions="0", flexible="0+"):
-    """Type 5."""
+    """Type 5. Tag 0, about a member that speaks the classic protocol, is not looked at."""
 
     instance_id: str | None = string(nullable="0+", default=None)
     rack_id: str | None = string(nullable="0+", default=None)
@@ -76,7 +60,6 @@ class MemberValue(Message, versions="0", flexible="0+"):
     subscribed_topic_regex: str | None = string(nullable="0+", default=None)
     rebalance_timeout: int = int32(default=-1)
     server_assignor: str | None = string(nullable="0+", default=None)
-    classic_member: ClassicMember | None = struct(ClassicMember, default=None, tag=0)
 
 
 class TargetEpochValue(Message, versions="0", flexible="0+"):
