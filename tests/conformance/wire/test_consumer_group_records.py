@@ -51,8 +51,8 @@ def test_kafkas_records_are_ours(kafka_server_factory):
         kind = int.from_bytes(one.key[:2], "big")
         if kind not in records.KEY_TYPES:
             continue
-        records.replay(group, kind, one)
-        name = records._key(kind, one)[1]
+        name = records.read_key(kind, one).name
+        records.replay(group, kind, name, one)
         if one.value is None:
             continue
         kinds.add(kind)

@@ -73,14 +73,14 @@ class ConsumerGroups:
 
     def replay(self, kind: int, stored: StoredRecord) -> None:
         """Take a durable record. Raises KafkaError (CORRUPT_MESSAGE)."""
-        group_id = consumer_records.group_id_of(kind, stored)
+        group_id, name = consumer_records.read_key(kind, stored)
         group = self.groups.get(group_id)
         if group is None:
             if stored.value is None:
                 return
             group = self.groups[group_id] = ConsumerGroup(group_id)
             self._classic.pop(group_id, None)
-        if not consumer_records.replay(group, kind, stored):
+        if not consumer_records.replay(group, kind, name, stored):
             del self.groups[group_id]
 
     def loaded(self) -> None:

@@ -7,7 +7,8 @@ them may be the first of its group or member. The tables are in ``consumer_table
 
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
-from typing import Any, TypeVar
+from struct import error as StructError  # noqa: N812 - it is a class
+from typing import Any, NamedTuple, TypeVar
 
 from ottla.coordinator.group import consumer_tables as tables
 from ottla.coordinator.group.consumer_group import (
@@ -27,6 +28,8 @@ from ottla.protocol.schema import Message
 Table = TypeVar("Table", bound=Message)
 _INT16 = Struct(">h")
 _VERSION = _INT16.pack(0)
+_TEXT_AT = 2 * _INT16.size
+"""Where the group's name begins in a key: behind the type and its length."""
 _NO_TAGS = bytes((0,))
 _NULL_CLASSIC_MEMBER = bytes((1, 0, 1, 0))
 """Kafka writes the tag even when it has nothing to say: one tag, number 0, one byte: null."""
@@ -162,14 +165,37 @@ def _record(key: bytes, value: Message) -> CoordinatorRecord:
 # Reading.
 
 
-def group_id_of(kind: int, stored: StoredRecord) -> str:
-    """Return the group that a record is of. Raises KafkaError (CORRUPT_MESSAGE)."""
-    return _key(kind, stored)[0]
+class RecordKey(NamedTuple):
+    """What a record is of. ``name``: a member or a regular expression; empty: the group."""
+
+    group: str
+    name: str
 
 
-def replay(group: ConsumerGroup, kind: int, stored: StoredRecord) -> bool:
+def read_key(kind: int, stored: StoredRecord) -> RecordKey:
+    """Return what a record is of. Raises KafkaError (CORRUPT_MESSAGE).
+
+    By hand, a third of the cost: a load reads them by the hundred thousand.
+    """
+    key = stored.key
+    try:
+        group_end = _TEXT_AT + _INT16.unpack_from(key, _INT16.size)[0]
+        group = key[_TEXT_AT:group_end].decode("utf-8", "replace")
+        if kind in _OF_GROUP:
+            name_end, name = group_end, ""
+        else:
+            name_at = group_end + _INT16.size
+            name_end = name_at + _INT16.unpack_from(key, group_end)[0]
+            name = key[name_at:name_end].decode("utf-8", "replace")
+    except StructError as error:
+        raise _senseless(stored, "a key that ends too early") from error
+    if name_end != len(key) or group_end < _TEXT_AT:
+        raise _senseless(stored, "a key with texts of other lengths than it says")
+    return RecordKey(group, name)
+
+
+def replay(group: ConsumerGroup, kind: int, name: str, stored: StoredRecord) -> bool:
     """Take one record of ``group``; False: the group is gone. Raises KafkaError."""
-    _, name = _key(kind, stored)
     if stored.value is None:
         if kind == tables.GROUP:
             return False
@@ -177,17 +203,6 @@ def replay(group: ConsumerGroup, kind: int, stored: StoredRecord) -> bool:
     else:
         _TAKE[kind](group, name, stored)
     return True
-
-
-def _key(kind: int, stored: StoredRecord) -> tuple[str, str]:
-    try:
-        if kind in _OF_GROUP:
-            of_group = _decode(tables.ConsumerGroupKey, stored.key)
-            return of_group.group, ""
-        of_member = _decode(tables.ConsumerGroupMemberKey, stored.key)
-    except MalformedMessage as error:
-        raise _senseless(stored, str(error)) from error
-    return of_member.group, of_member.name
 
 
 def _decode(table: type[Table], data: bytes) -> Table:

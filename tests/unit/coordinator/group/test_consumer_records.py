@@ -34,12 +34,17 @@ def stored(key, value, offset=0):
     return StoredRecord(offset, -1, bytes.fromhex(key), value)
 
 
+def take(group, record):
+    kind = int.from_bytes(record.key[:2], "big")
+    return records.replay(group, kind, records.read_key(kind, record).name, record)
+
+
 def taken(key, value):
     group = ConsumerGroup("t1")
     record = stored(key, bytes.fromhex(value))
     kind = int(key[:4], 16)
-    assert records.group_id_of(kind, record) == "t1"
-    assert records.replay(group, kind, record)
+    assert records.read_key(kind, record).group == "t1"
+    assert take(group, record)
     return group
 
 
@@ -85,18 +90,15 @@ def test_each_record_may_be_the_first_after_compaction():
     for order in (WRITTEN, WRITTEN[::-1]):
         group = ConsumerGroup("t1")
         for key, value in order:
-            records.replay(group, int(key[:4], 16), stored(key, bytes.fromhex(value)))
+            take(group, stored(key, bytes.fromhex(value)))
         assert set(group.members) == {"m1"}
 
 
 def test_tombstones_forget():
     group = ConsumerGroup("t1")
     for key, value in WRITTEN:
-        records.replay(group, int(key[:4], 16), stored(key, bytes.fromhex(value)))
-    is_left = [
-        records.replay(group, int.from_bytes(one.key[:2], "big"), stored(one.key.hex(), None))
-        for one in records.group_tombstones(group)
-    ]
+        take(group, stored(key, bytes.fromhex(value)))
+    is_left = [take(group, stored(one.key.hex(), None)) for one in records.group_tombstones(group)]
     assert is_left[-1] is False
     assert all(is_left[:-1])
     left = (group.members, group.targets, group.regexes, group.owners)
@@ -107,4 +109,22 @@ def test_tombstones_forget():
 def test_what_makes_no_sense_is_said(value):
     with pytest.raises(KafkaError) as refused:
         taken(WRITTEN[0][0], value)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "0003",
+        "0003 0005 61",
+        "0003 0001 61 00",
+        "0003 ffff",
+        "0005 0001 61",
+        "0005 0001 61 0002 62",
+    ],
+)
+def test_a_key_that_makes_no_sense_is_said(key):
+    record = stored(key, None)
+    with pytest.raises(KafkaError) as refused:
+        records.read_key(int(key[:4], 16), record)
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
