@@ -140,6 +140,8 @@ class ConsumerGroup:
         """Who holds a partition. Invariant: exactly what members have assigned or revoking."""
         self.is_stale = True
         """Use: topics may have changed since the epoch grew last: the next heartbeat looks."""
+        self.topics_changed: set[str] | None = None
+        """Use: which ones, for the expressions; None: any may have (the group was just loaded)."""
 
     @property
     def state(self) -> ConsumerGroupState:

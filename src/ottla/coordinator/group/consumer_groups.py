@@ -106,8 +106,10 @@ class ConsumerGroups:
     def topics_changed(self, names: Collection[str]) -> None:
         """Let groups that may read these topics look at them at their next heartbeat."""
         for group in self.groups.values():
-            if not group.is_stale and group.may_be_concerned(names):
+            if group.may_be_concerned(names):
                 group.is_stale = True
+                if group.topics_changed is not None:
+                    group.topics_changed.update(names)
 
     # Requests.
 
@@ -125,11 +127,11 @@ class ConsumerGroups:
                 group, replaced = self._group_for(group_id, may_make=beat.epoch == 0)
                 decision = machine.heartbeat(group, beat, self._topics, now_ms, self._settings)
                 decision.records[:0] = replaced
-                group.is_stale = False
+                group.is_stale, group.topics_changed = False, set()
 
             def done(error: KafkaError | None) -> None:
                 if error is not None:
-                    group.is_stale = True
+                    group.is_stale, group.topics_changed = True, None
                     pending.resolve(error)
                     return
                 if beat.epoch == LEAVE_EPOCH:

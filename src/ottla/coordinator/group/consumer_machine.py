@@ -334,8 +334,12 @@ def _resolved(
         if known is not None and not group.is_stale:
             resolved[regex] = known
             continue
-        pattern = TopicPattern(regex)
-        names = frozenset(filter(pattern.matches, topics.topics))
+        changed = group.topics_changed
+        if known is None or changed is None:
+            names = frozenset(filter(TopicPattern(regex).matches, topics.topics))
+        else:
+            there = [name for name in changed if name in topics.topics]
+            names = known.topics - changed | set(filter(TopicPattern(regex).matches, there))
         if known is not None and known.topics == names:
             resolved[regex] = known
         else:

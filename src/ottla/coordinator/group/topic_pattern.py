@@ -22,6 +22,8 @@ STATES_MAX = 2000
 NESTING_MAX = 50
 REPEAT_MAX = 1000
 SETS_KEPT_MAX = 2000
+WORK_MAX = 500_000
+"""States that one pattern may look at beyond what it has kept: some tenths of a second."""
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _DIGIT = frozenset("0123456789")
 _SPACE = frozenset(" \t\n\r\f")
@@ -68,36 +70,70 @@ class TopicPattern:
             self._accepting = self._add(_Step(None, ()))
             self._first = self._build(tree, self._accepting)
         except InvalidPattern as error:
-            why = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
-            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, why) from error
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+            raise _refusal(pattern, str(error)) from error
+        self._pattern = pattern
+        self._start = self._closure((self._first,), at_start=True, at_end=False)
+        self._known: dict[frozenset[int], int] = {}
+        """Use: sets of states that were met, by number; the lists below go by that number."""
+        self._sets: list[frozenset[int]] = []
+        self._moves: list[dict[str, int]] = []
+        self._finals: list[dict[str, bool]] = []
+        """Use: whether the name matches if it ends with this character."""
+        self._work = 0
+        """Use: states looked at that no look-up saved; what a hostile expression may cost."""
 
     def matches(self, name: str) -> bool:
-        """Tell whether the whole of ``name`` matches."""
-        states = self._closure((self._first,), at_start=True, at_end=not name)
-        last = len(name) - 1
-        for position, character in enumerate(name):
-            if position == last:
-                states = self._moved(states, character, at_end=True)
-            else:
-                key = states, character
-                known = self._moves.get(key)
-                if known is None:
-                    known = self._moved(states, character, at_end=False)
-                    if len(self._moves) < SETS_KEPT_MAX:
-                        self._moves[key] = known
-                states = known
-            if not states:
-                return False
-        return self._accepting in states
+        """Tell whether the whole of ``name`` matches.
 
-    def _moved(self, states: frozenset[int], character: str, *, at_end: bool) -> frozenset[int]:
+        Raises KafkaError (INVALID_REGULAR_EXPRESSION) once this has cost too much over all names.
+        """
+        if not name:
+            empty = self._closure((self._first,), at_start=True, at_end=True)
+            return self._accepting in empty
+        at = self._keep(self._start)
+        for character in name[:-1]:
+            found = self._moves[at].get(character)
+            at = self._move(at, character) if found is None else found
+        return self._ends(at, name[-1])
+
+    def _keep(self, states: frozenset[int]) -> int:
+        """Return the number of a set of states; too many of them are forgotten all at once."""
+        number = self._known.get(states)
+        if number is None:
+            if len(self._sets) >= SETS_KEPT_MAX:
+                self._sets, self._moves, self._finals = [], [], []
+                self._known.clear()
+            number = self._known[states] = len(self._sets)
+            self._sets.append(states)
+            self._moves.append({})
+            self._finals.append({})
+        return number
+
+    def _move(self, at: int, character: str) -> int:
+        moves = self._moves[at]
+        moved = self._keep(self._reached(at, character, at_end=False))
+        moves[character] = moved  # Of a forgotten table, if that was one too many: harmless.
+        return moved
+
+    def _ends(self, at: int, character: str) -> bool:
+        is_end = self._finals[at].get(character)
+        if is_end is None:
+            is_end = self._accepting in self._reached(at, character, at_end=True)
+            self._finals[at][character] = is_end
+        return is_end
+
+    def _reached(self, at: int, character: str, *, at_end: bool) -> frozenset[int]:
+        states = self._sets[at]
         reached: list[int] = []
         for state in states:
             step = self._steps[state]
             if step.accepts is not None and step.accepts(character):
                 reached += step.to
-        return self._closure(tuple(reached), at_start=False, at_end=at_end)
+        moved = self._closure(tuple(reached), at_start=False, at_end=at_end)
+        self._work += len(states) + len(moved)
+        if self._work > WORK_MAX:
+            raise _refusal(self._pattern, "expression too costly for the topics there are")
+        return moved
 
     def _closure(self, states: tuple[int, ...], *, at_start: bool, at_end: bool) -> frozenset[int]:
         """Return the states with those that they go on to without a character."""
@@ -307,6 +343,11 @@ class _Parser:
         else:
             members |= found
         return None
+
+
+def _refusal(pattern: str, why: str) -> KafkaError:
+    why = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {why}."
+    return KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, why)
 
 
 def _is_number(text: str) -> bool:

@@ -11,6 +11,7 @@ from ottla.coordinator.group.consumer_group import (
 )
 from ottla.coordinator.group.consumer_machine import Heartbeat
 from ottla.coordinator.group.consumer_reconcile import reconcile
+from ottla.coordinator.group.topic_pattern import TopicPattern
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.metadata.image import MetadataDelta, TopicImage
@@ -178,6 +179,26 @@ def test_more_partitions_and_new_topics_are_seen(consumers):
     assert consumers.numbers(consumers.say("a", 2)) == [0, 1, 2, 3, 4, 5]
     consumers.resize(1, "tt", TopicId(b"u" * 16))
     assert len(consumers.say("a", 3).assignment) == 2
+
+
+def test_only_topics_that_changed_are_held_against_an_expression(consumers, monkeypatch):
+    consumers.join("a", topics=(), regex="t.*")
+    consumers.say("a", 2)
+    asked = []
+    matches = TopicPattern.matches
+    monkeypatch.setattr(
+        TopicPattern, "matches", lambda self, name: asked.append(name) or matches(self, name)
+    )
+    consumers.resize(1, "tt", TopicId(b"u" * 16))
+    assert set(consumers.say("a", 2).assignment) == {TOPIC, TopicId(b"u" * 16)}
+    del consumers.node.topics["tt"]
+    gone = TopicImage("tt", TopicId(b"u" * 16), (0,))
+    consumers.node.coordinator.apply(None, MetadataDelta(revision=3, topics_deleted=(gone,)))
+    consumers.node.settle()
+    assert consumers.group.is_stale
+    consumers.say("a", 3, owned=[0, 1, 2, 3])
+    assert asked == ["tt"]
+    assert consumers.group.regexes["t.*"].topics == {"t"}
 
 
 def test_a_static_member_comes_back_to_what_it_had(consumers):

@@ -1,5 +1,6 @@
 """Regular expressions over topic names: what matches, what is refused, that none explodes."""
 
+import contextlib
 import re
 import time
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.coordinator.group import topic_pattern
 from ottla.coordinator.group.topic_pattern import TopicPattern
 from ottla.errors import ErrorCode, KafkaError
 
@@ -68,6 +70,40 @@ def test_no_expression_explodes(pattern):
     started = time.process_time()
     assert not compiled.matches("a" * 249)
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("pattern", ["(.*a){90}b", "(.?.?.?.?a.?.?){60}", "(a|b|ab|.*b){80}"])
+def test_nobody_waits_for_an_expression_however_many_topics_there_are(pattern):
+    names = [f"{'ab' * (number % 100)}{number}" for number in range(20_000)]
+    compiled = TopicPattern(pattern)
+    started = time.process_time()
+    with contextlib.suppress(KafkaError):
+        for name in names:
+            compiled.matches(name)
+    assert time.process_time() - started < 3
+
+
+def test_an_expression_that_costs_too_much_is_given_up(monkeypatch):
+    monkeypatch.setattr(topic_pattern, "WORK_MAX", 20)
+    compiled = TopicPattern("(.?a.?b){5}")
+    with pytest.raises(KafkaError) as refused:
+        compiled.matches("ab" * 50)
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_what_is_forgotten_is_found_again(monkeypatch):
+    monkeypatch.setattr(topic_pattern, "SETS_KEPT_MAX", 3)
+    compiled = TopicPattern("(a|b)*abb(a|b){3}c*")
+    for _ in range(2):
+        assert compiled.matches("ababbaba")
+        assert not compiled.matches("abababab")
+        assert compiled.matches("abbabbabbccc")
+
+
+def test_a_usual_expression_may_meet_many_topics():
+    compiled = TopicPattern(r"team-(orders|events)\..*-v[0-9]+")
+    names = [f"team-orders.{number:x}-v{number}" for number in range(20_000)]
+    assert all(map(compiled.matches, names))
 
 
 PIECES = st.recursive(
