@@ -4,11 +4,17 @@ import asyncio
 import contextlib
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from tools.wire_client import WireClient
+
 RECORDS = 3000
 KILLS = 5
+STAYS = {"metadata.recovery.strategy": "none"}
+"""librdkafka forgets all brokers when the last has gone (KIP-1102), and then waits for ever for the
+group coordinator that it remembers: the one that it has forgotten."""
 OPTIONS = {"group.initial.rebalance.delay.ms": 0}
 # Other people's code, other people's warnings.
 pytestmark = [
@@ -38,6 +44,7 @@ def producer(broker, transactional_id, **options):
         {
             "bootstrap.servers": broker.bootstrap,
             "transactional.id": transactional_id,
+            **STAYS,
             "log_level": 0,
         }
         | options
@@ -175,6 +182,58 @@ def test_python_clients_agree(broker):
     assert sorted(read(broker, "t")) == [b"aiokafka", b"kafka-python"]
 
 
+@pytest.mark.kafka
+def test_java_clients_raise_their_epoch_with_every_transaction(broker, kafka_tool):
+    create(broker, "in", "out")
+    copy = Path(__file__).parent / "java" / "TransactionalCopy.java"
+    told = kafka_tool(copy, broker.bootstrap, 1000, timeout=120)
+    assert "copied 1000" in told
+    assert "fenced" in told
+    wanted = [b"%d-%d" % (number, index) for number in range(0, 20, 2) for index in range(100)]
+    assert sorted(read(broker, "in")) == sorted(wanted)
+    assert sorted(read(broker, "out")) == sorted(wanted)
+    with WireClient(broker.bootstrap) as wire:
+        answer = wire.call("list_transactions", 1, duration_filter=-1)
+        (sink,) = [one for one in answer["transaction_states"] if one["transactional_id"] == "sink"]
+        asked = [{"name": "out", "partition_indexes": [0]}]
+        (part,) = wire.call("describe_producers", 0, topics=asked)["topics"][0]["partitions"]
+        epochs = {one["producer_id"]: one["producer_epoch"] for one in part["active_producers"]}
+    assert epochs[sink["producer_id"]] >= 20, "a transaction of version 2 has an epoch of its own"
+
+
+@pytest.mark.kafka
+def test_kafkas_tools_see_end_and_read_transactions(broker, kafka_tool):
+    create(broker, "t")
+    made = producer(broker, "mine")
+    made.begin_transaction()
+    made.produce("t", b"left", partition=0)
+    assert made.flush(30) == 0
+
+    def command(*arguments):
+        told = kafka_tool(
+            "org.apache.kafka.tools.TransactionsCommand",
+            *("--bootstrap-server", broker.bootstrap, *arguments),
+        )
+        return [line.split() for line in told.splitlines()[1:]]
+
+    assert [(line[0], line[3]) for line in command("list")] == [("mine", "Ongoing")]
+    (line,) = command("describe", "--transactional-id", "mine")
+    assert (line[4], line[-1]) == ("Ongoing", "t-0")
+    command("forceTerminateTransaction", "--transactionalId", "mine")
+    deadline = time.monotonic() + 20
+    while command("list")[0][3] == "Ongoing" and time.monotonic() < deadline:
+        pass
+    assert read(broker, "t") == []
+    broker.kill9()
+    logs = Path(broker.data).glob("__transaction_state-*/*.log")
+    (log,) = [path for path in logs if path.stat().st_size]
+    told = kafka_tool(
+        "org.apache.kafka.tools.DumpLogSegments", "--transaction-log-decoder", "--files", log
+    )
+    for text in ('"transactionalId":"mine"', '"transactionStatus":3', '"transactionStatus":5'):
+        assert text in told
+
+
 class Application:
     """Reads a topic and writes it to another one, each record once, whatever happens."""
 
@@ -209,6 +268,7 @@ class Application:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": 6000,
+                **STAYS,
                 "log_level": 0,
             }
         )
@@ -241,6 +301,7 @@ class Application:
 
 def test_an_application_and_a_killed_broker_lose_and_repeat_nothing(broker):
     create(broker, "in", "out")
+    broker._asked_port = broker.port  # Its clients know no other.
     source = producer(broker, "source")
     values = [b"%d" % number for number in range(RECORDS)]
     write(broker, source, "in", values)
