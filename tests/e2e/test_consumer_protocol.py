@@ -1,12 +1,16 @@
 """Groups of the newer protocol (KIP-848) as librdkafka and Java's consumer use them."""
 
 import contextlib
+import json
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 PARTITIONS = 12
 RECORDS = 6_000
 OPTIONS = {
@@ -181,3 +185,18 @@ def test_javas_consumer_reads_as_a_member(broker, kafka_libs):
         check=False,
     )
     assert sorted(map(int, done.stdout.split())) == list(range(500)), done.stderr
+
+
+def test_a_short_campaign():
+    script = ROOT / "tests" / "campaigns" / "consumer_groups.py"
+    done = subprocess.run(
+        [sys.executable, script, "--seconds", "12", "--members", "20", "--partitions", "40"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["problems"] == []
+    assert report["counts"]["kills"] >= 1
