@@ -9,8 +9,8 @@ LogManager.cleanupLogs, ReplicaManager.deleteRecords.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from ottla.log.front import (
 from ottla.log.health import LogState
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -102,19 +103,17 @@ class Deletion:
         self._partitions = partitions
         self._checkpoints = Checkpoints(log_manager, executor)
         self._timers: dict[object, Timer] = {}
-        self._busy_count = 0
-        """Use: a stop waits until it is 0. Invariant: the coroutines of this class under way."""
-        self._settled: asyncio.Future[None] | None = None
+        self._in_progress = InProgress()
 
     async def checkpoint(self) -> None:
         """Save recovery points and log start offsets as they are now."""
-        with self._busy():
+        with self._in_progress.one_more():
             for log_dir, error in (await self._checkpoints.save()).items():
                 logger.error("the checkpoints of %s stay as they were: %s", log_dir, error)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Save the high watermarks that have changed."""
-        with self._busy():
+        with self._in_progress.one_more():
             job = self._log_manager.high_watermark_job()
             await run(self._executor, job.run)
             self._log_manager.checkpointed(job)
@@ -126,7 +125,7 @@ class Deletion:
 
         An offset is exclusive; -1 stands for the high watermark. Whole segments below it go too.
         """
-        with self._busy():
+        with self._in_progress.one_more():
             outcomes = [await self._hide(partition, offset) for partition, offset in wanted]
             failures = await self._checkpoints.save()
             for ordinal, (partition, _) in enumerate(wanted):
@@ -160,7 +159,7 @@ class Deletion:
 
     async def delete_old_segments(self) -> None:
         """Apply every partition's retention once."""
-        with self._busy():
+        with self._in_progress.one_more():
             fronts = []
             for ordinal, partition in enumerate(list(self._partitions())):
                 if ordinal % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
@@ -222,19 +221,7 @@ class Deletion:
 
     async def settle(self) -> None:
         """Wait for what is under way; what waits for its removal is removed by the next start."""
-        while self._busy_count:
-            self._settled = asyncio.get_running_loop().create_future()
-            await self._settled
+        await self._in_progress.settle()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-
-    @contextmanager
-    def _busy(self) -> Iterator[None]:
-        self._busy_count += 1
-        try:
-            yield
-        finally:
-            self._busy_count -= 1
-            if self._settled is not None and not self._settled.done():
-                self._settled.set_result(None)

@@ -10,8 +10,8 @@ only. Scheduled by the broker every ``log.cleaner.backoff.ms``. Source: Kafka's 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from ottla.log.log import Log
 from ottla.log.offset_map import OffsetMap
 from ottla.log.rolling import time_of_first_batch
 from ottla.log.swap import Swap, can_replace
+from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -83,15 +84,14 @@ class LogCleaner:
         self._is_stopping = False
         self._wait: tuple[asyncio.Future[None], Timer] | None = None
         """A pause under way: at most one."""
-        self._busy_count = 0
-        self._settled: asyncio.Future[None] | None = None
+        self._in_progress = InProgress()
 
     async def clean(self) -> None:
         """Clean the dirtiest log that is due, then the next, until none is or the disk refuses.
 
         Raises OSError when a checkpoint of how far logs are clean cannot be read.
         """
-        with self._busy():
+        with self._in_progress.one_more():
             await self._remove_retired()
             if not self._settings().is_enabled:
                 return
@@ -111,19 +111,7 @@ class LogCleaner:
             timer.cancel()
             waiter.set_result(None)
             self._wait = None
-        while self._busy_count:
-            self._settled = asyncio.get_running_loop().create_future()
-            await self._settled
-
-    @contextmanager
-    def _busy(self) -> Iterator[None]:
-        self._busy_count += 1
-        try:
-            yield
-        finally:
-            self._busy_count -= 1
-            if self._settled is not None and not self._settled.done():
-                self._settled.set_result(None)
+        await self._in_progress.settle()
 
     # -- what next ----------------------------------------------------------------------------
 

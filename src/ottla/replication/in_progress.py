@@ -1,0 +1,34 @@
+"""How much of a sweep is under way, and its end.
+
+Counts; knows nothing of what is done. Used by deletion and the log cleaner, whose work goes over
+many turns of the loop and has to be over before logs are closed.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class InProgress:
+    """Pieces of work between their beginning and their end."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._settled: asyncio.Future[None] | None = None
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count the work of a ``with`` block, however it ends."""
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if self._settled is not None and not self._settled.done():
+                self._settled.set_result(None)
+
+    async def settle(self) -> None:
+        """Wait until nothing is under way. For one caller at a time."""
+        while self._count:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
