@@ -111,8 +111,8 @@ async def test_a_shorter_delay_of_deletion_holds_at_once(start):
     broker = await start()
     await done(broker._controller().create_topics([NewTopic("a")]))
     await done(broker._controller().delete_topics([("a", None)]))
-    assert broker._log_manager.deleted_directories()
+    assert broker._log_manager.deleted
     await alter(broker, ResourceType.BROKER, "1", log_segment_delete_delay_ms="1")
     async with asyncio.timeout(5):
-        while broker._log_manager.deleted_directories():  # noqa: ASYNC110 - a timer does it
+        while broker._log_manager.deleted:  # noqa: ASYNC110 - a timer does it
             await asyncio.sleep(0.005)

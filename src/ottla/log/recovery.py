@@ -31,9 +31,11 @@ from ottla.log.layout import (
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA,
     SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     parse_segment_file,
 )
@@ -188,8 +190,14 @@ class _Recovery:
             raise CorruptFile(segment.path, f"after a clean stop: {walk.stopped_by}", walk.position)
         self._check_end()
         self._settle_epochs()
-        # Else an index is missing: the next stop writes what this walk made of it.
-        self.is_sealed = size_bytes - self.walked[segment.base_offset][0] < BULK_BYTES_MIN
+        # Else an index is missing or useless: the next stop writes what this walk made of it.
+        self.is_sealed = self._has_index_files(segment) and (
+            size_bytes - self.walked[segment.base_offset][0] < BULK_BYTES_MIN
+        )
+
+    def _has_index_files(self, segment: Segment) -> bool:
+        suffixes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        return all(self._disk.exists(segment.path_of(suffix)) for suffix in suffixes)
 
     def scan(self) -> None:
         """After a crash: verify every batch from the recovery point on, and cut a torn tail."""

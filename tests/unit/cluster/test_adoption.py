@@ -142,7 +142,7 @@ async def test_an_interrupted_deletion_is_finished(written, bring_together, foll
     manager = await bring_together()
     assert "t" not in following.image.topics
     assert not manager.logs
-    assert len(manager.deleted_directories()) == 2
+    assert len(manager.deleted) == 2
     assert await following.store.get(mark) is None
 
 
