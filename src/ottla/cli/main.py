@@ -20,6 +20,7 @@ COMMANDS = {
     "produce": "ottla.cli.produce",
     "consume": "ottla.cli.consume",
     "group": "ottla.cli.group",
+    "txn": "ottla.cli.txn",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",
     "version": "ottla.cli.version",

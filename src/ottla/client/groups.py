@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.errors import ConnectionFailed, error_code
+from ottla.client.coordinators import GROUP, CoordinatorFinder
+from ottla.client.errors import error_code
 from ottla.client.group_description import (
     GroupDescription,
     describe_classic,
@@ -23,10 +24,6 @@ from ottla.protocol.messages.consumer_group_describe import (
 )
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.protocol.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -42,7 +39,6 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-GROUP = 0
 NAMES_ONLY = 9
 """The newest version of OffsetCommit and OffsetFetch that names topics, not their ids."""
 NOBODY = -1
@@ -71,25 +67,15 @@ class Groups:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._coordinators: dict[str, int] = {}
+        self._coordinators = CoordinatorFinder(cluster, GROUP)
 
     async def coordinator(self, group: str, purpose: str = "") -> Connection:
         """Return a connection to a group's coordinator; ``purpose`` as in ``Cluster``."""
-        cluster = self._cluster
-        if group not in self._coordinators:
-            connection = await cluster.any()
-            request = FindCoordinatorRequest(key=group, key_type=GROUP, coordinator_keys=[group])
-            answer = await connection.call(request, FindCoordinatorResponse)
-            found = answer.coordinators[0] if answer.coordinators else answer
-            _check(found.error_code, found.error_message, f"group {group}")
-            if found.node_id not in cluster.view.brokers:
-                await cluster.refresh([])
-            self._coordinators[group] = found.node_id
-        return await cluster.connection(self._coordinators[group], purpose)
+        return await self._coordinators.connection(group, purpose)
 
     def forget_coordinator(self, group: str) -> None:
         """Ask anew who coordinates ``group``: it was somebody else's answer."""
-        self._coordinators.pop(group, None)
+        self._coordinators.forget(group)
 
     async def list_groups(
         self, *, states: Sequence[str] = (), types: Sequence[str] = ()
@@ -103,7 +89,8 @@ class Groups:
             for node_id in view.brokers:
                 connection = await self._cluster.connection(node_id)
                 answer = await connection.call(request, ListGroupsResponse)
-                _check(answer.error_code, None, "ListGroups")
+                if answer.error_code != ErrorCode.NONE:
+                    raise KafkaError(error_code(answer.error_code))
                 for one in answer.groups:
                     found[one.group_id] = ListedGroup(
                         one.group_id, one.group_type.lower(), one.group_state, one.protocol_type
@@ -116,14 +103,14 @@ class Groups:
         """Return a group, of the classic or the newer protocol. Raises GROUP_ID_NOT_FOUND."""
 
         async def attempt() -> GroupDescription:
-            connection = await self._at(group)
+            connection = await self.coordinator(group)
             request = DescribeGroupsRequest(groups=[group])
             answer = await connection.call(request, DescribeGroupsResponse)
             (one,) = answer.groups
             is_unknown = one.error_code == ErrorCode.GROUP_ID_NOT_FOUND or one.group_state == "Dead"
             if not is_unknown:
-                self._check(group, one.error_code, one.error_message)
-                return describe_classic(one, self._coordinators[group])
+                self._coordinators.check(group, one.error_code, one.error_message)
+                return describe_classic(one, self._coordinators.node_of(group))
             if ConsumerGroupDescribeRequest.API_KEY in connection.exchange.versions:
                 newer = await connection.call(
                     ConsumerGroupDescribeRequest(
@@ -133,7 +120,7 @@ class Groups:
                 )
                 (other,) = newer.groups
                 if other.error_code == ErrorCode.NONE:
-                    return describe_consumer(other, self._coordinators[group])
+                    return describe_consumer(other, self._coordinators.node_of(group))
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
 
         return await self._cluster.retrying(attempt)
@@ -148,14 +135,14 @@ class Groups:
         request = _fetch_request(group, partitions)
 
         async def attempt() -> dict[TopicPartition, Committed]:
-            connection = await self._at(group)
+            connection = await self.coordinator(group)
             answer = await connection.call(request, OffsetFetchResponse, highest=NAMES_ONLY)
             top = answer.groups[0] if answer.groups else answer
-            self._check(group, top.error_code, None)
+            self._coordinators.check(group, top.error_code, None)
             found: dict[TopicPartition, Committed] = {}
             for topic in top.topics:
                 for one in topic.partitions:
-                    self._check(group, one.error_code, None)
+                    self._coordinators.check(group, one.error_code, None)
                     if one.committed_offset >= 0:
                         where = TopicPartition(topic.name, one.partition_index)
                         found[where] = Committed(
@@ -192,11 +179,11 @@ class Groups:
         )
 
         async def attempt() -> None:
-            connection = await self._at(group)
+            connection = await self.coordinator(group)
             answer = await connection.call(request, OffsetCommitResponse, highest=NAMES_ONLY)
             for topic in answer.topics:
                 for one in topic.partitions:
-                    self._check(group, one.error_code, None)
+                    self._coordinators.check(group, one.error_code, None)
 
         await self._cluster.retrying(attempt)
 
@@ -204,25 +191,13 @@ class Groups:
         """Delete a group without members, and its offsets."""
 
         async def attempt() -> None:
-            connection = await self._at(group)
+            connection = await self.coordinator(group)
             request = DeleteGroupsRequest(groups_names=[group])
             answer = await connection.call(request, DeleteGroupsResponse)
             for one in answer.results:
-                self._check(group, one.error_code, None)
+                self._coordinators.check(group, one.error_code, None)
 
         await self._cluster.retrying(attempt)
-
-    async def _at(self, group: str) -> Connection:
-        try:
-            return await self.coordinator(group)
-        except ConnectionFailed:
-            self.forget_coordinator(group)
-            raise
-
-    def _check(self, group: str, code: int, message: str | None) -> None:
-        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-            self.forget_coordinator(group)
-        _check(code, message, f"group {group}")
 
 
 def _fetch_request(group: str, partitions: Iterable[TopicPartition] | None) -> OffsetFetchRequest:
@@ -248,9 +223,3 @@ def _fetch_request(group: str, partitions: Iterable[TopicPartition] | None) -> O
         ],
         groups=[one],
     )
-
-
-def _check(code: int, message: str | None, what: str) -> None:
-    if code != ErrorCode.NONE:
-        error = error_code(code)
-        raise KafkaError(error, message or f"{what}: {error.text}")

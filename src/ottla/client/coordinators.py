@@ -1,0 +1,64 @@
+"""Which broker coordinates a group or a transactional id: asked once, kept, forgotten when wrong.
+
+On asyncio. ``cluster`` owns connections and retries; ``groups`` and ``transactions`` stand on this.
+"""
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import ConnectionFailed, error_code
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP = 0
+TRANSACTION = 1
+"""Kinds of coordinators, as FindCoordinator has them."""
+
+
+class CoordinatorFinder:
+    """The coordinators of one kind. Every method raises KafkaError with the broker's own words."""
+
+    def __init__(self, cluster: Cluster, kind: int) -> None:
+        self._cluster = cluster
+        self._kind = kind
+        self._what = "group" if kind == GROUP else "transactional id"
+        self._found: dict[str, int] = {}
+
+    async def connection(self, key: str, purpose: str = "") -> Connection:
+        """Return a connection to the coordinator of ``key``; ``purpose`` as in ``Cluster``."""
+        cluster = self._cluster
+        try:
+            if key not in self._found:
+                await self._find(key)
+            return await cluster.connection(self._found[key], purpose)
+        except ConnectionFailed:
+            self.forget(key)
+            raise
+
+    async def _find(self, key: str) -> None:
+        connection = await self._cluster.any()
+        request = FindCoordinatorRequest(key=key, key_type=self._kind, coordinator_keys=[key])
+        answer = await connection.call(request, FindCoordinatorResponse)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        self.check(key, found.error_code, found.error_message)
+        if found.node_id not in self._cluster.view.brokers:
+            await self._cluster.refresh([])
+        self._found[key] = found.node_id
+
+    def node_of(self, key: str) -> int:
+        """Return the coordinator that ``connection`` has found."""
+        return self._found[key]
+
+    def forget(self, key: str) -> None:
+        """Ask anew who coordinates ``key``: it was somebody else's answer."""
+        self._found.pop(key, None)
+
+    def check(self, key: str, code: int, message: str | None = None) -> None:
+        """Raise KafkaError for an error in an answer about ``key``."""
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self.forget(key)
+        if code != ErrorCode.NONE:
+            error = error_code(code)
+            raise KafkaError(error, message or f"{self._what} {key}: {error.text}")
