@@ -53,6 +53,17 @@ def kafka_libs():
 
 
 @pytest.fixture(scope="session")
+def application_libs():
+    """The directory of the jars of Kafka Streams and Kafka Connect."""
+    from tools.kafka_peer import KafkaUnavailable, application_libraries
+
+    try:
+        return application_libraries()
+    except KafkaUnavailable as error:
+        need(str(error))
+
+
+@pytest.fixture(scope="session")
 def kafka_tool(kafka_libs):
     """Run one of Kafka's command-line classes; return what it printed. It must exit with 0."""
     from tools.kafka_peer import tool_command

@@ -29,12 +29,22 @@ HEAP = "1g"
 CLUSTER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>ottla</groupId><artifactId>kafka-peer</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{version}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
-<version>{version}</version></dependency>
+{dependencies}
 </dependencies></project>
 """
+DEPENDENCY = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId>
+<version>{}</version></dependency>"""
+KAFKA = "org.apache.kafka"
+BROKER = ((KAFKA, "kafka_2.13", VERSION), (KAFKA, "kafka-tools", VERSION))
+"""Maven's names of the broker and of the command-line classes."""
+APPLICATIONS = (
+    (KAFKA, "kafka-streams", VERSION),
+    (KAFKA, "connect-file", VERSION),
+    (KAFKA, "connect-json", VERSION),
+    (KAFKA, "connect-runtime", VERSION),
+    ("org.slf4j", "slf4j-simple", "1.7.36"),
+)
+"""Programs that run against any broker, and a log for them; their jars are in a directory apart."""
 PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
@@ -54,30 +64,49 @@ class KafkaUnavailable(RuntimeError):
     """Java, Maven or the jars are missing; the message says which."""
 
 
-def libraries_directory() -> Path:
-    """Return where the jars are, or will be."""
+def cache_directory() -> Path:
+    """Return the directory that has, or will have, the directories of jars."""
     given = os.environ.get("OTTLA_KAFKA_DIR")
     if given:
-        return Path(given) / "libs"
+        return Path(given)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "ottla" / f"kafka-{VERSION}" / "libs"
+    return cache / "ottla" / f"kafka-{VERSION}"
 
 
 def libraries() -> Path:
-    """Return the directory of the jars, fetched when they are not there yet (blocks; some seconds).
+    """Return the directory of the broker's jars, fetched when they are not there yet.
+
+    Blocks, for some seconds when it fetches. Raises KafkaUnavailable.
+    """
+    return _jars("libs", BROKER)
+
+
+def application_libraries() -> Path:
+    """Return the directory of the jars of Kafka Streams and Kafka Connect, as ``libraries`` does.
 
     Raises KafkaUnavailable.
     """
+    return _jars("applications", APPLICATIONS)
+
+
+def _jars(name: str, artifacts: Sequence[tuple[str, str, str]]) -> Path:
     if shutil.which("java") is None:
         raise KafkaUnavailable("no java on the PATH (17 or newer is needed)")
-    directory = libraries_directory()
-    if (directory / f"kafka_2.13-{VERSION}.jar").exists():
-        return directory
+    directory = cache_directory() / name
+    witness = directory / f"{artifacts[0][1]}-{VERSION}.jar"
+    if not witness.exists():
+        _fetch(directory, artifacts, witness)
+    return directory
+
+
+def _fetch(directory: Path, artifacts: Sequence[tuple[str, str, str]], witness: Path) -> None:
+    """Bring the artifacts and all that they need into ``directory``, in one step at the end."""
     if shutil.which("mvn") is None:
         raise KafkaUnavailable(f"no jars in {directory}, and no mvn on the PATH to fetch them")
     directory.parent.mkdir(parents=True, exist_ok=True)
+    dependencies = "\n".join(DEPENDENCY.format(*one) for one in artifacts)
     with tempfile.TemporaryDirectory(dir=directory.parent) as work:
-        Path(work, "pom.xml").write_text(POM.format(version=VERSION))
+        Path(work, "pom.xml").write_text(POM.format(dependencies=dependencies))
         goal = ["dependency:copy-dependencies", "-DoutputDirectory=libs"]
         done = subprocess.run(
             ["mvn", "-q", "-B", "-Dstyle.color=never", *goal],
@@ -91,9 +120,8 @@ def libraries() -> Path:
             try:
                 Path(work, "libs").rename(directory)
             except OSError as error:
-                if not (directory / f"kafka_2.13-{VERSION}.jar").exists():
+                if not witness.exists():
                     raise KafkaUnavailable(f"cannot move the jars to {directory}") from error
-    return directory
 
 
 def tool_command(class_name: str, *arguments: str, heap: str = "512m") -> list[str]:
@@ -166,6 +194,7 @@ def main(arguments: Sequence[str]) -> int:
     match arguments:
         case ["fetch"]:
             print(libraries())
+            print(application_libraries())
         case ["start", directory]:
             with KafkaPeer(Path(directory)) as peer:
                 peer.start()
