@@ -154,11 +154,28 @@ def test_unknown_acks_are_refused(wire, topic, acks):
 
 
 @pytest.mark.parametrize(
-    "name", ["nobody-made-this", "../x", "a b", "", "x" * 250, ".", "..", "__consumer_offsets"]
+    "name", ["nobody-made-this", "../x", "a b", "", "x" * 250, ".", "..", "__transaction_state"]
 )
 def test_unknown_and_illegal_topics_are_unknown(wire, name):
     got = wire.produce(name, GOOD)
-    assert (got["error_code"], got["base_offset"]) == (3, -1)
+    expected = 17 if name.startswith("__") and is_there(wire, name) else 3
+    assert (got["error_code"], got["base_offset"]) == (expected, -1)
+
+
+def is_there(wire, name):
+    """Whether anybody has used the coordinators of this broker yet."""
+    answer = wire.call("metadata", 9, topics=[{"name": name}], allow_auto_topic_creation=False)
+    return answer["topics"][0]["error_code"] == 0
+
+
+def test_an_internal_topic_takes_nothing_from_clients(wire):
+    wire.call("find_coordinator", 3, key="somebody", key_type=0)
+    deadline = time.monotonic() + 20
+    while not is_there(wire, "__consumer_offsets"):  # Kafka makes it behind its answer.
+        assert time.monotonic() < deadline, "nobody made the topic"
+        time.sleep(0.05)
+    got = wire.produce("__consumer_offsets", GOOD)
+    assert (got["error_code"], got["base_offset"]) == (17, -1)
 
 
 @pytest.mark.parametrize("partition", [9, -1, 2**31 - 1])
