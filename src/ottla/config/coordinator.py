@@ -5,7 +5,7 @@ compared with the DescribeConfigs answer of Apache Kafka 4.3.
 """
 
 from ottla.config.bounds import INT32_MAX, NOT_NEGATIVE, POSITIVE
-from ottla.config.option import INT, LONG, SHORT, Option, Scope
+from ottla.config.option import INT, LONG, SHORT, Option, Scope, at_least
 
 _ALONE = "Kafka's is 3; a node that is alone in its cluster cannot do that."
 
@@ -93,12 +93,14 @@ OFFSETS_TOPIC_REPLICATION_FACTOR = Option(
     validator=POSITIVE,
     deviates=_ALONE,
 )
+SEGMENT_BYTES_VALID = at_least(1 << 20)
+"""What ``segment.bytes`` of a topic takes: with less the topic could never be made."""
 OFFSETS_TOPIC_SEGMENT_BYTES = Option(
     "offsets.topic.segment.bytes",
     INT,
     104_857_600,
     "The segment size of __consumer_offsets.",
-    validator=POSITIVE,
+    validator=SEGMENT_BYTES_VALID,
     unit="bytes",
 )
 OFFSETS_RETENTION_MINUTES = Option(
@@ -153,7 +155,7 @@ TRANSACTION_STATE_LOG_SEGMENT_BYTES = Option(
     INT,
     104_857_600,
     "The segment size of __transaction_state.",
-    validator=POSITIVE,
+    validator=SEGMENT_BYTES_VALID,
     unit="bytes",
 )
 TRANSACTIONAL_ID_EXPIRATION_MS = Option(
