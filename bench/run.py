@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import sys
 import tempfile
@@ -24,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.load import Measure
 from bench.scenarios import FEW_CONNECTIONS, Scenario, clean_up, prepare, scenarios
+from ottla.env.open_files import raise_open_files_limit
 from tools.kafka_peer import KafkaPeer, libraries
 from tools.ottla_peer import OttlaPeer
 from tools.peer import Peer
@@ -47,12 +47,6 @@ def make_peers(names: Sequence[str], data: Path) -> dict[str, Peer]:
         else:
             known[name] = OttlaPeer(directory, OPTIONS[name])
     return known
-
-
-def raise_file_limit() -> None:
-    """Let this process and the brokers it starts have as many sockets as the system allows."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def warm_up(kafka: Peer, counts: Sequence[int], depth: int, cpu_seconds: float) -> None:
@@ -156,7 +150,7 @@ def main() -> int:
     arguments = parser.parse_args()
     names = arguments.targets.split(",")
     counts = [int(count) for count in arguments.connections.split(",")]
-    raise_file_limit()
+    raise_open_files_limit()  # The brokers inherit it.
     if "kafka" in names:
         libraries()
     report: dict[str, object] = {

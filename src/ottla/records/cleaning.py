@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-# mypy: disable-error-code="valid-type, untyped-decorator, no-any-return"
+# mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
 """The log cleaner's loops over batches and records: keys into the offset map, and the filter.
 
 Beside ``ottla.records.kernels`` the only code that looks at every record, and made the same way:
@@ -19,6 +19,8 @@ Grammar of what is walked: see ``ottla.records.batch`` and ``ottla.records.kerne
 Kafka's log cleaner and ``MemoryRecords.filterTo``; SipHash (Aumasson, Bernstein), 128-bit form.
 """
 
+# ruff: noqa: F821 - the C functions are declared in checksum.pxd and cleaning.pxd
+
 from __future__ import annotations
 
 from array import array
@@ -28,6 +30,8 @@ try:
     import cython
 except ImportError:  # an installation without compiler runs this file without Cython, too
     from ottla.records import uncompiled as cython
+
+from ottla.records.crc import crc32c
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -130,23 +134,6 @@ _GROWTH_BYTES = cython.declare(cython.int, 10)
 _RECORD_BYTES_MIN = cython.declare(cython.int, 7)
 
 
-def _make_crc_tables() -> array[int]:
-    """Return eight tables of 256 numbers: CRC32C of eight bytes at a time."""
-    tables = array("I", bytes(4 * 2048))
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-        tables[byte] = crc
-    for at in range(256, 2048):
-        crc = tables[at - 256]
-        tables[at] = (crc >> 8) ^ tables[crc & 0xFF]
-    return tables
-
-
-_CRC_TABLES = _make_crc_tables()
-
-
 # -- the offset map -------------------------------------------------------------------------------
 
 
@@ -160,10 +147,9 @@ def map_batches(chunk: Buffer, table: Buffer, scope: array[int]) -> int:
     view: cython.const[cython.uchar][::1] = chunk
     words: cython.ulonglong[::1] = table
     fields: cython.longlong[::1] = scope
-    tables: cython.const[cython.uint][::1] = _CRC_TABLES
     ended: cython.int
     with cython.nogil:
-        ended = _map_batches(view, words, fields, tables)
+        ended = _map_batches(view, words, fields)
     return ended
 
 
@@ -206,7 +192,6 @@ def _map_batches(
     view: cython.const[cython.uchar][::1],
     words: cython.ulonglong[::1],
     scope: cython.longlong[::1],
-    tables: cython.const[cython.uint][::1],
 ) -> cython.int:
     position: cython.Py_ssize_t
     size: cython.longlong
@@ -219,7 +204,7 @@ def _map_batches(
         size = _batch_size(view, position)
         if size == 0:
             return _DONE
-        if size < 0 or not _is_sound(view, position, size, tables):
+        if size < 0 or not _is_sound(view, position, size):
             return _CORRUPT
         if view[position + 22] & _SPECIAL_BITS:
             return _SPECIAL
@@ -391,10 +376,9 @@ def filter_batches(
     words: cython.ulonglong[::1] = table
     fields: cython.longlong[::1] = scope
     ends: cython.const[cython.longlong][::1] = retained
-    tables: cython.const[cython.uint][::1] = _CRC_TABLES
     ended: cython.int
     with cython.nogil:
-        ended = _filter_batches(view, target, words, fields, ends, tables)
+        ended = _filter_batches(view, target, words, fields, ends)
     return ended
 
 
@@ -427,13 +411,12 @@ def filter_records(  # noqa: PLR0917 - as the compiled loop takes them
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _filter_batches(  # noqa: C901, PLR0912, PLR0915, PLR0917 - flat, and C arguments
+def _filter_batches(  # noqa: C901, PLR0912, PLR0915 - flat, and C arguments
     view: cython.const[cython.uchar][::1],
     out: cython.uchar[::1],
     words: cython.ulonglong[::1],
     scope: cython.longlong[::1],
     retained: cython.const[cython.longlong][::1],
-    tables: cython.const[cython.uint][::1],
 ) -> cython.int:
     position: cython.Py_ssize_t
     start: cython.Py_ssize_t
@@ -452,7 +435,7 @@ def _filter_batches(  # noqa: C901, PLR0912, PLR0915, PLR0917 - flat, and C argu
         size = _batch_size(view, position)
         if size == 0:
             return _DONE
-        if size < 0 or not _is_sound(view, position, size, tables):
+        if size < 0 or not _is_sound(view, position, size):
             return _CORRUPT
         if view[position + 22] & _SPECIAL_BITS:
             return _SPECIAL
@@ -494,7 +477,7 @@ def _filter_batches(  # noqa: C901, PLR0912, PLR0915, PLR0917 - flat, and C argu
                 _put(out, to + 35, 8, base_timestamp + scope[_DELTA_MAX])
         _put(out, to + 8, 4, end - to - 12)
         _put(out, to + 57, 4, scope[_KEPT])
-        _put(out, to + 17, 4, _crc(out, to + 21, end, tables))
+        _put(out, to + 17, 4, _crc(out, to + 21, end))
         scope[_OUT] = end
 
 
@@ -653,10 +636,9 @@ def _is_sound(
     view: cython.const[cython.uchar][::1],
     position: cython.Py_ssize_t,
     size: cython.longlong,
-    tables: cython.const[cython.uint][::1],
 ) -> cython.bint:
     crc: cython.longlong = _number(view, position + 17, 4) & _CRC_MASK
-    return _crc(view, position + 21, position + size, tables) == crc
+    return _crc(view, position + 21, position + size) == crc
 
 
 @cython.cfunc
@@ -802,9 +784,7 @@ def _copy(
     if cython.compiled:
         if size > 0:
             # C's memcpy, by cleaning.pxd.
-            copy_bytes(  # type: ignore[name-defined]  # noqa: F821
-                cython.address(out[to]), cython.address(view[position]), size
-            )
+            copy_bytes(cython.address(out[to]), cython.address(view[position]), size)
     else:
         out[to : to + size] = view[position : position + size]
     return 0
@@ -833,28 +813,11 @@ def _crc(
     view: cython.const[cython.uchar][::1],
     position: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
-    tables: cython.const[cython.uint][::1],
 ) -> cython.longlong:
-    crc: cython.uint = _CRC_MASK
-    first: cython.uint
-    index: cython.Py_ssize_t
-    while end - position >= 8:
-        first = 0
-        for index in range(4):
-            first |= view[position + index] << (8 * index)
-        crc ^= first
-        crc = (
-            tables[1792 + (crc & 0xFF)]
-            ^ tables[1536 + ((crc >> 8) & 0xFF)]
-            ^ tables[1280 + ((crc >> 16) & 0xFF)]
-            ^ tables[1024 + (crc >> 24)]
-            ^ tables[768 + view[position + 4]]
-            ^ tables[512 + view[position + 5]]
-            ^ tables[256 + view[position + 6]]
-            ^ tables[view[position + 7]]
-        )
-        position += 8
-    while position < end:
-        crc = (crc >> 8) ^ tables[(crc ^ view[position]) & 0xFF]
-        position += 1
-    return crc ^ _CRC_MASK
+    if cython.compiled:
+        return ottla_crc32c(cython.address(view[position]), end - position)
+    return crc32c(view[position:end])
+
+
+if cython.compiled:
+    ottla_crc32c_choose()

@@ -9,7 +9,7 @@ the same results. Knows nothing of files, codecs or errors: bytes in, numbers ou
 decompressed) batch, or to save calls, as ``read_usual_batch``, with the whole batch as a producer
 sent it; and ``walk_batches``, which takes recovery (``ottla.log.bulk_walk``) from
 header to header through a log file; it takes the ordinary batch and leaves every other one to its
-caller. The checksum in C stands in kernels.pxd.
+caller. The checksum in C stands in checksum.pxd.
 
 Source: Kafka's documentation, "Record". Grammar (varints are zigzag, little end first):
 
@@ -28,7 +28,7 @@ Source: Kafka's documentation, "Record". Grammar (varints are zigzag, little end
 A varint has at most 5 bytes and 32 bits, a varlong 10 bytes and 64 bits; more is refused.
 """
 
-# ruff: noqa: F821 - the C functions are declared in kernels.pxd
+# ruff: noqa: F821 - the C functions are declared in checksum.pxd
 
 from __future__ import annotations
 
