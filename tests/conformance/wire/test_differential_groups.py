@@ -215,7 +215,8 @@ def refusals(play):
     play.call("m", "join_group", 9, **joining("r1", session_timeout=1_800_001))
     play.call("m", "join_group", 9, **joining("r1", protocols=()))
     play.call("m", "join_group", 9, **joining("r2", protocol_type=""))
-    play.call("m", "describe_groups", 6, groups=["r1", "r2"])
+    # What Kafka tells of a group whose only join was refused is not asked: Empty or Dead, depending
+    # on whether other groups wrote to its partition before.
     play.call("m", "sync_group", 5, **syncing("r3", "who", 1), **CONSUMER, protocol_name="range")
     play.call("m", "sync_group", 5, **syncing("r3", "who", 1), **CONSUMER)
     play.call("m", "sync_group", 5, **syncing("", "who", 1), **CONSUMER, protocol_name="range")
