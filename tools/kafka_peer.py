@@ -48,10 +48,10 @@ APPLICATIONS = (
 PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{more}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{more}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
 log.dirs={data}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -145,20 +145,35 @@ def free_port() -> int:
 
 
 class KafkaPeer(Peer):
-    """One Apache Kafka node (broker and controller), with ``options`` as extra properties."""
+    """One Apache Kafka node (broker and controller), with ``options`` as extra properties.
+
+    ``protocols`` (SSL, SASL_PLAINTEXT, SASL_SSL) get listeners of their own, see ``secured``;
+    ``users`` (SCRAM's NAME=[name=...,password=...]) are known from the start.
+    """
 
     name = "kafka"
 
-    def __init__(self, data: Path, options: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        options: Mapping[str, object] | None = None,
+        *,
+        protocols: Sequence[str] = (),
+        users: Sequence[str] = (),
+    ) -> None:
         super().__init__(data)
         self.options = dict(options or {})
+        self.secured = {protocol: f"127.0.0.1:{free_port()}" for protocol in protocols}
+        """By protocol, where to bootstrap from."""
+        self._users = [argument for user in users for argument in ("--add-scram", user)]
 
     def start(self, *, timeout_seconds: float = 120.0) -> Peer:
         """Format the directory if it is new, then start as Peer does."""
         if not self.port:
             self.port = free_port()
+        more = "".join(f",{protocol}://{address}" for protocol, address in self.secured.items())
         properties = PROPERTIES.format(
-            port=self.port, controller_port=free_port(), data=self.data
+            port=self.port, controller_port=free_port(), data=self.data, more=more
         ) + "".join(f"{key}={value}\n" for key, value in self.options.items())
         self._properties_path = self.data.with_name(self.data.name + ".properties")
         self._properties_path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,6 +183,7 @@ class KafkaPeer(Peer):
                 tool_command(
                     "kafka.tools.StorageTool",
                     *("format", "-t", CLUSTER_ID, "-c", str(self._properties_path)),
+                    *self._users,
                 ),
                 check=True,
                 capture_output=True,

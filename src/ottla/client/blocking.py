@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Self, TypeVar, cast
 
 from ottla import __version__
+from ottla.client.authentication import authenticate
 from ottla.client.backoff import Backoff
 from ottla.client.errors import ConnectionFailed, NoAnswer, reason
-from ottla.client.exchange import RECEIVE_MAX_BYTES, Exchange, frame_size
+from ottla.client.exchange import FIRST_RECEIVE_MAX_BYTES, RECEIVE_MAX_BYTES, Exchange, frame_size
 from ottla.client.fetching import (
     FetchedPartition,
     FetchLimits,
@@ -29,6 +30,7 @@ from ottla.client.offsets import (
 from ottla.client.settings import Address, ClientSettings
 from ottla.client.view import ClusterView, metadata_request, read_metadata
 from ottla.env.blocking import BlockingClock, BlockingStream
+from ottla.env.rng import SystemRng
 from ottla.errors import KafkaError, MalformedMessage
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -49,19 +51,27 @@ class BlockingConnection:
     """One open connection to one broker; ``send`` and ``receive`` pipeline, ``call`` does both."""
 
     def __init__(self, address: Address, settings: ClientSettings) -> None:
-        """Connect and agree on versions. Raises ConnectionFailed."""
+        """Connect, agree on versions, authenticate. Raises ConnectionFailed, KafkaError (SASL)."""
         self.address = address
         self.exchange = Exchange(settings.client_id)
         self._settings = settings
         seconds = settings.connect_timeout_ms / 1000
         try:
-            self._stream = BlockingStream.connect(*address, timeout_seconds=seconds)
+            self._stream = BlockingStream.connect(
+                *address, timeout_seconds=seconds, tls=settings.security.tls
+            )
         except TimeoutError as error:
             raise ConnectionFailed(*address, f"no connection within {seconds:g} s") from error
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
             raise ConnectionFailed(*address, reason(error), refused=refused) from error
-        self._negotiate()
+        self._receive_max_bytes = FIRST_RECEIVE_MAX_BYTES
+        try:
+            self._negotiate()
+            self._authenticate()
+        except (ConnectionFailed, KafkaError):
+            self.close()
+            raise
         self._stream.set_timeout(settings.request_timeout_ms / 1000)
 
     def call(self, request: Message, answer: type[Answer], *, highest: int | None = None) -> Answer:
@@ -87,7 +97,7 @@ class BlockingConnection:
         try:
             head = bytearray(SIZE_BYTES)
             self._stream.receive_into(memoryview(head))
-            return self.exchange.answer(self._frame(frame_size(head, 0, RECEIVE_MAX_BYTES)))
+            return self.exchange.answer(self._frame(frame_size(head, 0, self._receive_max_bytes)))
         except TimeoutError as error:
             self.close()
             seconds = self._settings.request_timeout_ms / 1000
@@ -117,13 +127,22 @@ class BlockingConnection:
         request = ApiVersionsRequest(
             client_software_name="ottla", client_software_version=__version__
         )
+        while version is not None:
+            answer = self.call(request, ApiVersionsResponse, highest=version)
+            version = self.exchange.learn(answer)
+        self._receive_max_bytes = RECEIVE_MAX_BYTES
+
+    def _authenticate(self) -> None:
+        credentials = self._settings.security.sasl
+        if credentials is None:
+            return
+        steps = authenticate(credentials, self.exchange, SystemRng())
         try:
-            while version is not None:
-                answer = self.call(request, ApiVersionsResponse, highest=version)
-                version = self.exchange.learn(answer)
-        except (ConnectionFailed, KafkaError):
-            self.close()
-            raise
+            step = next(steps)
+            while True:
+                step = steps.send(self.call(*step))
+        except StopIteration:
+            return
 
 
 class BlockingClient:

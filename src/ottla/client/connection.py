@@ -9,10 +9,12 @@ from collections import deque
 from typing import TypeVar, cast
 
 from ottla import __version__
+from ottla.client.authentication import authenticate
 from ottla.client.errors import ConnectionFailed, NoAnswer, reason
-from ottla.client.exchange import Exchange, FrameReader
+from ottla.client.exchange import RECEIVE_MAX_BYTES, Exchange, FrameReader
 from ottla.client.settings import Address, ClientSettings
 from ottla.env.net import Net
+from ottla.env.rng import SystemRng
 from ottla.errors import KafkaError, MalformedMessage
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message
@@ -38,18 +40,28 @@ class Connection(asyncio.Protocol):
     async def open(
         cls, net: Net, address: Address, settings: ClientSettings | None = None
     ) -> "Connection":
-        """Connect and agree on versions. Raises ConnectionFailed, after the connect time-out."""
+        """Connect, agree on versions and authenticate, within the connect time-out.
+
+        Raises ConnectionFailed, KafkaError SASL_AUTHENTICATION_FAILED and what goes with it.
+        """
         settings = settings or ClientSettings()
         connection = cls(address, settings)
         seconds = settings.connect_timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds):
-                await net.connect(lambda: connection, host=address.host, port=address.port)
+                await net.connect(
+                    lambda: connection,
+                    host=address.host,
+                    port=address.port,
+                    tls=settings.security.tls,
+                )
                 await connection._negotiate()
+                await connection._authenticate()
         except TimeoutError:
             connection.close()
-            stage = "no connection" if connection._transport is None else "no answer to ApiVersions"
-            raise ConnectionFailed(*address, f"{stage} within {seconds:g} s") from None
+            raise ConnectionFailed(
+                *address, f"{connection._missing()} within {seconds:g} s"
+            ) from None
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
             raise ConnectionFailed(*address, reason(error), refused=refused) from error
@@ -141,6 +153,26 @@ class Connection(asyncio.Protocol):
         while version is not None:
             answer = await self.send(request, ApiVersionsResponse, highest=version)
             version = self.exchange.learn(answer)
+        self._frames.max_bytes = RECEIVE_MAX_BYTES
+
+    def _missing(self) -> str:
+        """Return what an ``open`` that was given up waited for."""
+        if self._transport is None:
+            return "no connection"
+        is_agreed = self._frames.max_bytes == RECEIVE_MAX_BYTES
+        return f"no answer to {'SaslAuthenticate' if is_agreed else 'ApiVersions'}"
+
+    async def _authenticate(self) -> None:
+        credentials = self._settings.security.sasl
+        if credentials is None:
+            return
+        steps = authenticate(credentials, self.exchange, SystemRng())
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(await self.send(*step))
+        except StopIteration:
+            return
 
     def _write(self, request: Message, answer: type[Message] | None, highest: int | None) -> None:
         if self.is_closed or self._transport is None:

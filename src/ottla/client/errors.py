@@ -1,5 +1,6 @@
 """What can go wrong between a client and a cluster, besides the error codes in its answers."""
 
+from ottla.env.tls import why_refused
 from ottla.errors import ErrorCode, OttlaError
 
 
@@ -21,6 +22,9 @@ class NoAnswer(ConnectionFailed):
 
 def reason(error: OSError) -> str:
     """Return what an OSError says, without its number, in lower case."""
+    refused = why_refused(error)
+    if refused is not None:
+        return refused
     text = (error.strerror or str(error) or type(error).__name__).rstrip(".")
     return text[:1].lower() + text[1:]
 

@@ -20,11 +20,15 @@ from ottla.protocol.schema import Message
 
 Answer = TypeVar("Answer", bound=Message)
 
+FIRST_RECEIVE_MAX_BYTES = 1 << 20
+"""Until the peer has shown itself to be a broker, an answer is small."""
 RECEIVE_MAX_BYTES = 1 << 30
 """A larger answer ends the connection. (A Fetch may exceed its own limits by one batch.)"""
 
 API_VERSIONS = ApiVersionsRequest.API_KEY
 _SIZE = Struct(">i")
+_TLS_ALERT = 0x1503
+"""How what a TLS peer answers to plain bytes begins."""
 
 
 class Expected(NamedTuple):
@@ -135,8 +139,9 @@ class Exchange:
 class FrameReader:
     """Cuts a received stream into frames; holds what is not complete yet."""
 
-    def __init__(self, max_bytes: int = RECEIVE_MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int = FIRST_RECEIVE_MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+        """Of one frame; a larger one is refused."""
         self._parts: list[bytes] = []
         self._have = 0
 
@@ -150,7 +155,7 @@ class FrameReader:
         frames: list[memoryview] = []
         position = 0
         while len(stream) - position >= _SIZE.size:
-            end = position + _SIZE.size + frame_size(stream, position, self._max_bytes)
+            end = position + _SIZE.size + frame_size(stream, position, self.max_bytes)
             if end > len(stream):
                 break
             frames.append(stream[position + _SIZE.size : end])
@@ -164,12 +169,14 @@ class FrameReader:
         """Return the size of the first frame with its prefix; at least 4 bytes are there."""
         if len(self._parts[0]) < _SIZE.size:
             self._parts = [b"".join(self._parts)]
-        return _SIZE.size + frame_size(self._parts[0], 0, self._max_bytes)
+        return _SIZE.size + frame_size(self._parts[0], 0, self.max_bytes)
 
 
 def frame_size(data: bytes | bytearray | memoryview, position: int, max_bytes: int) -> int:
     """Return the size that stands at ``position``. Raises MalformedMessage for a senseless one."""
     size: int = _SIZE.unpack_from(data, position)[0]
+    if size >> 16 == _TLS_ALERT and size > max_bytes:
+        raise MalformedMessage("the broker speaks TLS on this port: set security.protocol to SSL")
     if not 4 <= size <= max_bytes:
         raise MalformedMessage(f"an answer of {size} bytes; is that a Kafka broker?")
     return size

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.client.security import NAMES, NO_SECURITY, PROTOCOLS, Security, read_security
 from ottla.config.human import parse_duration_ms
 from ottla.config.option import InvalidConfig
 
@@ -22,11 +23,15 @@ class Address(NamedTuple):
 def parse_bootstrap(text: str) -> tuple[Address, ...]:
     """Return the addresses of ``host[:port],...``; the port is 9092 unless given.
 
-    A ``PLAINTEXT://`` in front is taken off. Raises InvalidConfig.
+    A protocol in front (``PLAINTEXT://``, ``SASL_SSL://``) is taken off: ``security.protocol`` says
+    it. Raises InvalidConfig.
     """
     addresses: list[Address] = []
     for part in text.split(","):
-        bare = part.strip().removeprefix("PLAINTEXT://")
+        bare = part.strip()
+        protocol, separator, rest = bare.partition("://")
+        if separator and protocol in PROTOCOLS:
+            bare = rest
         if not bare:
             continue
         host, colon, port = bare.rpartition(":")
@@ -55,6 +60,7 @@ class ClientSettings:
     retry_backoff_ms: int = 50
     """The pause before the first retry; it doubles up to ``retry_backoff_max_ms``."""
     retry_backoff_max_ms: int = 1_000
+    security: Security = NO_SECURITY
 
 
 def read_settings(texts: dict[str, str]) -> ClientSettings:
@@ -63,6 +69,7 @@ def read_settings(texts: dict[str, str]) -> ClientSettings:
     Raises InvalidConfig for a key that is not known, or known and not to be had.
     """
     values: dict[str, object] = {}
+    secured: dict[str, str] = {}
     for key, text in texts.items():
         if key in ("bootstrap.servers", "metadata.broker.list"):
             values["bootstrap"] = parse_bootstrap(text)
@@ -70,13 +77,11 @@ def read_settings(texts: dict[str, str]) -> ClientSettings:
             values["client_id"] = text
         elif key in _TIMES:
             values[_TIMES[key]] = _milliseconds(key, text)
-        elif key == "security.protocol" and text.upper() == "PLAINTEXT":
-            continue
-        elif key.startswith(("sasl.", "ssl.", "security.")):
-            raise InvalidConfig(key, None, f"{key}: TLS and SASL are not supported by this version")
+        elif key in NAMES:
+            secured[key] = text
         else:
             raise InvalidConfig(key, None, f"unknown client setting {key}; known: {_known()}")
-    return ClientSettings(**values)  # type: ignore[arg-type]
+    return ClientSettings(**values, security=read_security(secured))  # type: ignore[arg-type]
 
 
 _TIMES = {
@@ -91,7 +96,7 @@ _TIMES = {
 
 
 def _known() -> str:
-    return ", ".join(("bootstrap.servers", "client.id", *_TIMES))
+    return ", ".join(("bootstrap.servers", "client.id", *_TIMES, *sorted(NAMES)))
 
 
 def _milliseconds(key: str, text: str) -> int:

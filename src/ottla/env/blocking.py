@@ -10,6 +10,8 @@ import socket
 import time
 from collections.abc import Sequence
 
+from ottla.env.tls import TlsFiles, client_context
+
 
 class BlockingStream:
     """One connection. Not for use from two threads at once."""
@@ -18,14 +20,26 @@ class BlockingStream:
         self._socket = connected
 
     @classmethod
-    def connect(cls, host: str, port: int, *, timeout_seconds: float) -> "BlockingStream":
-        """Connect to the first address of ``host`` that answers. Raises OSError."""
+    def connect(
+        cls, host: str, port: int, *, timeout_seconds: float, tls: TlsFiles | None = None
+    ) -> "BlockingStream":
+        """Connect to the first address of ``host`` that answers, and shake hands with ``tls``.
+
+        Raises OSError, which ``tls.why_refused`` explains when it is of TLS.
+        """
+        context = None if tls is None else client_context(tls)
         connected = socket.create_connection((host, port), timeout_seconds)
         if connected.getsockname() == connected.getpeername():
             # A free port in the ephemeral range can be connected to itself.
             connected.close()
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            try:
+                connected = context.wrap_socket(connected, server_hostname=host)
+            except OSError:
+                connected.close()
+                raise
         return cls(connected)
 
     def set_timeout(self, timeout_seconds: float) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from ottla.env.memory_transport import DEFAULT_SOCKET_BUFFER_BYTES, Link, MemoryTransport
 from ottla.env.net import ProtocolFactory
 from ottla.env.rng import Rng
+from ottla.env.tls import TlsFiles
 
 _ANY_HOST = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - names to compare with, nothing binds.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -196,9 +197,11 @@ class MemoryNet:
         """Return None: there is no kernel here that could send files."""
 
     async def connect(
-        self, factory: ProtocolFactory, *, host: str, port: int
+        self, factory: ProtocolFactory, *, host: str, port: int, tls: TlsFiles | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect. Raises ConnectionRefusedError, or OSError EHOSTUNREACH over a cut link."""
+        if tls is not None:
+            raise OSError(errno.EPROTONOSUPPORT, "no TLS in memory")
         await asyncio.sleep(0)
         transport = self.network.join(factory, self._host, (self._name(host), port))
         return transport, transport.get_protocol()

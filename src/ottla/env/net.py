@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ottla.env.disk import File
+from ottla.env.tls import TlsFiles
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -56,6 +57,9 @@ class Net(Protocol):
         """Return what sends files over this connection, or None: read and write them instead."""
 
     async def connect(
-        self, factory: ProtocolFactory, *, host: str, port: int
+        self, factory: ProtocolFactory, *, host: str, port: int, tls: TlsFiles | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect. Raises OSError, ConnectionRefusedError among them."""
+        """Connect, and shake hands when ``tls`` is given.
+
+        Raises OSError: ConnectionRefusedError, and what ``tls.why_refused`` explains, among them.
+        """

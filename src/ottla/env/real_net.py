@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.env.disk import File
 from ottla.env.net import ProtocolFactory
+from ottla.env.tls import TlsFiles, client_context
 
 KEEPALIVE_IDLE_SECONDS = 60
 KEEPALIVE_INTERVAL_SECONDS = 10
@@ -169,11 +170,12 @@ class AsyncioNet:
         return SocketFileSender(stream.fileno())
 
     async def connect(
-        self, factory: ProtocolFactory, *, host: str, port: int
+        self, factory: ProtocolFactory, *, host: str, port: int, tls: TlsFiles | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect to the first address of ``host`` that answers. Raises OSError."""
         loop = asyncio.get_running_loop()
-        transport, protocol = await loop.create_connection(factory, host, port)
+        context = None if tls is None else client_context(tls)
+        transport, protocol = await loop.create_connection(factory, host, port, ssl=context)
         stream = transport.get_extra_info("socket")
         _set_options(stream)
         if stream.getsockname() == stream.getpeername():

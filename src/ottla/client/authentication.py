@@ -1,0 +1,92 @@
+"""SASL, step by step: the requests of an authentication and what their answers mean. No I/O.
+
+A transport (``connection``, ``blocking``) sends each step's request and gives the answer back,
+after ApiVersions and before all else. Source: Kafka's protocol guide, SASL; KIP-152.
+"""
+
+from collections.abc import Generator
+from typing import NamedTuple, Protocol, cast
+
+from ottla.client.errors import error_code
+from ottla.client.exchange import Exchange
+from ottla.client.security import PLAIN, Credentials
+from ottla.env.rng import Rng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.protocol.schema import Message
+
+
+class Step(NamedTuple):
+    """One request, and the kind of its answer."""
+
+    request: Message
+    answer: type[Message]
+
+
+class Mechanism(Protocol):
+    """The client's half of a SASL mechanism."""
+
+    def first(self) -> bytes:
+        """Return what opens the exchange."""
+
+    def next(self, answer: bytes) -> bytes | None:
+        """Return what follows; None at the end. Raises KafkaError."""
+
+
+class Plain:
+    """Name and password as they are. Source: RFC 4616."""
+
+    def __init__(self, username: str, password: str) -> None:
+        self._token = b"\0" + username.encode() + b"\0" + password.encode()
+
+    def first(self) -> bytes:
+        """Return all there is to say."""
+        return self._token
+
+    def next(self, answer: bytes) -> None:
+        """Whatever came: an error has an error code."""
+
+
+def authenticate(
+    credentials: Credentials, exchange: Exchange, rng: Rng
+) -> Generator[Step, Message, None]:
+    """Yield the steps; each is sent the answer to the one before. Ends when the broker is content.
+
+    Raises KafkaError: UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED, UNSUPPORTED_VERSION.
+    """
+    if exchange.version(SaslHandshakeRequest) < 1:
+        why = "SaslHandshake 1 or newer wanted: the broker is older than Kafka 1.0"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
+    answer = yield Step(
+        SaslHandshakeRequest(mechanism=credentials.mechanism), SaslHandshakeResponse
+    )
+    _check_handshake(cast("SaslHandshakeResponse", answer), credentials.mechanism)
+    mechanism = _mechanism(credentials, rng)
+    token: bytes | None = mechanism.first()
+    while token is not None:
+        answer = yield Step(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
+        told = cast("SaslAuthenticateResponse", answer)
+        if told.error_code != ErrorCode.NONE:
+            why = told.error_message or f"{credentials.username!r} was refused"
+            raise KafkaError(error_code(told.error_code), why)
+        token = mechanism.next(bytes(told.auth_bytes))
+
+
+def _mechanism(credentials: Credentials, rng: Rng) -> Mechanism:
+    if credentials.mechanism == PLAIN:
+        return Plain(credentials.username, credentials.password)
+    # Hashes cost a start some milliseconds.
+    from ottla.client.scram import NONCE_BYTES, Scram  # noqa: PLC0415
+
+    return Scram(credentials, rng.random_bytes(NONCE_BYTES))
+
+
+def _check_handshake(answer: SaslHandshakeResponse, mechanism: str) -> None:
+    if answer.error_code != ErrorCode.NONE:
+        offered = ", ".join(answer.mechanisms) or "none"
+        why = f"{mechanism} is not enabled at the broker; it offers {offered}"
+        raise KafkaError(error_code(answer.error_code), why)
