@@ -23,8 +23,9 @@ from ottla.cli.run import run
 from ottla.cli.start import start_offsets
 from ottla.cli.topic import existing_topic
 from ottla.client.cluster import Cluster
+from ottla.client.coordination import Committed
 from ottla.client.group_description import GroupDescription, MemberDescription
-from ottla.client.groups import Committed, Groups
+from ottla.client.groups import Groups
 from ottla.client.offsets import LATEST
 from ottla.env.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError

@@ -31,7 +31,7 @@ from ottla.client.settings import Address, ClientSettings
 from ottla.client.view import ClusterView, metadata_request, read_metadata
 from ottla.env.blocking import BlockingClock, BlockingStream
 from ottla.env.rng import SystemRng
-from ottla.errors import KafkaError, MalformedMessage
+from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.fetch import FetchResponse
@@ -179,7 +179,7 @@ class BlockingClient:
         names = None if topics is None else list(topics)
 
         def attempt() -> ClusterView:
-            answer = self._any().call(metadata_request(names), MetadataResponse)
+            answer = self.any().call(metadata_request(names), MetadataResponse)
             view = read_metadata(answer)
             for name in names or ():
                 for partition in view.topic(name).partitions:
@@ -187,7 +187,7 @@ class BlockingClient:
             self.view = view
             return view
 
-        return self._retrying(attempt)
+        return self.retrying(attempt)
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """Return the topic's partitions, in order. Raises KafkaError for an unknown topic."""
@@ -205,14 +205,14 @@ class BlockingClient:
             for leader, partitions in self.view.by_leader(timestamps).items():
                 asked = {each: timestamps[each] for each in partitions}
                 request = list_offsets_request(asked, read_committed=read_committed)
-                answer = self._connection(leader).call(request, ListOffsetsResponse)
+                answer = self.connection(leader).call(request, ListOffsetsResponse)
                 found.update(read_list_offsets(answer))
             for each, offset in found.items():
                 if offset.error:
                     raise KafkaError(offset.error, str(each))
             return found
 
-        return self._retrying(attempt)
+        return self.retrying(attempt)
 
     def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offsets."""
@@ -239,7 +239,7 @@ class BlockingClient:
             fetched: dict[TopicPartition, FetchedPartition] = {}
             for leader, partitions in self.view.by_leader(offsets).items():
                 asked = {each: offsets[each] for each in partitions}
-                answer = self._connection(leader).call(
+                answer = self.connection(leader).call(
                     fetch_request(self.view, asked, limits),
                     FetchResponse,
                     highest=fetch_version_limit(self.view, asked),
@@ -250,7 +250,7 @@ class BlockingClient:
                     raise KafkaError(partition.error, str(each))
             return fetched
 
-        return self._retrying(attempt)
+        return self.retrying(attempt)
 
     def _ensure(self, partitions: Iterable[TopicPartition]) -> None:
         """Have a view of these topics, and of those known before: an answer replaces the view."""
@@ -258,8 +258,12 @@ class BlockingClient:
         if missing:
             self.refresh(missing | self.view.topics.keys())
 
-    def _retrying(self, attempt: Callable[[], Result]) -> Result:
-        backoff = Backoff(self._settings, self._clock.monotonic())
+    def retrying(self, attempt: Callable[[], Result], *, timeout_ms: int | None = None) -> Result:
+        """Run ``attempt`` until it returns, as long as its errors and the time allow.
+
+        ``timeout_ms`` None: the settings'. Raises what the last try raised.
+        """
+        backoff = Backoff(self._settings, self._clock.monotonic(), timeout_ms)
         while True:
             if self._has_answered:
                 backoff.connected()
@@ -271,16 +275,17 @@ class BlockingClient:
                 pause = backoff.pause_seconds(error, self._clock.monotonic())
                 if pause is None:
                     raise
-                self._forget(error)
+                self.forget(error)
                 self._clock.sleep(pause)
 
-    def _forget(self, error: KafkaError | ConnectionFailed) -> None:
+    def forget(self, error: KafkaError | ConnectionFailed) -> None:
         """Drop what an error makes doubtful: the leaders, and the connection that failed."""
         self.view = ClusterView(brokers=self.view.brokers)
         if isinstance(error, ConnectionFailed):
             self._connections.pop(Address(error.host, error.port), None)
 
-    def _any(self) -> BlockingConnection:
+    def any(self) -> BlockingConnection:
+        """Return a connection to some broker, an open one if there is. Raises ConnectionFailed."""
         addresses = dict.fromkeys((*self._settings.bootstrap, *self.view.brokers.values()))
         for address in addresses:
             if address in self._connections:
@@ -293,8 +298,11 @@ class BlockingClient:
                 failure = failure or error
         raise failure or ConnectionFailed("", 0, "no bootstrap address")
 
-    def _connection(self, node_id: int) -> BlockingConnection:
-        address = self.view.brokers[node_id]
+    def connection(self, node_id: int) -> BlockingConnection:
+        """Return the connection to a broker of the view. Raises ConnectionFailed, KafkaError."""
+        address = self.view.brokers.get(node_id)
+        if address is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not alive")
         return self._connections.get(address) or self._open(address)
 
     def _open(self, address: Address) -> BlockingConnection:

@@ -5,16 +5,14 @@ On asyncio. ``cluster`` owns connections and retries; ``groups`` and ``transacti
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.errors import ConnectionFailed, error_code
-from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
+from ottla.client.coordination import (
+    check_coordinator,
+    find_coordinator_request,
+    read_find_coordinator,
 )
-
-GROUP = 0
-TRANSACTION = 1
-"""Kinds of coordinators, as FindCoordinator has them."""
+from ottla.client.errors import ConnectionFailed
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.find_coordinator import FindCoordinatorResponse
 
 
 class CoordinatorFinder:
@@ -23,7 +21,6 @@ class CoordinatorFinder:
     def __init__(self, cluster: Cluster, kind: int) -> None:
         self._cluster = cluster
         self._kind = kind
-        self._what = "group" if kind == GROUP else "transactional id"
         self._found: dict[str, int] = {}
 
     async def connection(self, key: str, purpose: str = "") -> Connection:
@@ -39,13 +36,12 @@ class CoordinatorFinder:
 
     async def _find(self, key: str) -> None:
         connection = await self._cluster.any()
-        request = FindCoordinatorRequest(key=key, key_type=self._kind, coordinator_keys=[key])
+        request = find_coordinator_request(self._kind, key)
         answer = await connection.call(request, FindCoordinatorResponse)
-        found = answer.coordinators[0] if answer.coordinators else answer
-        self.check(key, found.error_code, found.error_message)
-        if found.node_id not in self._cluster.view.brokers:
+        node_id = read_find_coordinator(self._kind, key, answer)
+        if node_id not in self._cluster.view.brokers:
             await self._cluster.refresh([])
-        self._found[key] = found.node_id
+        self._found[key] = node_id
 
     def node_of(self, key: str) -> int:
         """Return the coordinator that ``connection`` has found."""
@@ -59,6 +55,4 @@ class CoordinatorFinder:
         """Raise KafkaError for an error in an answer about ``key``."""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self.forget(key)
-        if code != ErrorCode.NONE:
-            error = error_code(code)
-            raise KafkaError(error, message or f"{self._what} {key}: {error.text}")
+        check_coordinator(self._kind, key, code, message)

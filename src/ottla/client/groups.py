@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.coordinators import GROUP, CoordinatorFinder
+from ottla.client.coordination import (
+    GROUP,
+    NAMES_ONLY,
+    Committed,
+    committed_request,
+    read_committed_offsets,
+)
+from ottla.client.coordinators import CoordinatorFinder
 from ottla.client.errors import error_code
 from ottla.client.group_description import (
     GroupDescription,
@@ -31,16 +38,8 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from ottla.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
+from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
 
-NAMES_ONLY = 9
-"""The newest version of OffsetCommit and OffsetFetch that names topics, not their ids."""
 NOBODY = -1
 """The generation of a commit by somebody who is no member."""
 
@@ -52,14 +51,6 @@ class ListedGroup(NamedTuple):
     type: str
     state: str
     protocol_type: str
-
-
-class Committed(NamedTuple):
-    """How far a group has read a partition."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
 
 
 class Groups:
@@ -132,23 +123,12 @@ class Groups:
 
         Partitions without one are absent.
         """
-        request = _fetch_request(group, partitions)
+        request = committed_request(group, partitions)
 
         async def attempt() -> dict[TopicPartition, Committed]:
             connection = await self.coordinator(group)
             answer = await connection.call(request, OffsetFetchResponse, highest=NAMES_ONLY)
-            top = answer.groups[0] if answer.groups else answer
-            self._coordinators.check(group, top.error_code, None)
-            found: dict[TopicPartition, Committed] = {}
-            for topic in top.topics:
-                for one in topic.partitions:
-                    self._coordinators.check(group, one.error_code, None)
-                    if one.committed_offset >= 0:
-                        where = TopicPartition(topic.name, one.partition_index)
-                        found[where] = Committed(
-                            one.committed_offset, one.committed_leader_epoch, one.metadata or ""
-                        )
-            return found
+            return read_committed_offsets(group, answer)
 
         return await self._cluster.retrying(attempt)
 
@@ -198,28 +178,3 @@ class Groups:
                 self._coordinators.check(group, one.error_code, None)
 
         await self._cluster.retrying(attempt)
-
-
-def _fetch_request(group: str, partitions: Iterable[TopicPartition] | None) -> OffsetFetchRequest:
-    """Return the request in the forms of all versions: one group, and many."""
-    if partitions is None:
-        one = OffsetFetchRequestGroup(group_id=group, topics=None)
-        return OffsetFetchRequest(group_id=group, topics=None, groups=[one])
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        by_topic.setdefault(topic, []).append(index)
-    one = OffsetFetchRequestGroup(
-        group_id=group,
-        topics=[
-            OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
-            for name, indexes in by_topic.items()
-        ],
-    )
-    return OffsetFetchRequest(
-        group_id=group,
-        topics=[
-            OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
-            for name, indexes in by_topic.items()
-        ],
-        groups=[one],
-    )

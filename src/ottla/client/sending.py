@@ -21,10 +21,15 @@ LAST_VERSION_BY_NAME = 12
 
 
 class ProducerIdentity(NamedTuple):
-    """What an idempotent producer is known by; without one, both are -1."""
+    """What an idempotent or transactional producer is known by; without one, both are -1."""
 
     producer_id: ProducerId
     epoch: int
+    transactional_id: str | None = None
+    """None: idempotent only."""
+    transaction_version: int = 1
+    """2: a Produce request adds its partitions to the transaction (KIP-890, TV2). 1: they are
+    added beforehand. It is the cluster's ``transaction.version``, and EndTxn goes by the same."""
 
 
 NO_IDENTITY = ProducerIdentity(ProducerId(-1), -1)

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
-from ottla.client.coordinators import TRANSACTION, CoordinatorFinder
+from ottla.client.coordination import TRANSACTION
+from ottla.client.coordinators import CoordinatorFinder
 from ottla.client.errors import error_code
+from ottla.client.transacting import take_over_request
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
 from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -111,9 +113,7 @@ class Transactions:
 
         async def attempt() -> None:
             connection = await self._coordinators.connection(transactional_id)
-            request = InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=ABORT_TIMEOUT_MS
-            )
+            request = take_over_request(transactional_id, ABORT_TIMEOUT_MS)
             answer = await connection.call(request, InitProducerIdResponse)
             self._coordinators.check(transactional_id, answer.error_code)
 
