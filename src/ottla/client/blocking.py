@@ -82,8 +82,15 @@ class BlockingConnection:
         self.send(request, answer, highest=highest)
         return cast("Answer", self.receive())
 
-    def send(self, request: Message, answer: type[Message], *, highest: int | None = None) -> None:
-        """Send ``request``; ``receive`` gives the answers in the same order."""
+    @property
+    def has_answer(self) -> bool:
+        """Whether ``receive`` would find at least the beginning of an answer."""
+        return self._stream.is_readable()
+
+    def send(
+        self, request: Message, answer: type[Message] | None, *, highest: int | None = None
+    ) -> None:
+        """Send ``request``; ``receive`` gives the answers in the same order. None: none comes."""
         version = self.exchange.version(type(request), highest)
         pieces = self.exchange.request(request, answer, version)
         try:
@@ -188,6 +195,15 @@ class BlockingClient:
             return view
 
         return self.retrying(attempt)
+
+    def look_up(self, topics: Iterable[str], *, create: bool = False) -> ClusterView:
+        """Ask for these topics once, keep the view and return it; a topic's errors stand in it.
+
+        ``create``: the broker may create them, if it is set to. Raises ConnectionFailed.
+        """
+        request = metadata_request(topics, create=create)
+        self.view = read_metadata(self.any().call(request, MetadataResponse))
+        return self.view
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """Return the topic's partitions, in order. Raises KafkaError for an unknown topic."""

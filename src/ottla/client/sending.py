@@ -45,7 +45,11 @@ class Appended(NamedTuple):
 
 
 def produce_request(
-    view: ClusterView, batches: Mapping[TopicPartition, RecordBytes], acks: int, timeout_ms: int
+    view: ClusterView,
+    batches: Mapping[TopicPartition, RecordBytes],
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None = None,
 ) -> ProduceRequest:
     """Return the request with one batch for each of these partitions of one leader."""
     by_topic: dict[str, list[PartitionProduceData]] = {}
@@ -54,6 +58,7 @@ def produce_request(
             PartitionProduceData(index=partition, records=records)
         )
     return ProduceRequest(
+        transactional_id=transactional_id,
         acks=acks,
         timeout_ms=timeout_ms,
         topic_data=[

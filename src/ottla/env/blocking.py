@@ -6,6 +6,7 @@ the broker uses this. Imports no asyncio, since a short-lived worker would pay f
 
 import errno
 import os
+import select
 import socket
 import time
 from collections.abc import Sequence
@@ -50,6 +51,15 @@ class BlockingStream:
         """Send all of the pieces, in order. Raises OSError."""
         for piece in pieces:
             self._socket.sendall(piece)
+
+    def is_readable(self) -> bool:
+        """Tell without waiting whether there is something to receive, if only the peer's end."""
+        decrypted = getattr(self._socket, "pending", None)  # of TLS; ssl is slow to import
+        if decrypted is not None and decrypted():
+            return True
+        waiter = select.poll()
+        waiter.register(self._socket, select.POLLIN)
+        return bool(waiter.poll(0))
 
     def receive_into(self, buffer: memoryview) -> None:
         """Fill all of ``buffer``. Raises OSError; ConnectionResetError when the peer ends first."""

@@ -75,6 +75,7 @@ _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
+_PRODUCER = Struct(">qhi")
 
 
 class TimestampType(IntEnum):
@@ -203,6 +204,14 @@ def set_max_timestamp(
 def set_log_append_time(view: "memoryview | bytearray", timestamp_ms: int) -> None:
     """Make ``timestamp_ms`` the time of every record of the batch filling ``view``."""
     set_max_timestamp(view, TimestampType.LOG_APPEND_TIME, timestamp_ms)
+
+
+def set_producer(
+    view: "memoryview | bytearray", producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Say in place who wrote the batch filling ``view``, and its number; sum it anew."""
+    _PRODUCER.pack_into(view, PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(view, CRC_POSITION, batch_crc(memoryview(view)))
 
 
 def iterate_headers(buffer: "Buffer", position: int = 0) -> "Iterator[tuple[int, BatchHeader]]":
