@@ -43,7 +43,7 @@ async def test_every_codec(broker, cluster, codec):
 
 
 async def test_sequences_count_on_from_batch_to_batch(broker, cluster):
-    async with Producer(cluster) as producer:
+    async with Producer(cluster, ProducerSettings(linger_ms=60_000)) as producer:
         for _ in range(3):
             await producer.send("t", b"1", partition=0)
             await producer.send("t", b"2", partition=0)
