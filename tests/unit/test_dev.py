@@ -37,48 +37,17 @@ def program(path, text):
     return path
 
 
-def java(path, version):
-    return program(path, f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
+def test_the_machines_own_java_is_taken(dev, tmp_path, monkeypatch):
+    monkeypatch.setattr(dev, "PYTHON", program(tmp_path / "python", "echo /opt/jdk"))
+    assert dev.java_home() == "/opt/jdk"
+    assert dev.environment_variables()["PATH"].split(":")[1] == "/opt/jdk/bin"
 
 
-@pytest.mark.parametrize(("text", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 1)])
-def test_java_tells_its_version(dev, tmp_path, text, major):
-    assert dev.java_version(java(tmp_path / "java", text)) == major
-
-
-def test_no_java_is_version_zero(dev, tmp_path):
-    assert dev.java_version(tmp_path / "absent") == 0
-    assert dev.java_version(program(tmp_path / "broken", "exit 1")) == 0
-
-
-def test_java_home_comes_before_the_path(dev, tmp_path, monkeypatch):
-    java(tmp_path / "machine" / "java", "17.0.1")
-    java(tmp_path / "own" / "bin" / "java", "21.0.1")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "own"))
-    assert dev.machine_java() == tmp_path / "own"
-
-
-def test_an_old_java_home_gives_way_to_the_path(dev, tmp_path, monkeypatch):
-    java(tmp_path / "old" / "bin" / "java", "11.0.2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    java(tmp_path / "jdk" / "bin" / "java", "17.0.1")
-    (tmp_path / "machine").mkdir()
-    (tmp_path / "machine" / "java").symlink_to(tmp_path / "jdk" / "bin" / "java")
-    assert dev.machine_java() == tmp_path / "jdk"
-
-
-def test_an_old_java_is_none(dev, tmp_path):
-    java(tmp_path / "machine" / "java", "11.0.2")
-    assert dev.machine_java() is None
-
-
-def test_the_wrapper_drops_one_argument_and_keeps_the_others_whole(dev, tmp_path):
-    echo = program(tmp_path / "echo args", 'printf "<%s>" "$@"')
-    wrapper = program(tmp_path / "java", "")
-    wrapper.write_text(dev.JAVA_WRAPPER.format(java=echo))
-    given = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$HOME"]
-    done = subprocess.run([wrapper, *given], capture_output=True, text=True, check=True)
-    assert done.stdout == "<-cp><a b><><$HOME>"
+def test_a_java_is_brought_where_there_is_none(dev, tmp_path, monkeypatch):
+    text = f"[ -e {tmp_path}/brought ] && echo /wheel || exit 1"
+    monkeypatch.setattr(dev, "PYTHON", program(tmp_path / "python", text))
+    monkeypatch.setattr(dev, "pip_install", lambda name: (tmp_path / "brought").touch())
+    assert dev.java_home() == "/wheel"
 
 
 def test_the_stamp_changes_with_what_the_environment_is_made_from(dev, tmp_path):

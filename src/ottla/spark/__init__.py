@@ -3,7 +3,13 @@
     source   what Spark calls           options   its options        offsets   options to ranges
     plan     ranges to read, asked of the cluster (planner's side)
     read     the records of one range (executor's side)              columns   records to Arrow
+    local    a session on this machine       daemon   where Spark's Python workers come from
+    java     a Java to run Spark on          made_files   launchers and the like, on disk
 
 It speaks the wire protocol through ``ottla.client`` and knows no broker. Modules of the planner's
 side import the standard library only, because Spark starts a Python process for every step.
 """
+
+from ottla.spark.local import session
+
+__all__ = ["session"]

@@ -1,0 +1,137 @@
+"""A local session's set-up: what is decided before any JVM runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.spark import daemon, local, made_files
+
+ROOT = Path(__file__).resolve().parents[3]
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="launchers are shell scripts")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A site-packages with pyspark and py4j as pip leaves them; returns it and its library."""
+    packages = tmp_path / "site-packages"
+    library = packages / "pyspark" / "python" / "lib"
+    library.mkdir(parents=True)
+    (packages / "py4j").mkdir()
+    (packages / "pyspark" / "__init__.py").touch()
+    (packages / "py4j" / "__init__.py").touch()
+    return packages, library
+
+
+def archives(library):
+    return [f"{library}/pyspark.zip", f"{library}/py4j-0.10.9.9-src.zip"]
+
+
+def test_archives_that_lie_unpacked_leave_the_path(site):
+    packages, library = map(str, site)
+    path = ["", *archives(library), "/mine", packages]
+    assert daemon.unpacked(path) == ["", "/mine", packages]
+
+
+def test_the_archive_of_another_spark_stays(site):
+    packages = str(site[0])
+    path = [*archives("/opt/spark/python/lib"), packages]
+    assert daemon.unpacked(path) == path
+
+
+def test_an_archive_stays_whose_packages_are_not_on_the_path(site):
+    path = [*archives(str(site[1])), "/mine"]
+    assert daemon.unpacked(path) == path
+
+
+def test_the_launcher_takes_the_archives_away_and_nothing_else(tmp_path, site):
+    show = tmp_path / "show it"
+    show.write_text('#!/bin/sh\nprintf "%s" "$PYTHONPATH"\nprintf "<%s>" "$@"\n')
+    show.chmod(0o755)
+    launcher = tmp_path / "python3"
+    launcher.write_text(local.LAUNCHER.format(library=site[1], python=show))
+    launcher.chmod(0o755)
+    path = ":".join([*archives(site[1]), "/my libraries", "/opt/pyspark.zip", "/x*"])
+    done = subprocess.run(
+        [launcher, "-m", "a b"], env={"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.stdout == "/my libraries:/opt/pyspark.zip:/x*<-m><a b>"
+
+
+def test_the_launcher_is_made_for_pips_spark_only(monkeypatch):
+    pytest.importorskip("pyspark")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    launcher = local.python_launcher()
+    answer = [launcher, "-c", "import sys; print(sys.executable)"]
+    done = subprocess.run(answer, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == sys.executable
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert local.python_launcher() == sys.executable
+
+
+def test_a_python_that_the_user_chose_is_kept(monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "")
+    monkeypatch.setattr("ottla.spark.java.java_home", lambda: "/jdk")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/my/python")
+    local.set_environment()
+    assert os.environ["PYSPARK_PYTHON"] == "/my/python"
+    assert os.environ["JAVA_HOME"] == "/jdk"
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    local.set_environment()
+    assert os.environ["PYSPARK_PYTHON"] == local.python_launcher()
+
+
+@pytest.mark.parametrize(
+    ("master", "count"), [("local", 1), ("local[3]", 3), ("local[2,1]", 2)]
+)  # fmt: skip
+def test_partitions_of_a_shuffle_are_as_many_as_cores(master, count):
+    assert local.local_confs(master, "error")["spark.sql.shuffle.partitions"] == str(count)
+    every = local.local_confs("local[*]", "error")["spark.sql.shuffle.partitions"]
+    assert every == str(os.cpu_count())
+
+
+def test_files_are_made_once_and_mended(cache):
+    first = made_files.program("bin/x", "#!/bin/sh\n")
+    assert first.stat().st_mode & 0o777 == 0o755
+    made = first.stat().st_ino
+    assert made_files.program("bin/x", "#!/bin/sh\n").stat().st_ino == made
+    first.write_text("torn")
+    assert made_files.program("bin/x", "#!/bin/sh\n").read_text() == "#!/bin/sh\n"
+    assert made_files.program("bin/x", "other").parent != first.parent
+    assert sorted(path.name for path in cache.rglob("*") if path.is_file()) == ["x", "x"]
+
+
+def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert made_files.program("x", "text").read_text() == "text"
+
+
+PLANNERS = ("ottla.spark", "ottla.spark.source", "ottla.spark.options", "ottla.spark.plan")
+"""What Spark's planner processes import of ours; each step of each query may start one anew."""
+
+
+@pytest.mark.parametrize("module", PLANNERS)
+def test_the_planners_side_imports_the_standard_library_only(module):
+    pytest.importorskip("pyspark")
+    code = (
+        f"import sys, pyspark.sql.datasource; before = set(sys.modules); import {module};"
+        "own = {name.partition('.')[0] for name in set(sys.modules) - before};"
+        "print(*sorted(own - set(sys.stdlib_module_names) - {'ottla'}))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.strip(), done.stderr) == ("", "")
