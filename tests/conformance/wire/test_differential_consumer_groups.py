@@ -239,7 +239,44 @@ def classic_and_consumer(play):
     g.join("m2")
 
 
+def hostile_names(play):
+    """Names that are paths, long or no names at all, and odd numbers."""
+    topic_id = play.create_topic("th", 2)
+    names = ["../x", "a/b\x00", "é" * 9, "%s{}$(id)", "x" * 20_000]
+    play.wait_for_coordinator("h", *names)
+    for name in names:
+        g = Members(play, name, topic_id, ["th"])
+        g.join("m")
+        g.beat("m", -1)
+        play.call("c", "delete_groups", 2, groups_names=[name])
+    g = Members(play, "h", topic_id, ["th"])
+    for name in names:
+        g.join(name)
+        g.commit(name, 2)
+        g.beat(name, -1)
+        g.join("m", instance_id=name, rack_id=name)
+        g.beat("m", -1, instance_id=name)
+        g.join("m", subscribed_topic_names=[name, name, "", ".", "th"])
+        g.beat("m", -1)
+        g.join("m", server_assignor=name)
+    g.join("m")
+    epoch = play.prepare("consumer_group_describe", 1, group_ids=["h"])["groups"][0]["group_epoch"]
+    for owned in ([0, 0, 0], [-1], [2**31 - 1], [7], list(range(10_000))):
+        g.beat("m", epoch, owned=owned)
+    unknown = [{"topic_id": play.create_topic("tg", 1), "partitions": [0]}] * 3
+    g.beat("m", epoch, topic_partitions=unknown)
+    for timeout in (-(2**31), -2, 0, 2**31 - 1):
+        g.beat("m", epoch, owned=[0, 1], rebalance_timeout=timeout)
+    for far in (-(2**31), epoch - 1, epoch + 1, 2**31 - 1):
+        g.beat("m", far)
+        g.commit("m", far)
+        g.fetch("m", far)
+    g.beat("m", epoch, owned=[0, 1])
+    g.beat("m", -1)
+
+
 SCRIPTS = [
+    hostile_names,
     refusals,
     reconciliation,
     offsets,

@@ -465,7 +465,56 @@ def static_members(play):
     play.call("z", "describe_groups", 6, groups=["i2"])
 
 
+def hostile_names(play):
+    """Names that are paths, blank, long or no names at all, in every place that has one."""
+    play.create_topic("h", 1)
+    names = ["../x", "a/b\x00", " ", "é" * 9, "%s{}$(id)", "x" * 20_000]
+    play.wait_for_coordinator("h1", "h2", *names)
+    for name in names:
+        play.call("m", "find_coordinator", 6, key_type=0, coordinator_keys=[name])
+        # As a group: a whole member's life.
+        member = play.call("m", "join_group", 9, **joining(name))["member_id"]
+        play.call("m", "join_group", 9, **joining(name, member))
+        play.call("m", "sync_group", 4, **syncing(name, member, 1, [(member, b"mine")]))
+        play.call("m", "heartbeat", 4, group_id=name, member_id=member, generation_id=1)
+        play.call("m", "describe_groups", 6, groups=[name])
+        play.call("m", "leave_group", 5, group_id=name, members=[{"member_id": member}])
+        play.call("m", "delete_groups", 2, groups_names=[name])
+        # As a member's id.
+        play.call("m", "join_group", 9, **joining("h1", name))
+        play.call("m", "sync_group", 4, **syncing("h1", name, 1))
+        play.call("m", "heartbeat", 4, group_id="h1", member_id=name, generation_id=1)
+        asked = committing("h1", 3, topic="h", generation=1, member_id=name)
+        play.call("m", "offset_commit", 9, **asked)
+        play.call("m", "leave_group", 5, group_id="h1", members=[{"member_id": name}])
+        # As an instance's id, a protocol's name and type, and a reason.
+        play.call("m", "join_group", 9, **joining("h1", instance=name))
+        left = [{"member_id": "", "group_instance_id": name, "reason": name}]
+        play.call("m", "leave_group", 5, group_id="h1", members=left)
+        asked = joining("h1", protocols=(name,), protocol_type=name, reason=name)
+        member = play.call("m", "join_group", 9, **asked)["member_id"]
+        play.call("m", "join_group", 9, **asked | {"member_id": member})
+        play.call("m", "describe_groups", 6, groups=["h1"])
+        play.call("m", "leave_group", 5, group_id="h1", members=[{"member_id": member}])
+    # Numbers that make no sense, and assignments for nobody, for one twice, and for none.
+    member = play.call("m", "join_group", 9, **joining("h2"))["member_id"]
+    play.call("m", "join_group", 9, **joining("h2", member))
+    for generation in (-(2**31), -1, 0, 2, 2**31 - 1):
+        play.call("m", "heartbeat", 4, group_id="h2", member_id=member, generation_id=generation)
+        play.call("m", "sync_group", 4, **syncing("h2", member, generation))
+        asked = committing("h2", 3, topic="h", generation=generation, member_id=member)
+        play.call("m", "offset_commit", 9, **asked)
+    strange = [("who", b"a"), (member, b"b"), (member, b"c"), ("", b"d")]
+    play.call("m", "sync_group", 4, **syncing("h2", member, 1, strange))
+    play.call("m", "describe_groups", 6, groups=["h2"])
+    for timeout in (-(2**31), -1, 0, 2**31 - 1):
+        play.call("m", "join_group", 9, **joining("h2", session_timeout=timeout))
+    play.call("m", "heartbeat", 4, group_id="h2", member_id=member, generation_id=1)
+    play.call("m", "leave_group", 5, group_id="h2", members=[{"member_id": member}] * 3)
+
+
 SCRIPTS = [
+    hostile_names,
     committed_offsets,
     deleting,
     first_member,

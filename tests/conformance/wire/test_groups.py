@@ -191,3 +191,34 @@ def test_a_group_whose_members_know_too_much(wire, group):
     assert synced["error_code"] == -1
     members = [{"member_id": member, "group_instance_id": "i"}]
     assert wire.call("leave_group", 5, group_id=group, members=members)["error_code"] == 0
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a|a)*" * 20 + "$",
+        "(a*)*b",
+        "(" * 900,
+        "(.*.*.*.*)*q",
+        "\x00",
+        "a{1000}" * 10,
+        "x" * 20_000,
+    ],
+    ids=lambda pattern: pattern[:12],
+)
+def test_an_expression_that_explodes_holds_nobody_up(wire, group, topic_name, pattern):
+    wire.create_topic("a" * 100 + topic_name, 1)
+    wire.create_topic(topic_name, 1)
+
+    def beat(member, **fields):
+        asked = {"group_id": group, "member_id": member, "member_epoch": 0}
+        asked |= {"rebalance_timeout": 60_000, "topic_partitions": []}
+        return wire.call("consumer_group_heartbeat", 1, **asked | fields)
+
+    started = time.monotonic()
+    first = beat("first", subscribed_topic_regex=pattern, subscribed_topic_names=None)
+    assert first["error_code"] in (0, 128)
+    assert beat("second", subscribed_topic_names=[topic_name])["error_code"] == 0
+    assert time.monotonic() - started < 10
+    for member in ("first", "second"):
+        beat(member, member_epoch=-1, rebalance_timeout=-1)
