@@ -190,6 +190,49 @@ def test_assign_reads_the_partitions_it_names(load, topic, produce):
     assert {row.partition for row in frame.collect()} == {0, 2}
 
 
+def test_columns_are_those_asked_for(load, topic, produce):
+    produce(mixed_records(6))
+    frame = load(subscribe=topic, columns="offset,value")
+    assert frame.columns == ["offset", "value"]
+    assert frame.count() == 6
+
+
+def test_timestamps_bound_what_is_read(load, topic, produce):
+    start_ms = int(time.time() * 1000) - 3_600_000
+    produce([(n % 3, None, b"%d" % n, [], start_ms + n * 1000) for n in range(30)])
+    frame = load(
+        subscribe=topic, startingTimestamp=start_ms + 6_500, endingTimestamp=start_ms + 12_000
+    )
+    assert sorted(int(row.value.decode()) for row in frame.collect()) == list(range(7, 12))
+    with pytest.raises(Exception, match=r"no record of .* is as new as"):
+        load(subscribe=topic, startingTimestamp=start_ms + 40_000).collect()
+    late = {"startingTimestamp": start_ms + 40_000, "startingOffsetsByTimestampStrategy": "latest"}
+    assert load(subscribe=topic, **late).count() == 0
+
+
+def test_large_ranges_are_several_tasks(load, topic, produce):
+    produce([(0, None, b"%d" % n, [], 0) for n in range(100)])
+    assert load(subscribe=topic).rdd.getNumPartitions() == 1
+    assert load(subscribe=topic, minPartitions=4).rdd.getNumPartitions() == 4
+    frame = load(subscribe=topic, maxRecordsPerPartition=30)
+    assert frame.rdd.getNumPartitions() == 4
+    assert sorted(row.offset for row in frame.collect()) == list(range(100))
+
+
+def test_a_pattern_names_topics(load, topic, produce):
+    produce(mixed_records(9))
+    assert load(subscribePattern=f"{topic[:-1]}.").count() == 9
+    assert load(subscribePattern=topic[:-1]).count() == 0
+
+
+def test_offsets_that_the_log_does_not_hold_are_an_error_or_a_warning(load, topic, produce):
+    produce([(0, None, b"v", [], 0) for _ in range(10)])
+    beyond = {"endingOffsets": json.dumps({topic: {"0": 99, "1": 0, "2": 0}})}
+    with pytest.raises(Exception, match=f"LogRewound.*{topic}-0: offset 99 is beyond the log"):
+        load(subscribe=topic, **beyond).collect()
+    assert load(subscribe=topic, failOnDataLoss="false", **beyond).count() == 10
+
+
 def test_several_topics(load, topic, produce, target):
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -261,8 +304,8 @@ def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
     from confluent_kafka import Producer
 
     from ottla.client.blocking import BlockingClient
+    from ottla.spark.connection import client_settings
     from ottla.spark.offsets import OffsetRange
-    from ottla.spark.plan import client_settings
     from ottla.spark.read import fetch_range
     from tools.kafka_peer import free_port
 
@@ -275,7 +318,7 @@ def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
         producer.produce(topic_name, b"%d " % number + b"x" * 1000)
     assert producer.flush(30) == 0
 
-    settings = client_settings(server.bootstrap, retry_timeout_ms=30_000)
+    settings = client_settings({"bootstrap.servers": server.bootstrap})
     offsets = []
     with BlockingClient(settings) as client:
         wanted = OffsetRange(topic_name, 0, 0, count)

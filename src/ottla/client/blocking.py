@@ -11,6 +11,7 @@ from typing import Self, TypeVar, cast
 from ottla import __version__
 from ottla.client.authentication import authenticate
 from ottla.client.backoff import Backoff
+from ottla.client.epochs import EpochEnd, epoch_end_request, read_epoch_ends
 from ottla.client.errors import ConnectionFailed, NoAnswer, reason
 from ottla.client.exchange import FIRST_RECEIVE_MAX_BYTES, RECEIVE_MAX_BYTES, Exchange, frame_size
 from ottla.client.fetching import (
@@ -37,6 +38,7 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersions
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.list_offsets import ListOffsetsResponse
 from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from ottla.protocol.schema import Message
 
 Answer = TypeVar("Answer", bound=Message)
@@ -234,6 +236,23 @@ class BlockingClient:
         """Return the log start offsets."""
         found = self.list_offsets(dict.fromkeys(partitions, EARLIEST))
         return {each: offset.offset for each, offset in found.items()}
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        """Return where these leader epochs ended in the logs as they are now."""
+
+        def attempt() -> dict[TopicPartition, EpochEnd]:
+            self._ensure(epochs)
+            found: dict[TopicPartition, EpochEnd] = {}
+            for leader, partitions in self.view.by_leader(epochs).items():
+                request = epoch_end_request({each: epochs[each] for each in partitions})
+                answer = self.connection(leader).call(request, OffsetForLeaderEpochResponse)
+                found.update(read_epoch_ends(answer))
+            for each, end in found.items():
+                if end.error:
+                    raise KafkaError(end.error, str(each))
+            return found
+
+        return self.retrying(attempt)
 
     def latest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets that the next readable records will have."""

@@ -1,22 +1,25 @@
-"""Offsets as the options spell them, and what becomes of them: one half-open range per partition.
+"""Where reading starts and ends, as the options spell it, and the half-open ranges it comes to.
 
-Pure: between the options and the plan. Knows no network. The JSON forms are the Kafka connector's:
+Pure: between the options and the plan. Knows no network. The JSON forms are the Kafka connector's
+(``positions`` tells more of the first):
 
-    bound       "earliest" | "latest" | {"topic": {"0": 23, "1": -2}}   -2 earliest, -1 latest
+    bound       "earliest" | "latest" | positions, in which -2 is earliest and -1 latest
+    timestamps  {"topic": {"0": 1700000000000}}   milliseconds since 1970
     assignment  {"topic": [0, 1]}
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.ids import TopicPartition
+from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
+from ottla.spark.positions import Positions, read_positions
 
 EARLIEST = -2
 LATEST = -1
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
-NAMES = {number: word for word, number in WORDS.items()}
+WORD_OF = {number: word for word, number in WORDS.items()}
 
 
 class OffsetRange(NamedTuple):
@@ -26,66 +29,77 @@ class OffsetRange(NamedTuple):
     partition: int
     start: int
     end: int
+    topic_id: TopicId = NULL_TOPIC_ID
+    """Of the topic that was planned with; the null id where the cluster gives none."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} offsets [{self.start}, {self.end})"
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition alone."""
+        return TopicPartition(self.topic, self.partition)
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading starts or ends: one word for every partition, or an offset for each."""
+    """Where reading starts or ends, by the option that says so. One of the four is given."""
 
-    everywhere: int | None = None
-    """EARLIEST or LATEST; None when ``offsets`` is given."""
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """By partition; EARLIEST and LATEST stand in for offsets."""
+    option: str
+    word: int | None = None
+    """EARLIEST or LATEST, for every partition."""
+    positions: Positions | None = None
+    """For each partition; EARLIEST and LATEST stand in for offsets."""
+    timestamp_ms: int | None = None
+    """For every partition."""
+    timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """For each partition."""
 
-    def resolve(
-        self,
-        partition: TopicPartition,
-        earliest: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
-    ) -> int:
-        """Return the offset of ``partition``, which must be named where offsets are given."""
-        offset = self.offsets[partition] if self.everywhere is None else self.everywhere
-        if offset == EARLIEST:
-            return earliest[partition]
-        return latest[partition] if offset == LATEST else offset
+    @property
+    def is_by_time(self) -> bool:
+        """Whether timestamps are given."""
+        return self.timestamp_ms is not None or bool(self.timestamps_ms)
 
 
-EVERY_EARLIEST = Bound(EARLIEST)
-EVERY_LATEST = Bound(LATEST)
-
-
-def parse_bound(text: str, *, refused: int) -> Bound:
-    """Return the bound that ``text`` spells. ``refused`` is the word that makes no sense there.
+def parse_bound(option: str, text: str, *, refused: int | None) -> Bound:
+    """Return the bound that ``text`` spells; ``refused`` is a word that makes no sense there.
 
     Raises ValueError.
     """
     word = WORDS.get(text.strip().lower())
     if word is None:
-        offsets = dict(_parse_offsets(text))
-        if refused in offsets.values():
-            message = f"{refused} ({NAMES[refused]}) makes no sense here in a batch query"
+        wanted = "'earliest', 'latest' or JSON like {\"topic\": {\"0\": 23}}"
+        positions = read_positions(_json_object(text, wanted), least=EARLIEST)
+        if not positions.offsets:
+            message = f"expected {wanted}, found no partition in {text!r}"
             raise ValueError(message)
-        return Bound(offsets=offsets)
+        if refused is not None and refused in positions.offsets.values():
+            message = f"{refused} ({WORD_OF[refused]}) makes no sense here in a batch query"
+            raise ValueError(message)
+        return Bound(option, positions=positions)
     if word == refused:
-        message = f"{NAMES[refused]!r} makes no sense here in a batch query"
+        message = f"{WORD_OF[word]!r} makes no sense here in a batch query"
         raise ValueError(message)
-    return Bound(word)
+    return Bound(option, word)
 
 
-def _parse_offsets(text: str) -> Iterable[tuple[TopicPartition, int]]:
-    wanted = "'earliest', 'latest' or JSON like {\"topic\": {\"0\": 23}}"
-    for topic, partitions in _json_object(text, wanted).items():
-        if not isinstance(partitions, dict):
-            message = f"expected {wanted}, found {text!r}"
-            raise ValueError(message)  # noqa: TRY004 - the caller translates ValueError only
-        for number, offset in partitions.items():
-            if not number.isdecimal() or type(offset) is not int or offset < EARLIEST:
-                message = f"{number!r}: {offset!r} of topic {topic!r} is no partition and offset"
-                raise ValueError(message)
-            yield TopicPartition(topic, int(number)), offset
+def parse_timestamp(option: str, text: str) -> Bound:
+    """Return the bound of one timestamp for every partition. Raises ValueError."""
+    bare = text.strip()
+    if not bare.isascii() or not bare.isdigit():
+        message = f"expected milliseconds since 1970, found {text!r}"
+        raise ValueError(message)
+    return Bound(option, timestamp_ms=int(bare))
+
+
+def parse_timestamps(option: str, text: str) -> Bound:
+    """Return the bound of a timestamp for each partition. Raises ValueError."""
+    wanted = 'JSON like {"topic": {"0": 1700000000000}}'
+    positions = read_positions(_json_object(text, wanted))
+    if not positions.offsets:
+        message = f"expected {wanted}, found no partition in {text!r}"
+        raise ValueError(message)
+    return Bound(option, timestamps_ms=positions.offsets)
 
 
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
@@ -113,52 +127,3 @@ def _json_object(text: str, wanted: str) -> dict[str, object]:
         message = f"expected {wanted}, found {text!r}"
         raise ValueError(message)  # noqa: TRY004 - the caller translates ValueError only
     return value
-
-
-def ranges(
-    starting: Bound,
-    ending: Bound,
-    earliest: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
-) -> list[OffsetRange]:
-    """Return what to read of every partition in ``earliest``, without the empty ranges.
-
-    ``earliest`` and ``latest`` are the log start offsets and the ends, by the same partitions.
-    Raises ValueError when a bound with offsets does not name exactly these partitions, when a
-    range lies outside of the log, or ends before it starts.
-    """
-    for name, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
-        if bound.everywhere is None and bound.offsets.keys() != earliest.keys():
-            named = ", ".join(map(str, sorted(map(_text, bound.offsets))))
-            there = ", ".join(sorted(map(_text, earliest)))
-            message = f"{name} must name every partition: it names {named}; there are {there}"
-            raise ValueError(message)
-    found = [
-        _checked(
-            OffsetRange(
-                partition.topic,
-                partition.partition,
-                starting.resolve(partition, earliest, latest),
-                ending.resolve(partition, earliest, latest),
-            ),
-            log_start=earliest[partition],
-            log_end=latest[partition],
-        )
-        for partition in sorted(earliest)
-    ]
-    return [one for one in found if one.start < one.end]
-
-
-def _text(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"
-
-
-def _checked(one: OffsetRange, *, log_start: int, log_end: int) -> OffsetRange:
-    """Return ``one`` when the log holds all of it. Raises ValueError."""
-    if one.start > one.end:
-        message = f"{one} ends before it starts"
-        raise ValueError(message)
-    if one.start < log_start or one.end > log_end:
-        message = f"{one} was asked for, but the log holds [{log_start}, {log_end})"
-        raise ValueError(message)
-    return one

@@ -1,130 +1,323 @@
-"""The options of ``format("ottla")``: the names, defaults and meanings of Spark's Kafka connector.
+"""The options of ``format("ottla")`` as values: what to read, from where to where, in what pieces.
 
 First thing on the planner's side. Knows no network: a wrong option is told before anything is
-contacted. Source: Spark's Structured Streaming and Kafka guide, batch queries.
+contacted. The names and what they mean are in ``option_table``, those of ``kafka.*`` in
+``connection``.
 """
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from ottla.errors import OttlaError
+from ottla.client.fetching import FetchLimits
+from ottla.client.settings import ClientSettings
+from ottla.config.human import parse_duration_ms
 from ottla.ids import TopicPartition
+from ottla.spark import option_table as names
+from ottla.spark.connection import (
+    PREFIX,
+    OptionError,
+    check_names,
+    client_settings,
+    fetch_limits,
+    whole_number,
+)
 from ottla.spark.offsets import (
     EARLIEST,
-    EVERY_EARLIEST,
-    EVERY_LATEST,
     LATEST,
     Bound,
     parse_assignment,
     parse_bound,
+    parse_timestamp,
+    parse_timestamps,
 )
+from ottla.spark.option_table import COLUMNS, HEADERS, OPTIONS, Use
 
-BOOTSTRAP = "kafka.bootstrap.servers"
-BOOTSTRAP_SHORT = "bootstrap.servers"
-SUBSCRIBE = "subscribe"
-ASSIGN = "assign"
-STARTING_OFFSETS = "startingOffsets"
-ENDING_OFFSETS = "endingOffsets"
-INCLUDE_HEADERS = "includeHeaders"
+READ_RETRY_TIMEOUT_MS = 60_000
+"""How long a task, and a stream that has begun, outlasts a broker that is restarted."""
+DEFAULT_TRIGGER_DELAY_MS = 15 * 60_000
 
-OPTIONS = (
-    BOOTSTRAP,
-    BOOTSTRAP_SHORT,
-    SUBSCRIBE,
-    ASSIGN,
-    STARTING_OFFSETS,
-    ENDING_OFFSETS,
-    INCLUDE_HEADERS,
-)
-"""Every option there is. Spark hands them over with any case."""
+Parsed = TypeVar("Parsed")
 
 
-class OptionError(OttlaError, ValueError):
-    """An option is missing, unknown or has an impossible value."""
+@dataclass(frozen=True, slots=True)
+class TriggerOptions:
+    """How a stream divides what comes into micro-batches. None: no limit."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS
+    """After so long a micro-batch begins with fewer than ``min_offsets``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What to read, from where to where. Exactly one of ``topics`` and ``partitions`` is given."""
+    """What to read. Exactly one of ``topics``, ``pattern`` and ``partitions`` is given."""
 
-    bootstrap: str
-    """``host:port`` pairs, separated by commas."""
+    client: ClientSettings = field(repr=False)
+    fetch: FetchLimits
     topics: tuple[str, ...]
+    pattern: str
+    """A regular expression for whole names; empty when not given."""
     partitions: tuple[TopicPartition, ...]
     starting: Bound
     """Inclusive."""
     ending: Bound
-    """Exclusive."""
-    include_headers: bool
+    """Exclusive; without meaning in a stream."""
+    latest_when_none_as_new: bool
+    fail_on_data_loss: bool
+    min_partitions: int
+    max_records_per_partition: int
+    """0 for no limit, as with ``min_partitions``."""
+    columns: tuple[str, ...]
+    trigger: TriggerOptions
+    group: str
+    """The group that a stream commits as; empty for none."""
+    first_retry_ms: int
+    """How long planning outlasts a cluster that does not answer, before it ever did."""
+    later_retry_ms: int
+    """The same for a stream that has begun."""
+    read_retry_ms: int
+    """The same for a task."""
+
+    @property
+    def include_headers(self) -> bool:
+        """Whether headers are a column."""
+        return HEADERS in self.columns
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of transactions count only when they are committed."""
+        return self.fetch.read_committed
+
+    def settings(self, *, retry_timeout_ms: int) -> ClientSettings:
+        """Return the client's settings, for calls that are tried again for so long."""
+        return replace(self.client, retry_timeout_ms=retry_timeout_ms)
 
 
-def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """Return the options that ``given`` spells. Raises OptionError, naming the option."""
+def parse_options(given: Mapping[str, str], use: Use = Use.BOTH) -> SourceOptions:
+    """Return the options that ``given`` spells, in any case, for a batch or a streaming query.
+
+    With ``Use.BOTH``, what only one of the two allows is let through. Raises OptionError, naming
+    the option.
+    """
     values = {name.lower(): value for name, value in given.items()}
+    kafka = {
+        name.removeprefix(PREFIX): value
+        for name, value in values.items()
+        if name.startswith(PREFIX) and name != names.BOOTSTRAP
+    }
     _refuse_unknown(values)
-    topics, partitions = _what_to_read(values)
+    check_names(kafka)
+    _refuse_misplaced(values, use)
+    topics, pattern, partitions = _what_to_read(values)
+    client = client_settings(kafka | {"bootstrap.servers": _bootstrap(values)})
+    retries = _Retries(values, client if "default.api.timeout.ms" in kafka else None)
     return SourceOptions(
-        bootstrap=_bootstrap(values),
+        client=client,
+        fetch=fetch_limits(kafka),
         topics=topics,
+        pattern=pattern,
         partitions=partitions,
-        starting=_bound(values, STARTING_OFFSETS, EVERY_EARLIEST, refused=LATEST),
-        ending=_bound(values, ENDING_OFFSETS, EVERY_LATEST, refused=EARLIEST),
-        include_headers=_boolean(values, INCLUDE_HEADERS),
+        starting=_starting(values, use),
+        ending=_ending(values),
+        latest_when_none_as_new=_is_latest_when_none_as_new(values),
+        fail_on_data_loss=_boolean(values, names.FAIL_ON_DATA_LOSS, default=True),
+        min_partitions=_number(values, names.MIN_PARTITIONS),
+        max_records_per_partition=_number(values, names.MAX_RECORDS_PER_PARTITION),
+        columns=_columns(values),
+        trigger=_trigger(values),
+        group=_group(values),
+        first_retry_ms=retries.first_ms,
+        later_retry_ms=retries.later_ms,
+        read_retry_ms=retries.read_ms,
     )
 
 
 def _refuse_unknown(values: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in OPTIONS}
+    known = {name.lower(): name for name in names.NAMES}
     for name in values:
-        if name not in known:
+        if name not in known and not name.startswith(PREFIX):
             near = [known[match] for match in difflib.get_close_matches(name, known, n=1)]
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(OPTIONS)}"
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(names.NAMES)}"
             message = f"unknown option {name!r} of format 'ottla': {meant}"
             raise OptionError(message)
 
 
+def _refuse_misplaced(values: Mapping[str, str], use: Use) -> None:
+    for row in OPTIONS:
+        is_misplaced = Use.BOTH not in {use, row.use} and row.use is not use
+        if row.name.lower() in values and is_misplaced:
+            message = f"option {row.name} has a meaning in a {row.use.value} query only"
+            raise OptionError(message)
+
+
 def _bootstrap(values: Mapping[str, str]) -> str:
-    text = values.get(BOOTSTRAP.lower()) or values.get(BOOTSTRAP_SHORT)
+    text = values.get(names.BOOTSTRAP) or values.get(names.BOOTSTRAP_SHORT)
     if not text or not text.strip():
-        message = f"option {BOOTSTRAP} is missing: give host:port of a broker, or several"
+        message = f"option {names.BOOTSTRAP} is missing: give host:port of a broker, or several"
         raise OptionError(message)
     return text.strip()
 
 
 def _what_to_read(
     values: Mapping[str, str],
-) -> tuple[tuple[str, ...], tuple[TopicPartition, ...]]:
-    if (SUBSCRIBE in values) == (ASSIGN in values):
-        message = f"give exactly one of the options {SUBSCRIBE} (topic names) and {ASSIGN} (JSON)"
+) -> tuple[tuple[str, ...], str, tuple[TopicPartition, ...]]:
+    ways = (names.SUBSCRIBE, names.SUBSCRIBE_PATTERN, names.ASSIGN)
+    if sum(way.lower() in values for way in ways) != 1:
+        message = (
+            f"give exactly one of the options {names.SUBSCRIBE} (topic names), "
+            f"{names.SUBSCRIBE_PATTERN} (a regular expression) and {names.ASSIGN} (JSON)"
+        )
         raise OptionError(message)
-    if ASSIGN in values:
-        try:
-            return (), parse_assignment(values[ASSIGN])
-        except ValueError as error:
-            message = f"option {ASSIGN}: {error}"
-            raise OptionError(message) from error
-    topics = tuple(dict.fromkeys(name.strip() for name in values[SUBSCRIBE].split(",")))
+    if names.ASSIGN in values:
+        return (), "", _parsed(names.ASSIGN, lambda: parse_assignment(values[names.ASSIGN]))
+    if names.SUBSCRIBE_PATTERN.lower() in values:
+        return (), _pattern(values[names.SUBSCRIBE_PATTERN.lower()]), ()
+    topics = tuple(dict.fromkeys(name.strip() for name in values[names.SUBSCRIBE].split(",")))
     if not all(topics):
-        message = f"option {SUBSCRIBE}: an empty topic name in {values[SUBSCRIBE]!r}"
+        message = f"option {names.SUBSCRIBE}: an empty topic name in {values[names.SUBSCRIBE]!r}"
         raise OptionError(message)
-    return topics, ()
+    return topics, "", ()
 
 
-def _bound(values: Mapping[str, str], name: str, default: Bound, *, refused: int) -> Bound:
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        message = f"option {names.SUBSCRIBE_PATTERN}: {text!r}: {error}"
+        raise OptionError(message) from error
+    if not text:
+        message = f"option {names.SUBSCRIBE_PATTERN}: an empty expression"
+        raise OptionError(message)
+    return text
+
+
+def _starting(values: Mapping[str, str], use: Use) -> Bound:
+    found = _by_time(values, names.STARTING_TIMESTAMP, names.STARTING_BY_TIMESTAMP)
+    if found is not None:
+        return found
+    name = names.STARTING_OFFSETS
     text = values.get(name.lower())
     if text is None:
-        return default
-    try:
-        return parse_bound(text, refused=refused)
-    except ValueError as error:
-        message = f"option {name}: {error}"
-        raise OptionError(message) from error
+        return Bound(name, LATEST if use is Use.STREAM else EARLIEST)
+    refused = LATEST if use is Use.BATCH else None
+    return _parsed(name, lambda: parse_bound(name, text, refused=refused))
 
 
-def _boolean(values: Mapping[str, str], name: str) -> bool:
-    text = values.get(name.lower(), "false").strip().lower()
+def _ending(values: Mapping[str, str]) -> Bound:
+    found = _by_time(values, names.ENDING_TIMESTAMP, names.ENDING_BY_TIMESTAMP)
+    if found is not None:
+        return found
+    name = names.ENDING_OFFSETS
+    text = values.get(name.lower())
+    if text is None:
+        return Bound(name, LATEST)
+    return _parsed(name, lambda: parse_bound(name, text, refused=EARLIEST))
+
+
+def _by_time(values: Mapping[str, str], everywhere: str, each: str) -> Bound | None:
+    one, many = values.get(everywhere.lower()), values.get(each.lower())
+    if one is not None:
+        return _parsed(everywhere, lambda: parse_timestamp(everywhere, one))
+    if many is not None:
+        return _parsed(each, lambda: parse_timestamps(each, many))
+    return None
+
+
+def _is_latest_when_none_as_new(values: Mapping[str, str]) -> bool:
+    text = values.get(names.TIMESTAMP_STRATEGY.lower(), "error").strip().lower()
+    if text not in {"error", "latest"}:
+        message = f"option {names.TIMESTAMP_STRATEGY} is error or latest, not {text!r}"
+        raise OptionError(message)
+    return text == "latest"
+
+
+def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
+    includes_headers = _boolean(values, names.INCLUDE_HEADERS, default=False)
+    text = values.get(names.COLUMNS_OPTION)
+    if text is None:
+        return (*COLUMNS, HEADERS) if includes_headers else COLUMNS
+    known = {name.lower(): name for name in (*COLUMNS, HEADERS)}
+    asked = [name.strip().lower() for name in text.split(",")]
+    for name in asked:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {known[near[0]]}? " if near else ""
+            message = (
+                f"option {names.COLUMNS_OPTION}: no column {name!r}; {meant}"
+                f"there are {', '.join(known.values())}"
+            )
+            raise OptionError(message)
+    if len(set(asked)) < len(asked):
+        message = f"option {names.COLUMNS_OPTION}: a column is named twice in {text!r}"
+        raise OptionError(message)
+    return tuple(known[name] for name in asked)
+
+
+def _trigger(values: Mapping[str, str]) -> TriggerOptions:
+    most = _number(values, names.MAX_OFFSETS_PER_TRIGGER) or None
+    least = _number(values, names.MIN_OFFSETS_PER_TRIGGER) or None
+    if most is not None and least is not None and least > most:
+        message = (
+            f"option {names.MIN_OFFSETS_PER_TRIGGER} ({least}) is above "
+            f"{names.MAX_OFFSETS_PER_TRIGGER} ({most})"
+        )
+        raise OptionError(message)
+    text = values.get(names.MAX_TRIGGER_DELAY.lower())
+    if text is None:
+        return TriggerOptions(most, least)
+    delay_ms = _parsed(names.MAX_TRIGGER_DELAY, lambda: _duration_ms(text))
+    return TriggerOptions(most, least, delay_ms)
+
+
+def _duration_ms(text: str) -> int:
+    bare = text.strip()
+    return int(bare) if bare.isascii() and bare.isdigit() else parse_duration_ms(bare)
+
+
+def _group(values: Mapping[str, str]) -> str:
+    text = values.get(names.GROUP_ID)
+    if text is not None and not text.strip():
+        message = f"option {names.GROUP_ID} is empty"
+        raise OptionError(message)
+    return (text or "").strip()
+
+
+class _Retries:
+    """How long each side goes on trying; ``client`` is given when the user has said so there."""
+
+    def __init__(self, values: Mapping[str, str], client: ClientSettings | None) -> None:
+        count = _number(values, names.NUM_RETRIES, default=3, least=0)
+        interval_ms = _number(values, names.RETRY_INTERVAL, default=1000, least=0)
+        is_given = any(name.lower() in values for name in (names.NUM_RETRIES, names.RETRY_INTERVAL))
+        if client is not None:
+            self.first_ms = self.later_ms = self.read_ms = client.retry_timeout_ms
+        else:
+            self.first_ms = count * interval_ms
+            self.later_ms = self.first_ms if is_given else READ_RETRY_TIMEOUT_MS
+            self.read_ms = READ_RETRY_TIMEOUT_MS
+        self.read_ms = _number(values, names.POLL_TIMEOUT, default=self.read_ms, least=0)
+
+
+def _number(values: Mapping[str, str], name: str, *, default: int = 0, least: int = 1) -> int:
+    text = values.get(name.lower())
+    return default if text is None else whole_number(name, text, least=least)
+
+
+def _boolean(values: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = values.get(name.lower(), str(default)).strip().lower()
     if text not in {"true", "false"}:
         message = f"option {name} is true or false, not {text!r}"
         raise OptionError(message)
     return text == "true"
+
+
+def _parsed(name: str, parse: Callable[[], Parsed]) -> Parsed:
+    try:
+        return parse()
+    except ValueError as error:
+        message = f"option {name}: {error}"
+        raise OptionError(message) from error

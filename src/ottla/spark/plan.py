@@ -1,68 +1,74 @@
-"""What to read, asked of the cluster: the options become one range of offsets per partition.
+"""What a batch query reads: the options become ranges of offsets, by asking the cluster.
 
 The planner's side: runs once per query in a Python process of the driver, and imports nothing but
 the standard library and this project. Knows no pyarrow and no records.
 """
 
+import logging
+from collections.abc import Mapping
+
 from ottla.client.blocking import BlockingClient
-from ottla.client.settings import ClientSettings, parse_bootstrap
-from ottla.config.option import InvalidConfig
-from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import TopicPartition
-from ottla.spark.offsets import OffsetRange, ranges
-from ottla.spark.options import OptionError, SourceOptions
+from ottla.ids import NULL_TOPIC_ID, TopicPartition
+from ottla.spark.connection import OptionError
+from ottla.spark.lookup import cluster_state, partitions_of, resolve, with_epoch_ends
+from ottla.spark.loss import ClusterState, TopicRecreated, find_losses
+from ottla.spark.offsets import Bound, OffsetRange
+from ottla.spark.options import SourceOptions
+from ottla.spark.positions import Positions
+from ottla.spark.split import split
 
-CLIENT_ID = "ottla-spark"
-PLAN_RETRY_TIMEOUT_MS = 3_000
-"""How long to wait for a topic that is being made or for its leaders; somebody watches."""
-READ_RETRY_TIMEOUT_MS = 60_000
-"""How long a task outlasts a broker that is restarted or a leader that moves."""
-
-
-def client_settings(bootstrap: str, *, retry_timeout_ms: int) -> ClientSettings:
-    """Return the client's settings. Raises OptionError for a bootstrap list that is none."""
-    try:
-        addresses = parse_bootstrap(bootstrap)
-    except InvalidConfig as error:
-        raise OptionError(str(error)) from error
-    return ClientSettings(
-        bootstrap=addresses,
-        client_id=CLIENT_ID,
-        connect_timeout_ms=5_000,
-        retry_timeout_ms=retry_timeout_ms,
-    )
+LOG = logging.getLogger("ottla.spark")
 
 
 def plan(options: SourceOptions) -> list[OffsetRange]:
-    """Return the ranges to read, none of them empty. Blocks.
+    """Return the ranges to read, none of them empty, one for each task. Blocks.
 
     Raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION), ConnectionFailed, OptionError for offsets that
-    do not fit the partitions.
+    do not fit the partitions, DataLoss for offsets that the log does not hold.
     """
-    settings = client_settings(options.bootstrap, retry_timeout_ms=PLAN_RETRY_TIMEOUT_MS)
-    with BlockingClient(settings) as client:
-        partitions = _partitions(client, options)
-        earliest = client.earliest_offsets(partitions)
-        latest = client.latest_offsets(partitions)
-    try:
-        return ranges(options.starting, options.ending, earliest, latest)
-    except ValueError as error:
-        raise OptionError(str(error)) from error
+    with BlockingClient(options.settings(retry_timeout_ms=options.first_retry_ms)) as client:
+        return plan_with(client, options)
 
 
-def _partitions(client: BlockingClient, options: SourceOptions) -> list[TopicPartition]:
-    """Return the partitions that the options mean, each of which exists."""
-    if options.topics:
-        view = client.refresh(options.topics)
-        return [
-            TopicPartition(topic, partition)
-            for topic in options.topics
-            for partition in view.topic(topic).partitions
-        ]
-    view = client.refresh({topic for topic, _ in options.partitions})
-    for topic, partition in options.partitions:
-        there = view.topic(topic).partitions
-        if partition not in there:
-            why = f"{topic}-{partition}: the topic has {len(there)} partitions, numbered from 0"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
-    return list(options.partitions)
+def plan_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRange]:
+    """Return what ``plan`` does, by ``client``."""
+    partitions = partitions_of(client, options)
+    now = cluster_state(client, partitions, read_committed=options.read_committed)
+    starts = _checked(client, options, options.starting, now)
+    ends = _checked(client, options, options.ending, now)
+    ranges = [
+        OffsetRange(*each, starts[each], ends[each], now.ids.get(each.topic, NULL_TOPIC_ID))
+        for each in partitions
+    ]
+    for one in ranges:
+        if one.start > one.end and options.fail_on_data_loss:
+            message = f"{one} ends before it starts: see {options.starting.option}"
+            raise OptionError(message)
+    return split(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
+
+
+def _checked(
+    client: BlockingClient, options: SourceOptions, bound: Bound, now: ClusterState
+) -> Mapping[TopicPartition, int]:
+    """Return the offsets of ``bound``, all of them in the logs. Raises DataLoss if they are not."""
+    offsets = resolve(client, bound, now, options)
+    if bound.positions is None:
+        return offsets
+    positions = Positions(offsets, bound.positions.ids, bound.positions.epochs)
+    is_start = bound is options.starting
+    checked = with_epoch_ends(
+        client, now, positions, read_committed=options.read_committed and is_start
+    )
+    losses = find_losses(positions, checked)
+    for each, loss in losses.items():
+        if options.fail_on_data_loss:
+            raise loss.error
+        LOG.warning("%s: %s", bound.option, loss.error)
+        is_end_of_another_log = bound is options.ending and isinstance(loss.error, TopicRecreated)
+        if loss.resume is not None:
+            offsets[each] = now.logs[each].end if is_end_of_another_log else loss.resume
+    return offsets

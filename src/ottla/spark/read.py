@@ -8,19 +8,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.client.blocking import BlockingClient
-from ottla.client.fetching import FetchLimits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.spark.columns import decode_columns
+from ottla.spark.connection import FETCH
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
-from ottla.spark.plan import READ_RETRY_TIMEOUT_MS, client_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FETCH = FetchLimits(max_wait_ms=500, max_bytes=8 << 20, partition_max_bytes=4 << 20)
-"""A few MiB a fetch: Arrow batches that stay in the processor's cache are the fastest."""
 EMPTY_FETCHES_MAX = 60
 """So many answers without a record, half a second each, and the range cannot be had."""
 
@@ -31,9 +28,10 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator["pa.Reco
     Raises KafkaError: OFFSET_OUT_OF_RANGE when the log no longer holds the range,
     CORRUPT_MESSAGE, or what the broker answered; ConnectionFailed.
     """
-    settings = client_settings(options.bootstrap, retry_timeout_ms=READ_RETRY_TIMEOUT_MS)
-    with BlockingClient(settings) as client:
-        yield from fetch_range(client, wanted, include_headers=options.include_headers)
+    columns = list(options.columns)
+    with BlockingClient(options.settings(retry_timeout_ms=options.read_retry_ms)) as client:
+        for batch in fetch_range(client, wanted, include_headers=options.include_headers):
+            yield batch.select(columns)
 
 
 def fetch_range(

@@ -1,7 +1,7 @@
 """What Spark calls: the data source ``ottla``, found by way of ``pyspark_ottla``.
 
 Imported in every Python process that Spark starts to plan or read, so nothing here imports more
-than pyspark's own interface; ``plan`` and ``read`` come in where they are used. Batch reading.
+than pyspark's own interface; ``plan``, ``read`` and the others come in where they are used.
 Source: Spark's Python Data Source API.
 """
 
@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -19,27 +20,32 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.options import OptionError, SourceOptions, parse_options
+from ottla.spark.option_table import COLUMNS, HEADERS, Use
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ottla.spark.options import SourceOptions
+
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(HEADER),
+}
 
 
-def columns(*, include_headers: bool) -> StructType:
-    """Return the columns of Spark's Kafka connector, all of them nullable as they are there."""
-    schema = (
-        StructType()
-        .add("key", BinaryType())
-        .add("value", BinaryType())
-        .add("topic", StringType())
-        .add("partition", IntegerType())
-        .add("offset", LongType())
-        .add("timestamp", TimestampType())
-        .add("timestampType", IntegerType())
-    )
-    return schema.add("headers", ArrayType(HEADER)) if include_headers else schema
+def schema_of(columns: tuple[str, ...] = COLUMNS) -> StructType:
+    """Return the columns as Spark's Kafka connector has them, all of them nullable as there."""
+    schema = StructType()
+    for name in columns:
+        schema.add(name, TYPES[name])
+    return schema
 
 
 class OttlaDataSource(DataSource):
@@ -52,23 +58,34 @@ class OttlaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns. Raises OptionError for any wrong option, before all else."""
-        return columns(include_headers=parse_options(self.options).include_headers)
+        return schema_of(self._parsed(Use.BOTH).columns)
 
     def reader(self, schema: StructType) -> "OttlaReader":
         """Return the reader of one query. ``schema`` is ours; another one is refused."""
-        own = self.schema()
-        if schema != own:
-            message = (
-                f"format 'ottla' has its own columns ({own.simpleString()}): leave out .schema()"
-            )
-            raise OptionError(message)
-        return OttlaReader(parse_options(self.options))
+        options = self._parsed(Use.BATCH)
+        check_schema(options, schema)
+        return OttlaReader(options)
+
+    def _parsed(self, use: Use) -> "SourceOptions":
+        from ottla.spark.options import parse_options
+
+        return parse_options(self.options, use)
+
+
+def check_schema(options: "SourceOptions", schema: StructType) -> None:
+    """Refuse a schema of the user's own. Raises OptionError."""
+    from ottla.spark.connection import OptionError
+
+    own = schema_of(options.columns)
+    if schema != own:
+        message = f"format 'ottla' has its own columns ({own.simpleString()}): leave out .schema()"
+        raise OptionError(message)
 
 
 class OttlaReader(DataSourceReader):
     """Plans on the driver, reads on the executors; travels there by pickle."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: "SourceOptions") -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:

@@ -12,8 +12,9 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StringType, StructType
 
 from ottla.spark.columns import SCHEMA, SCHEMA_WITH_HEADERS
-from ottla.spark.options import OptionError
-from ottla.spark.source import OttlaDataSource, OttlaReader, columns
+from ottla.spark.connection import OptionError
+from ottla.spark.option_table import COLUMNS
+from ottla.spark.source import OttlaDataSource, OttlaReader, schema_of
 
 OPTIONS = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 
@@ -37,21 +38,21 @@ def test_an_incomplete_installation_breaks_no_other_query(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("include_headers", "ours"), [(False, SCHEMA), (True, SCHEMA_WITH_HEADERS)]
+    ("columns", "ours"), [(COLUMNS, SCHEMA), ((*COLUMNS, "headers"), SCHEMA_WITH_HEADERS)]
 )
-def test_the_arrow_columns_are_those_that_spark_demands(include_headers, ours):
+def test_the_arrow_columns_are_those_that_spark_demands(columns, ours):
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    assert to_arrow_schema(columns(include_headers=include_headers), timezone="UTC").equals(ours)
+    assert to_arrow_schema(schema_of(columns), timezone="UTC").equals(ours)
 
 
 def test_the_reader_travels_to_executors():
-    reader = OttlaDataSource(OPTIONS).reader(columns(include_headers=False))
+    reader = OttlaDataSource(OPTIONS).reader(schema_of())
     assert isinstance(pickle.loads(pickle.dumps(reader)), OttlaReader)
 
 
 def test_nothing_to_read_is_no_rows():
-    reader = OttlaDataSource(OPTIONS).reader(columns(include_headers=False))
+    reader = OttlaDataSource(OPTIONS).reader(schema_of())
     assert list(reader.read(InputPartition(None))) == []
 
 

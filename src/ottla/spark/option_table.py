@@ -1,0 +1,177 @@
+"""The options of reading with ``format("ottla")``: names, defaults and what each one means.
+
+Owns the one list that parsing, the suggestion for a mistyped name and the page ``docs/spark.md``
+are made from. Knows no values. Source: Spark's Structured Streaming and Kafka guide, whose names
+these are where not told otherwise.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Use(Enum):
+    """In which queries an option has a meaning. In the others it is an error, if not said."""
+
+    BOTH = ""
+    BATCH = "batch"
+    STREAM = "streaming"
+
+
+class OptionRow(NamedTuple):
+    """One option. ``default`` and ``meaning`` are as the page shows them."""
+
+    name: str
+    default: str
+    meaning: str
+    use: Use = Use.BOTH
+    is_ours: bool = False
+    """Whether Spark's Kafka connector does not have it."""
+
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = "headers"
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+BOOTSTRAP_SHORT = "bootstrap.servers"
+SUBSCRIBE = "subscribe"
+SUBSCRIBE_PATTERN = "subscribePattern"
+ASSIGN = "assign"
+STARTING_OFFSETS = "startingOffsets"
+ENDING_OFFSETS = "endingOffsets"
+STARTING_TIMESTAMP = "startingTimestamp"
+ENDING_TIMESTAMP = "endingTimestamp"
+STARTING_BY_TIMESTAMP = "startingOffsetsByTimestamp"
+ENDING_BY_TIMESTAMP = "endingOffsetsByTimestamp"
+TIMESTAMP_STRATEGY = "startingOffsetsByTimestampStrategy"
+FAIL_ON_DATA_LOSS = "failOnDataLoss"
+MIN_PARTITIONS = "minPartitions"
+MAX_RECORDS_PER_PARTITION = "maxRecordsPerPartition"
+MAX_OFFSETS_PER_TRIGGER = "maxOffsetsPerTrigger"
+MIN_OFFSETS_PER_TRIGGER = "minOffsetsPerTrigger"
+MAX_TRIGGER_DELAY = "maxTriggerDelay"
+INCLUDE_HEADERS = "includeHeaders"
+COLUMNS_OPTION = "columns"
+GROUP_ID = "group.id"
+GROUP_ID_PREFIX = "groupIdPrefix"
+POLL_TIMEOUT = "kafkaConsumer.pollTimeoutMs"
+NUM_RETRIES = "fetchOffset.numRetries"
+RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
+
+OPTIONS = (
+    OptionRow(BOOTSTRAP, "required", "`host:port,...`; `bootstrap.servers` is the same"),
+    OptionRow(SUBSCRIBE, "one of the three", "topic names, separated by commas"),
+    OptionRow(
+        SUBSCRIBE_PATTERN,
+        "one of the three",
+        "a regular expression (Python's) that a topic's whole name matches; internal topics never",
+    ),
+    OptionRow(ASSIGN, "one of the three", '`{"topic": [0, 1]}`'),
+    OptionRow(
+        STARTING_OFFSETS,
+        "`earliest` in a batch, `latest` in a stream",
+        '`earliest`, `latest` (streams only) or `{"topic": {"0": 23, "1": -2}}` for every'
+        " partition; -2 is earliest, -1 latest. Inclusive. A stream uses it at its first start",
+    ),
+    OptionRow(
+        ENDING_OFFSETS,
+        "`latest`",
+        "`latest`, or JSON as above. Exclusive",
+        Use.BATCH,
+    ),
+    OptionRow(
+        STARTING_TIMESTAMP,
+        "",
+        "milliseconds since 1970: from the first record that is as new, in every partition;"
+        " goes before the two below and `startingOffsets`",
+    ),
+    OptionRow(
+        ENDING_TIMESTAMP,
+        "",
+        "up to the first record that is as new, which is left out; to the end where there is none",
+        Use.BATCH,
+    ),
+    OptionRow(
+        STARTING_BY_TIMESTAMP,
+        "",
+        'timestamps for each partition: `{"topic": {"0": 1700000000000}}`',
+    ),
+    OptionRow(ENDING_BY_TIMESTAMP, "", "the same for the end", Use.BATCH),
+    OptionRow(
+        TIMESTAMP_STRATEGY,
+        "`error`",
+        "when no record is as new as a starting timestamp: `error`, or `latest` to begin at the"
+        " end",
+    ),
+    OptionRow(
+        FAIL_ON_DATA_LOSS,
+        "`true`",
+        "whether offsets that the log does not hold (any more) are an error; with `false` what is"
+        " there is read, and a warning tells what is not",
+    ),
+    OptionRow(
+        MIN_PARTITIONS,
+        "",
+        "divide large ranges until there are about so many tasks",
+    ),
+    OptionRow(MAX_RECORDS_PER_PARTITION, "", "divide ranges with more offsets than this"),
+    OptionRow(
+        MAX_OFFSETS_PER_TRIGGER,
+        "",
+        "so many offsets in one micro-batch at most, shared by the partitions in proportion to"
+        " what they hold; without meaning in a batch",
+    ),
+    OptionRow(
+        MIN_OFFSETS_PER_TRIGGER,
+        "",
+        "wait until there are so many offsets; without meaning in a batch and with"
+        " `Trigger.AvailableNow`",
+    ),
+    OptionRow(
+        MAX_TRIGGER_DELAY,
+        "`15m`",
+        "how long `minOffsetsPerTrigger` may hold back a micro-batch: `30s`, `5m`, ...",
+    ),
+    OptionRow(INCLUDE_HEADERS, "`false`", "adds the column `headers`"),
+    OptionRow(
+        COLUMNS_OPTION,
+        "all",
+        "the columns to have, in this order: `key,value`. Spark does not tell a Python source what"
+        " a query needs: without this all columns go to the JVM, whatever is selected",
+        is_ours=True,
+    ),
+    OptionRow(
+        GROUP_ID,
+        "",
+        "the group as which a stream commits what it has finished, so that `ottla group` and every"
+        " other tool sees its lag. Nothing is read from there: the checkpoint decides",
+        Use.STREAM,
+        is_ours=True,
+    ),
+    OptionRow(GROUP_ID_PREFIX, "", "accepted; reading needs no consumer group"),
+    OptionRow(
+        POLL_TIMEOUT,
+        "`60000`",
+        "how long a task outlasts a broker that is restarted or a leader that moves, in ms",
+    ),
+    OptionRow(
+        NUM_RETRIES,
+        "`3`",
+        "with the next one: how long planning outlasts the same. A stream that has begun tries for"
+        " a minute unless one of them is given",
+    ),
+    OptionRow(RETRY_INTERVAL, "`1000`", "in ms"),
+)
+
+NAMES = (*(row.name for row in OPTIONS), BOOTSTRAP_SHORT)
+"""Every name but those of ``kafka.*``, which are in ``connection``."""
+
+
+def table() -> str:
+    """Return the options as the page shows them."""
+    lines = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for row in OPTIONS:
+        notes = [row.use.value] if row.use.value else []
+        notes += ["not in the Kafka connector"] if row.is_ours else []
+        suffix = f" ({'; '.join(notes)})" if notes else ""
+        lines.append(f"| `{row.name}` | {row.default} | {row.meaning}{suffix} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,103 @@
+"""Where reading stands in many partitions: offsets, and by what to know the log again later.
+
+The JSON of a stream's checkpoint and of its progress, and of the options ``startingOffsets`` and
+``endingOffsets``. Pure. It is the Kafka connector's form with one key more, which is no legal name
+of a topic; without it, as the connector writes, the same is read, and less can be checked:
+
+    positions = { [ "$ottla": marks, ] topic: { partition: offset, ... }, ... }
+    marks     = { "epochs": { topic: { partition: leader epoch, ... }, ... },
+                  "ids": { topic: topic id, ... }, "version": 1 }
+
+Keys are sorted, since Spark compares offsets as texts. Offsets are those of the next record to
+read. A leader epoch is the one in force when the log was seen to reach the offset: what a log of
+that epoch holds below the offset has been read. A topic id is 22 characters, as Kafka prints it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ottla.ids import TopicId, TopicPartition, parse_topic_id, topic_id_text
+
+MARKS = "$ottla"
+VERSION = 1
+
+Json = dict[str, object]
+"""What ``json.loads`` makes of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Offsets by partition; ids and epochs where they are known."""
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ids: Mapping[str, TopicId] = field(default_factory=dict)
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        """Return the object to write, its keys sorted."""
+        value: Json = {}
+        if self.ids or self.epochs:
+            value[MARKS] = {
+                "epochs": _nested(self.epochs),
+                "ids": {topic: topic_id_text(self.ids[topic]) for topic in sorted(self.ids)},
+                "version": VERSION,
+            }
+        value.update(_nested(self.offsets))
+        return value
+
+    def text(self) -> str:
+        """Return the JSON text."""
+        return json.dumps(self.to_json(), separators=(",", ":"))
+
+    def named(self) -> str:
+        """Return the partitions, for messages."""
+        return ", ".join(str(each) for each in sorted(self.offsets)) or "none"
+
+
+def _nested(values: Mapping[TopicPartition, int]) -> Json:
+    nested: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(values, key=lambda each: (each.topic, str(each.partition))):
+        nested.setdefault(topic, {})[str(partition)] = values[TopicPartition(topic, partition)]
+    return dict(nested)
+
+
+def read_positions(value: Mapping[str, object], *, least: int = 0) -> Positions:
+    """Return what an object says. ``least``: the lowest number that is an offset.
+
+    Raises ValueError.
+    """
+    marks = value.get(MARKS, {})
+    offsets = dict(_read_nested({k: v for k, v in value.items() if k != MARKS}, "offset", least))
+    if not isinstance(marks, dict):
+        message = f"{MARKS} is no object"
+        raise ValueError(message)  # noqa: TRY004 - the caller translates ValueError only
+    version = marks.get("version", VERSION)
+    if version != VERSION:
+        message = f"offsets of version {version}; this Ottla reads version {VERSION}"
+        raise ValueError(message)
+    ids = marks.get("ids", {})
+    if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
+        message = "the ids are no object of texts"
+        raise ValueError(message)
+    return Positions(
+        offsets,
+        {topic: parse_topic_id(text) for topic, text in ids.items()},
+        dict(_read_nested(marks.get("epochs", {}), "leader epoch", 0)),
+    )
+
+
+def _read_nested(value: object, what: str, least: int) -> Iterator[tuple[TopicPartition, int]]:
+    if not isinstance(value, dict):
+        message = f"no object: {value!r}"
+        raise ValueError(message)  # noqa: TRY004 - as above
+    for topic, partitions in value.items():
+        if not isinstance(partitions, dict):
+            message = f"{partitions!r} of topic {topic!r} is no object of partitions"
+            raise ValueError(message)  # noqa: TRY004 - as above
+        for number, found in partitions.items():
+            is_partition = number.isascii() and number.isdigit() and str(int(number)) == number
+            if not is_partition or type(found) is not int or found < least:
+                message = f"{number!r}: {found!r} of topic {topic!r} is no partition and {what}"
+                raise ValueError(message)
+            yield TopicPartition(topic, int(number)), found

@@ -1,0 +1,52 @@
+"""How ranges of offsets become tasks: one each, or several where the user wants more or smaller.
+
+Pure. The arithmetic gives the number of tasks that Spark's Kafka connector makes of the same
+ranges, so that tuning done there holds here.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from ottla.spark.offsets import OffsetRange
+
+
+def split(
+    ranges: Sequence[OffsetRange], *, min_partitions: int, max_records: int
+) -> list[OffsetRange]:
+    """Return the ranges, divided; empty ones are left out. 0 means no limit."""
+    parts = [one for one in ranges if one.start < one.end]
+    if max_records:
+        parts = [piece for one in parts for piece in _divide(one, -(-_size(one) // max_records))]
+    if len(parts) >= min_partitions:
+        return parts
+    return _divide_to(parts, min_partitions)
+
+
+def _divide_to(parts: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
+    """Return about ``count`` ranges: small ones stay whole, the large share the rest by size."""
+    total = sum(map(_size, parts))
+    large = [one for one in parts if _share(_size(one), total, count) > 1]
+    large_total = sum(map(_size, large))
+    for_large = max(count - (len(parts) - len(large)), 1)
+    divided: list[OffsetRange] = []
+    for one in parts:
+        pieces = _share(_size(one), large_total, for_large) if one in large else 1
+        divided += _divide(one, pieces)
+    return divided
+
+
+def _share(size: int, total: int, count: int) -> int:
+    """Return ``count * size / total``, rounded half up, at least 1."""
+    return max((2 * count * size + total) // (2 * total), 1)
+
+
+def _divide(one: OffsetRange, pieces: int) -> Iterator[OffsetRange]:
+    start = one.start
+    for left in range(pieces, 0, -1):
+        end = start + (one.end - start) // left
+        if start < end:
+            yield one._replace(start=start, end=end)
+        start = end
+
+
+def _size(one: OffsetRange) -> int:
+    return one.end - one.start
