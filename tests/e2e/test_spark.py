@@ -322,7 +322,7 @@ def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
     offsets = []
     with BlockingClient(settings) as client:
         wanted = OffsetRange(topic_name, 0, 0, count)
-        for batch in fetch_range(client, wanted, include_headers=False):
+        for batch in fetch_range(client, wanted, columns=("offset",)):
             if not offsets:
                 server.kill9()
                 server.start()

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _Value = TypeVar("_Value")
+_Object = TypeVar("_Object")
 
 compiled = False
 
@@ -20,6 +21,11 @@ def declare(_type: object, value: _Value) -> _Value:
 def cfunc(function: _Function) -> _Function:
     """Return the function; Cython would make it a C function."""
     return function
+
+
+def cclass(kind: type[_Object]) -> type[_Object]:
+    """Return the class; Cython would make it an extension type."""
+    return kind
 
 
 def exceptval(*, check: bool) -> Callable[[_Function], _Function]:

@@ -1,87 +1,149 @@
-"""Record batches to Arrow, in the columns of the Kafka connector. The one place that knows both.
+"""Fetched batches to Arrow, in the columns of the Kafka connector. The one place that knows both.
 
-The executor's side, between the bytes of a fetch and Spark. Plain: one object per record on the
-way, microseconds each. Knows no network. The columns, exactly as Spark's reader demands them:
+The executor's side, between the bytes of a fetch and Spark. ``ottla.records.column_decoder`` fills
+buffers, here they become Arrow's without a copy. Knows no network. The columns, exactly as Spark's
+reader demands them:
 
     key binary, value binary, topic string, partition int32, offset int64,
     timestamp timestamp[us, UTC], timestampType int32 (0 CreateTime, 1 LogAppendTime)
     headers list<struct<key string, value binary>>, null when a record has none
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ottla.records.decode import decode_batches
-from ottla.records.record import Record
+from ottla.records import columns as kernel
+from ottla.records.column_buffers import BytesColumn, Columns, HeadersColumn
+from ottla.records.column_decoder import TARGET_BYTES, ColumnDecoder
 from ottla.spark.offsets import OffsetRange
 
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-    ]
-)
-SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", HEADERS))
+HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(HEADER),
+}
+"""Every column there is; all but the last are those of a query that does not ask for headers."""
+_FLAGS = {
+    "key": kernel.KEY,
+    "value": kernel.VALUE,
+    "offset": kernel.OFFSET,
+    "timestamp": kernel.TIMESTAMP,
+    "timestampType": kernel.TIMESTAMP_TYPE,
+    "headers": kernel.HEADERS,
+}
 
-ARROW_BATCH_BYTES = 4 << 20
-"""From this size of keys and values on an Arrow batch is handed over."""
-DECOMPRESSED_BYTES_MAX = 512 << 20
-"""What one record batch may decompress to: a bound against bombs, far above honest batches."""
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of these columns, in their order. Raises KeyError for another name."""
+    return pa.schema([(name, TYPES[name]) for name in columns])
 
 
-def decode_columns(
-    records: memoryview, wanted: OffsetRange, *, include_headers: bool
-) -> tuple[list[pa.RecordBatch], int]:
-    """Return the rows of ``wanted`` in ``records``, and the offset to go on with.
+class ArrowDecoder:
+    """Makes Arrow batches of fetched ones, with ``columns`` only (one at least), in their order.
 
-    ``records`` are whole batches, perhaps the last cut short, perhaps with records before and
-    after ``wanted``. Markers of transactions are no rows. The offset is ``wanted.start`` when there
-    was no whole batch. Raises KafkaError CORRUPT_MESSAGE for a wrong sum or structure.
+    Rows of one partition gather until there are a few MiB of them: call ``rest`` before another
+    partition, and at the end. Batches that somebody keeps stay as they are; the memory of those
+    that nobody keeps is used again.
     """
-    batches: list[pa.RecordBatch] = []
-    rows: list[Record] = []
-    size_bytes = 0
-    next_offset = wanted.start
-    for batch in decode_batches(records, DECOMPRESSED_BYTES_MAX):
-        next_offset = max(next_offset, batch.header.next_offset)
-        if not batch.header.is_control:
-            fresh = [each for each in batch.records if wanted.start <= each.offset < wanted.end]
-            rows += fresh
-            size_bytes += sum(len(each.key or b"") + len(each.value or b"") for each in fresh)
-        if size_bytes >= ARROW_BATCH_BYTES:
-            batches.append(to_arrow(rows, wanted, include_headers=include_headers))
-            rows, size_bytes = [], 0
-        if next_offset >= wanted.end:
-            break
-    if rows:
-        batches.append(to_arrow(rows, wanted, include_headers=include_headers))
-    return batches, next_offset
+
+    def __init__(self, columns: Sequence[str], *, target_bytes: int = TARGET_BYTES) -> None:
+        self.schema = arrow_schema(columns)
+        wanted = sum(_FLAGS.get(name, 0) for name in set(columns))
+        self._decoder = ColumnDecoder(wanted, target_bytes=target_bytes)
+        self._columns = tuple(columns)
+        self._topic = ""
+        self._topics: pa.Array = pa.nulls(0)
+        self._partition = -1
+        self._partitions: pa.Array = pa.nulls(0)
+
+    @property
+    def next_offset(self) -> int:
+        """Where to read on: behind the last batch decoded, or the start where there was none."""
+        return self._decoder.next_offset
+
+    def decode(
+        self,
+        records: memoryview,
+        wanted: OffsetRange,
+        aborted: Sequence[tuple[int, int]] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``wanted`` in ``records``, as far as they fill batches. Exhaust it.
+
+        ``records`` are whole batches, perhaps the last cut short, perhaps with records before and
+        after ``wanted``. ``aborted``: (producer id, first offset) of the transactions to leave
+        out. Markers are no rows. Raises KafkaError as ``ColumnDecoder.decode``.
+        """
+        self._set_partition(wanted)
+        for filled in self._decoder.decode(records, wanted.start, wanted.end, aborted):
+            yield self._wrap(filled)
+
+    def rest(self) -> pa.RecordBatch | None:
+        """Return the rows that gathered since the last batch; None without any."""
+        filled = self._decoder.rest()
+        return None if filled is None else self._wrap(filled)
+
+    def _set_partition(self, wanted: OffsetRange) -> None:
+        if (self._topic, self._partition) != (wanted.topic, wanted.partition):
+            self._topic, self._partition = wanted.topic, wanted.partition
+            self._topics = self._partitions = pa.nulls(0)
+
+    def _wrap(self, filled: Columns) -> pa.RecordBatch:
+        arrays = [self._array(name, filled) for name in self._columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _array(self, name: str, filled: Columns) -> pa.Array:
+        rows = filled.rows
+        match name:
+            case "key":
+                return _bytes_array(TYPES[name], rows, filled.key)
+            case "value":
+                return _bytes_array(TYPES[name], rows, filled.value)
+            case "topic":
+                if len(self._topics) < rows:
+                    self._topics = pa.repeat(pa.scalar(self._topic, TYPES[name]), rows)
+                return self._topics.slice(0, rows)
+            case "partition":
+                if len(self._partitions) < rows:
+                    self._partitions = pa.repeat(pa.scalar(self._partition, TYPES[name]), rows)
+                return self._partitions.slice(0, rows)
+            case "offset":
+                return _number_array(TYPES[name], rows, filled.offset)
+            case "timestamp":
+                return _number_array(TYPES[name], rows, filled.timestamp)
+            case "timestampType":
+                return _number_array(TYPES[name], rows, filled.timestamp_type)
+            case _:
+                assert filled.headers is not None, "the decoder was made to read headers"
+                return _headers_array(rows, filled.headers)
 
 
-def to_arrow(rows: list[Record], wanted: OffsetRange, *, include_headers: bool) -> pa.RecordBatch:
-    """Return the records as one Arrow batch; topic and partition are those of ``wanted``."""
-    arrays = [
-        pa.array([each.key for each in rows], pa.binary()),
-        pa.array([each.value for each in rows], pa.binary()),
-        pa.repeat(wanted.topic, len(rows)),
-        pa.repeat(pa.scalar(wanted.partition, pa.int32()), len(rows)),
-        pa.array([each.offset for each in rows], pa.int64()),
-        pa.array([each.timestamp * 1000 for each in rows], pa.timestamp("us", tz="UTC")),
-        pa.array([each.timestamp_type for each in rows], pa.int32()),
-    ]
-    if not include_headers:
-        return pa.record_batch(arrays, schema=SCHEMA)
-    arrays.append(pa.array(_headers(rows), HEADERS))
-    return pa.record_batch(arrays, schema=SCHEMA_WITH_HEADERS)
+def _number_array(kind: pa.DataType, rows: int, numbers: memoryview) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(numbers)], 0)
 
 
-def _headers(rows: list[Record]) -> Iterator[list[dict[str, object]] | None]:
-    for each in rows:
-        yield [{"key": key, "value": value} for key, value in each.headers] or None
+def _bytes_array(kind: pa.DataType, rows: int, column: BytesColumn) -> pa.Array:
+    bits = None if column.bits is None else pa.py_buffer(column.bits)
+    buffers = [bits, pa.py_buffer(column.ends), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(kind, rows, buffers, column.nulls)
+
+
+def _headers_array(rows: int, headers: HeadersColumn) -> pa.Array:
+    names = _bytes_array(pa.binary(), headers.total, headers.names)
+    # Kafka's are Java strings: bytes that are no UTF-8 become U+FFFD there, too.
+    names = (
+        names.cast(pa.string())
+        if headers.names_plain
+        else pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
+    )
+    contents = _bytes_array(pa.binary(), headers.total, headers.contents)
+    each = pa.Array.from_buffers(HEADER, headers.total, [None], 0, children=[names, contents])
+    bits = None if headers.bits is None else pa.py_buffer(headers.bits)
+    buffers = [bits, pa.py_buffer(headers.ends)]
+    return pa.Array.from_buffers(TYPES["headers"], rows, buffers, headers.nulls, children=[each])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.client.blocking import BlockingClient
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.spark.columns import decode_columns
+from ottla.spark.columns import ArrowDecoder
 from ottla.spark.connection import FETCH
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
@@ -28,19 +28,18 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator["pa.Reco
     Raises KafkaError: OFFSET_OUT_OF_RANGE when the log no longer holds the range,
     CORRUPT_MESSAGE, or what the broker answered; ConnectionFailed.
     """
-    columns = list(options.columns)
     with BlockingClient(options.settings(retry_timeout_ms=options.read_retry_ms)) as client:
-        for batch in fetch_range(client, wanted, include_headers=options.include_headers):
-            yield batch.select(columns)
+        yield from fetch_range(client, wanted, columns=options.columns)
 
 
 def fetch_range(
-    client: BlockingClient, wanted: OffsetRange, *, include_headers: bool
+    client: BlockingClient, wanted: OffsetRange, *, columns: tuple[str, ...]
 ) -> Iterator["pa.RecordBatch"]:
     """Yield the rows of ``wanted`` by ``client``; errors as for ``read_range``."""
     partition = TopicPartition(wanted.topic, wanted.partition)
     position = wanted.start
     empty_count = 0
+    decoder = ArrowDecoder(columns)
     while position < wanted.end:
         fetched = client.fetch({partition: position}, FETCH)[partition]
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -48,7 +47,11 @@ def fetch_range(
         if fetched.error is not ErrorCode.NONE:
             raise KafkaError(fetched.error, f"{wanted}: {fetched.error.text}")
         left = wanted._replace(start=position)
-        batches, position = _decode(fetched.records, left, include_headers=include_headers)
+        try:
+            yield from decoder.decode(fetched.records, left)
+        except KafkaError as error:
+            raise KafkaError(error.code, f"{left}: {error.why}") from error
+        position = decoder.next_offset
         empty_count = 0 if position > left.start else empty_count + 1
         if empty_count > EMPTY_FETCHES_MAX:
             why = (
@@ -56,7 +59,9 @@ def fetch_range(
                 f"the log holds [{fetched.log_start_offset}, {fetched.high_watermark})"
             )
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
-        yield from batches
+    rest = decoder.rest()
+    if rest is not None:
+        yield rest
 
 
 def _gone(client: BlockingClient, wanted: OffsetRange, position: int) -> KafkaError:
@@ -68,12 +73,3 @@ def _gone(client: BlockingClient, wanted: OffsetRange, position: int) -> KafkaEr
         f"topic was made anew); the log starts at {start} now"
     )
     return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
-
-
-def _decode(
-    records: memoryview, left: OffsetRange, *, include_headers: bool
-) -> tuple[list["pa.RecordBatch"], int]:
-    try:
-        return decode_columns(records, left, include_headers=include_headers)
-    except KafkaError as error:
-        raise KafkaError(error.code, f"{left}: {error.why}") from error

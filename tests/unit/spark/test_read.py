@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark.columns import decode_columns
+from ottla.spark.columns import TYPES, ArrowDecoder
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.read import EMPTY_FETCHES_MAX, fetch_range
 
@@ -17,13 +17,21 @@ def offsets(batches):
 
 
 def read(client, start, end):
-    return list(fetch_range(client, OffsetRange("t", 1, start, end), include_headers=False))
+    wanted = OffsetRange("t", 1, start, end)
+    return list(fetch_range(client, wanted, columns=("offset", "value")))
+
+
+def decode(data, wanted):
+    """The only Arrow batch that ``data`` gives, with every column, and where to read on."""
+    decoder = ArrowDecoder(tuple(TYPES))
+    assert list(decoder.decode(memoryview(data), wanted)) == []
+    return decoder.rest(), decoder.next_offset
 
 
 def test_every_column_says_what_the_record_says(batch):
     data = batch(7, [b"v", None], timestamp=1_234, headers=[(b"h", b"1"), (b"h", None)])
     wanted = OffsetRange("t", 3, 0, 100)
-    (rows,), after = decode_columns(memoryview(data), wanted, include_headers=True)
+    rows, after = decode(data, wanted)
     assert after == 9
     assert rows.drop_columns(["timestamp"]).to_pylist() == [
         {
@@ -42,13 +50,13 @@ def test_every_column_says_what_the_record_says(batch):
 
 def test_no_headers_are_null_as_in_the_kafka_connector(batch):
     wanted = OffsetRange("t", 3, 0, 100)
-    (rows,), _ = decode_columns(memoryview(batch(0, [b"v"])), wanted, include_headers=True)
+    rows, _ = decode(batch(0, [b"v"]), wanted)
     assert rows.column("headers").to_pylist() == [None]
 
 
 def test_log_append_time_is_the_batchs_for_every_record(batch):
     data = batch(0, [b"a", b"b", b"c"], attributes=0x08, timestamp=5)
-    (rows,), _ = decode_columns(memoryview(data), OffsetRange("t", 0, 0, 9), include_headers=False)
+    rows, _ = decode(data, OffsetRange("t", 0, 0, 9))
     assert rows.column("timestampType").to_pylist() == [1, 1, 1]
     assert rows.column("timestamp").cast("int64").to_pylist() == [7000, 7000, 7000]
 
@@ -85,7 +93,21 @@ def test_holes_of_compaction_are_skipped(batch, scripted_client):
 def test_one_fetch_of_many_bytes_is_several_arrow_batches(batch, scripted_client):
     big = [b"x" * (1 << 20)] * 5
     client = scripted_client(batch(0, big) + batch(5, big))
-    assert [len(rows) for rows in read(client, 0, 10)] == [5, 5]
+    assert [len(rows) for rows in read(client, 0, 10)] == [4, 4, 2]
+
+
+def test_names_of_headers_that_are_no_utf8_are_read_as_java_reads_them(batch):
+    data = batch(0, [b"v"], headers=[(b"\xff\xc3\xa9", b"1")]) + batch(1, [b"w"])
+    rows, _ = decode(data, OffsetRange("t", 3, 0, 100))
+    assert rows.column("headers").to_pylist() == [[{"key": "\ufffd\xe9", "value": b"1"}], None]
+
+
+def test_what_comes_is_sound_by_arrows_own_check(batch):
+    data = batch(0, [b"a", None, b""], headers=[(b"h", None)]) + batch(3, [b"w"], key=None)
+    rows, _ = decode(data, OffsetRange("t", 3, 0, 100))
+    rows.validate(full=True)
+    assert rows.column("key").null_count == 1
+    assert rows.column("value").null_count == 1
 
 
 def test_a_flipped_bit_is_an_error_that_names_the_partition(batch, scripted_client):
