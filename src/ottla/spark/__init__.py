@@ -3,6 +3,9 @@
     source   what Spark calls           options   its options        offsets   options to ranges
     plan     ranges to read, asked of the cluster (planner's side)
     read     the records of one range (executor's side)              columns   records to Arrow
+    sink     writing as Spark calls it       sink_options, write_settings   its options
+    write    rows to record batches (executor's side; sink_task calls it, rows finds the columns)
+    delivery a batch exactly once, by the driver                     marker    which batch is there
     local    a session on this machine       daemon   where Spark's Python workers come from
     java     a Java to run Spark on          made_files   launchers and the like, on disk
 

@@ -8,7 +8,13 @@ Source: Spark's Python Data Source API.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -49,7 +55,7 @@ def schema_of(columns: tuple[str, ...] = COLUMNS) -> StructType:
 
 
 class OttlaDataSource(DataSource):
-    """``spark.read.format("ottla")``: topics as rows, with the Kafka connector's columns."""
+    """``format("ottla")``: topics as rows, and rows to topics, in the Kafka connector's columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -65,6 +71,26 @@ class OttlaDataSource(DataSource):
         options = self._parsed(Use.BATCH)
         check_schema(options, schema)
         return OttlaReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of one job. Raises OptionError, ColumnError; a topic only grows."""
+        from ottla.spark.connection import OptionError
+        from ottla.spark.sink import OttlaWriter, sink
+
+        if overwrite:
+            message = "a topic cannot be overwritten: use .mode('append')"
+            raise OptionError(message)
+        return OttlaWriter(sink(self.options, schema))
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,  # output mode complete: each batch's whole result is appended
+    ) -> DataSourceStreamWriter:
+        """Return the writer of one micro-batch. Raises OptionError, ColumnError."""
+        from ottla.spark.sink import OttlaStreamWriter, sink
+
+        return OttlaStreamWriter(sink(self.options, schema))
 
     def _parsed(self, use: Use) -> "SourceOptions":
         from ottla.spark.options import parse_options

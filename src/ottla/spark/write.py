@@ -6,6 +6,7 @@ Partitions are chosen as Java's producer does. A writer is for one task: what fa
 """
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from ottla.client.lanes import Written
 from ottla.client.partitioner import partition_of_key
 from ottla.client.sending import ProducerIdentity
 from ottla.client.settings import ClientSettings
+from ottla.client.view import TopicView
 from ottla.env.clock import Clock, SystemClock
 from ottla.env.rng import Rng, SystemRng
 from ottla.ids import TopicPartition
@@ -26,6 +28,26 @@ from ottla.spark.write_settings import WriteOptions
 ROW_OVERHEAD_BYTES = 30
 
 
+class BatchSender(Protocol):
+    """Where finished batches go. ``BlockingProducer`` is one, and describes the methods."""
+
+    @property
+    def written(self) -> dict[TopicPartition, Written]:
+        """What was acknowledged so far."""
+
+    def topic(self, name: str, *, again: bool = False) -> TopicView:
+        """Return a topic's partitions."""
+
+    def send(self, partition: TopicPartition, data: bytearray, size_bytes: int) -> None:
+        """Take a batch, complete but for its producer and sum."""
+
+    def flush(self) -> None:
+        """Wait until all is written."""
+
+    def close(self) -> None:
+        """Close."""
+
+
 class RowsWriter:
     """Writes the rows of one task. ``finish`` or ``abort`` ends it; nothing is written after."""
 
@@ -35,6 +57,7 @@ class RowsWriter:
         options: WriteOptions,
         producer: ProducerIdentity | None = None,
         *,
+        sender: BatchSender | None = None,
         clock: Clock | None = None,
         rng: Rng | None = None,
     ) -> None:
@@ -42,11 +65,16 @@ class RowsWriter:
 
         ``producer``: the identity of an open transaction, in a fresh epoch; each partition is
         then written by one writer only. None: an identity of its own, if the options want one.
+        ``sender``: takes the batches instead, which are part of a transaction of the sender's.
         """
         self._options = options
         self._client = BlockingClient(settings)
-        self._producer = BlockingProducer(self._client, settings, options.sending, producer)
-        self._is_transactional = producer is not None and producer.transactional_id is not None
+        self._producer: BatchSender = sender or BlockingProducer(
+            self._client, settings, options.sending, producer
+        )
+        self._is_transactional = sender is not None or (
+            producer is not None and producer.transactional_id is not None
+        )
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRng()
         self._filling: dict[TopicPartition, tuple[list[Record], int]] = {}

@@ -1,0 +1,204 @@
+"""A batch delivered exactly once, whatever step the driver is killed at. Without Spark.
+
+On Ottla and (``--target kafka``) Apache Kafka. The kill is an exception that nobody expects, thrown
+where the process would have ended; the connections are left as they are.
+"""
+
+import time
+import uuid
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+
+from ottla.client.blocking import BlockingClient
+from ottla.client.blocking_coordinators import BlockingCoordinators
+from ottla.client.blocking_producer import BlockingProducer
+from ottla.client.fetching import FetchLimits
+from ottla.client.offsets import LATEST
+from ottla.client.reading import next_offset, read_records
+from ottla.client.settings import ClientSettings, parse_bootstrap
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
+from ottla.spark.delivery import deliver
+from ottla.spark.marker import DeliveryError, Marker, Step
+from ottla.spark.sink_options import parse_sink_options
+from tools.wire_client import WireClient
+
+COMMITTED = FetchLimits(max_wait_ms=100, read_committed=True)
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+@pytest.fixture
+def topic(target, topic_name):
+    with WireClient(target.bootstrap) as wire:
+        wire.create_topic(topic_name, 2)
+    return topic_name
+
+
+@pytest.fixture
+def options(target, topic):
+    return parse_sink_options(
+        {
+            "kafka.bootstrap.servers": target.bootstrap,
+            "topic": topic,
+            "delivery": "exactly-once",
+            "kafka.max.in.flight.requests.per.connection": "2",
+        }
+    )
+
+
+@pytest.fixture
+def name():
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def deliver_batch(options, topic, name):
+    """Deliver the records ``batch-0``, ``batch-1``, ... of a batch to two partitions."""
+
+    def run(batch_id, query="q", transactional_id=name):
+        batches = [
+            (
+                TopicPartition(topic, number % 2),
+                build_batch([Record(value=b"%d-%d" % (batch_id, number))], transactional=True),
+            )
+            for number in range(6)
+        ]
+        return deliver(options, transactional_id, Marker(query, batch_id, topic), batches)
+
+    return run
+
+
+def settled_ends(client, topic):
+    """Wait until no transaction is open: its markers come soon after EndTxn was answered."""
+    latest = dict.fromkeys(client.partitions(topic), LATEST)
+    deadline = time.monotonic() + 20
+    while True:
+        ends = client.list_offsets(latest, read_committed=True)
+        if ends == client.list_offsets(latest):
+            return ends
+        assert time.monotonic() < deadline, ends
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def committed_values(target, topic):
+    def read():
+        values = []
+        with BlockingClient(ClientSettings(parse_bootstrap(target.bootstrap))) as client:
+            ends = settled_ends(client, topic)
+            for place in ends:
+                position = 0
+                while position < ends[place].offset:
+                    found = client.fetch({place: position}, COMMITTED)[place]
+                    records = read_records(found.records, position, found.aborted)
+                    values += [record.value.decode() for record in records]
+                    position = next_offset(found.records, position)
+        return sorted(values)
+
+    return read
+
+
+def values_of(*batch_ids):
+    return sorted(f"{batch_id}-{number}" for batch_id in batch_ids for number in range(6))
+
+
+def killing(monkeypatch, owner, method, *, after, call=1):
+    """Let the process end before or after a call of a method."""
+    original = getattr(owner, method)
+    calls = []
+
+    def dying(self, *arguments, **named):
+        calls.append(method)
+        if len(calls) == call and not after:
+            raise Killed
+        result = original(self, *arguments, **named)
+        if len(calls) == call:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(owner, method, dying)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "after", "call", "is_there"),
+    [
+        (BlockingCoordinators, "take_over", True, 1, False),
+        (BlockingCoordinators, "committed", True, 1, False),
+        (BlockingProducer, "send", False, 1, False),
+        (BlockingProducer, "send", True, 4, False),
+        (BlockingProducer, "flush", True, 1, False),
+        (BlockingCoordinators, "commit_offsets", True, 1, False),
+        (BlockingCoordinators, "end", False, 1, False),
+        (BlockingCoordinators, "end", True, 1, True),
+    ],
+)
+def test_killed_at_any_step_a_batch_is_there_once(
+    monkeypatch, deliver_batch, committed_values, owner, method, after, call, is_there
+):
+    assert deliver_batch(0) is Step.WRITE
+    with monkeypatch.context() as patch:
+        killing(patch, owner, method, after=after, call=call)
+        with pytest.raises(Killed):
+            deliver_batch(1)
+    assert deliver_batch(1) is (Step.SKIP if is_there else Step.WRITE)
+    assert deliver_batch(1) is Step.SKIP
+    assert deliver_batch(2) is Step.WRITE
+    assert committed_values() == values_of(0, 1, 2)
+
+
+def test_an_older_driver_that_wakes_up_writes_nothing(monkeypatch, deliver_batch, committed_values):
+    """It has its epoch and is about to send when a newer one delivers the same batch."""
+    assert deliver_batch(0) is Step.WRITE
+    flush = BlockingProducer.flush
+    with monkeypatch.context() as patch:
+
+        def stopped(self):
+            patch.setattr(BlockingProducer, "flush", flush)
+            assert deliver_batch(1) is Step.WRITE
+            flush(self)
+
+        patch.setattr(BlockingProducer, "flush", stopped)
+        with pytest.raises(DeliveryError, match="another producer has taken over"):
+            deliver_batch(1)
+    assert deliver_batch(2) is Step.WRITE
+    assert committed_values() == values_of(0, 1, 2)
+
+
+def test_a_failure_leaves_no_transaction_open(monkeypatch, options, deliver_batch, topic):
+    def refuse(self):
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too much")
+
+    assert deliver_batch(0) is Step.WRITE
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockingProducer, "flush", refuse)
+        with pytest.raises(KafkaError, match="too much"):
+            deliver_batch(1)
+    with BlockingClient(options.client) as client:
+        settled_ends(client, topic)
+
+
+def test_a_batch_without_rows_moves_the_marker_on(options, name, topic, deliver_batch):
+    for batch_id in range(2):
+        assert deliver(options, name, Marker("q", batch_id, topic), []) is Step.WRITE
+    assert deliver(options, name, Marker("q", 1, topic), []) is Step.SKIP
+    assert deliver_batch(2) is Step.WRITE
+
+
+def test_a_job_without_a_marker_is_all_or_nothing(
+    monkeypatch, options, name, topic, committed_values
+):
+    batches = [(TopicPartition(topic, 0), build_batch([Record(value=b"x")], transactional=True))]
+    with monkeypatch.context() as patch:
+        killing(patch, BlockingCoordinators, "end", after=False)
+        with pytest.raises(Killed):
+            deliver(options, name, None, batches)
+    deliver(options, name, None, batches)
+    deliver(options, name, None, [])
+    assert committed_values() == ["x"]
