@@ -7,12 +7,16 @@
     write    rows to record batches (executor's side; sink_task calls it, rows finds the columns)
     delivery a batch exactly once, by the driver                     marker    which batch is there
     local    a session on this machine       daemon   where Spark's Python workers come from
+    export   to_parquet, from_parquet: the driver's side; export_log what counts, export_task and
+             import_task what executors do
     java     a Java to run Spark on          made_files   launchers and the like, on disk
 
 It speaks the wire protocol through ``ottla.client`` and knows no broker. Modules of the planner's
 side import the standard library only, because Spark starts a Python process for every step.
 """
 
+from ottla.spark.export import Exported, from_parquet, to_parquet
+from ottla.spark.export_log import ExportError
 from ottla.spark.local import session
 
-__all__ = ["session"]
+__all__ = ["session", "to_parquet", "from_parquet", "Exported", "ExportError"]

@@ -1,0 +1,182 @@
+"""Topics to Parquet and back: every record once, however often it was interrupted."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+
+from ottla import spark as ottla_spark
+from ottla.spark.export_log import ExportError, ExportLog
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),  # one session, in one worker
+    pytest.mark.timeout(180),
+]
+
+DAY_MS = 86_400_000
+COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType")
+
+
+@pytest.fixture
+def make_topic(target, topic_name):
+    """Make a topic, anew if it is there."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    def make(name=topic_name, partitions=3):
+        admin = AdminClient({"bootstrap.servers": target.bootstrap})
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic):
+    return make_topic()
+
+
+@pytest.fixture
+def produce(target):
+    """Write numbers as records: keys, nulls, headers, three partitions, two days."""
+    from confluent_kafka import Producer
+
+    start_ms = int(time.time() * 1000) // DAY_MS * DAY_MS - DAY_MS
+
+    def write(topic, numbers):
+        producer = Producer({"bootstrap.servers": target.bootstrap, "compression.type": "lz4"})
+        for number in numbers:
+            producer.produce(
+                topic,
+                None if number % 11 == 0 else f"value {number}",
+                None if number % 5 == 0 else f"k{number % 4}",
+                number % 3,
+                headers=[("h", b"1"), ("n", None)] if number % 2 else [],
+                timestamp=start_ms + number % 2 * DAY_MS + number,
+            )
+        assert producer.flush(30) == 0
+
+    return write
+
+
+@pytest.fixture
+def export(spark, target, tmp_path):
+    def run(topic, **options):
+        directory = options.pop("directory", tmp_path / "out")
+        return ottla_spark.to_parquet(
+            topic, str(directory), bootstrap=target.bootstrap, spark=spark, **options
+        )
+
+    return run
+
+
+@pytest.fixture
+def topic_rows(spark, target):
+    """All rows of a topic as the source has them, by partition and offset."""
+
+    def read(topic, columns=COLUMNS):
+        reader = spark.read.format("ottla").option("kafka.bootstrap.servers", target.bootstrap)
+        frame = reader.option("subscribe", topic).option("includeHeaders", "true").load()
+        return sorted(frame.select(*columns).collect(), key=lambda row: (row.partition, row.offset))
+
+    return read
+
+
+def parquet_rows(spark, directory, columns=COLUMNS):
+    frame = spark.read.parquet(str(directory)).select(*columns)
+    return sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
+
+
+def test_a_topic_and_what_comes_later_by_day(spark, topic, produce, export, topic_rows, tmp_path):
+    produce(topic, range(500))
+    first = export(topic, partition_by="date", records_per_file=50, records_per_commit=200)
+    assert first.rows == 500
+    assert len(first.commits) > 1
+    assert export(topic, partition_by="date").commits == ()
+    produce(topic, range(500, 600))
+    second = export(topic, partition_by="date")
+    assert second.rows == 100
+    assert parquet_rows(spark, tmp_path / "out") == topic_rows(topic)
+    days = {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} - {"_ottla"}
+    assert len(days) == 2
+    by_day = spark.read.parquet(str(tmp_path / "out")).selectExpr("date = to_date(timestamp) AS ok")
+    assert {row.ok for row in by_day.distinct().collect()} == {True}
+
+
+def test_an_export_that_died_after_its_commit_is_finished_by_the_next(
+    spark, topic, produce, export, topic_rows, tmp_path, monkeypatch
+):
+    produce(topic, range(90))
+
+    def die(self, commit):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ExportLog, "_publish", die)
+        with pytest.raises(KeyboardInterrupt):
+            export(topic)
+    assert list((tmp_path / "out").glob("*.parquet")) == []
+    assert export(topic).commits == ()
+    assert parquet_rows(spark, tmp_path / "out") == topic_rows(topic)
+
+
+def test_an_export_that_died_in_its_job_leaves_nothing(
+    spark, topic, produce, export, topic_rows, tmp_path, monkeypatch
+):
+    produce(topic, range(90))
+    with monkeypatch.context() as patched:
+        patched.setattr(ExportLog, "add", lambda self, commit: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            export(topic)
+    assert list((tmp_path / "out" / "_ottla" / "staging").rglob("*-0"))
+    assert export(topic).rows == 90
+    assert parquet_rows(spark, tmp_path / "out") == topic_rows(topic)
+    assert list((tmp_path / "out" / "_ottla" / "staging").iterdir()) == []
+
+
+def test_a_topic_that_was_made_anew_is_not_mixed_with_the_old_one(
+    topic, produce, export, make_topic, target
+):
+    from confluent_kafka.admin import AdminClient
+
+    produce(topic, range(9))
+    export(topic)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    make_topic()
+    produce(topic, range(30))
+    with pytest.raises(ExportError, match="made anew"):
+        export(topic)
+
+
+def test_another_form_in_the_same_directory_is_refused(topic, produce, export):
+    produce(topic, range(9))
+    export(topic)
+    with pytest.raises(ExportError, match="partition_by"):
+        export(topic, partition_by="key")
+    with pytest.raises(ExportError, match="none of date, hour, key"):
+        export(topic, partition_by="weekday")
+    with pytest.raises(ExportError, match="object stores"):
+        export(topic, directory="s3://bucket/x")
+
+
+def test_back_to_a_topic_as_it_was(
+    spark, target, topic, produce, export, topic_rows, make_topic, tmp_path
+):
+    produce(topic, range(300))
+    export(topic, partition_by=("date", "key"), options={"includeHeaders": "true"})
+    copy = make_topic(topic + "-copy")
+    count = ottla_spark.from_parquet(
+        str(tmp_path / "out"), copy, bootstrap=target.bootstrap, spark=spark
+    )
+    assert count == 300
+    columns = ("partition", "offset", "key", "value", "timestamp", "headers")
+    assert topic_rows(copy, columns) == topic_rows(topic, columns)
+
+
+def test_a_directory_without_an_export_is_told(tmp_path, target):
+    Path(tmp_path, "x.parquet").touch()
+    with pytest.raises(ExportError, match="holds no export"):
+        ottla_spark.from_parquet(str(tmp_path), "t", bootstrap=target.bootstrap)
