@@ -1,8 +1,6 @@
 """PySpark reads topics with format("ottla"): the same rows as another client, and clear errors."""
 
 import json
-import os
-import sys
 import time
 
 import pytest
@@ -20,26 +18,6 @@ COLUMNS = (
     "timestamp timestamp, timestampType int"
 )
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
-
-
-@pytest.fixture(scope="module")
-def spark():
-    from pyspark.sql import SparkSession
-
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture
