@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.ids import NULL_TOPIC_ID
+from ottla.spark.connection import OptionError
 from ottla.spark.export_log import (
     Commit,
     ExportedFile,
@@ -19,12 +20,13 @@ from ottla.spark.export_log import (
     ExportLog,
     Layout,
     joined,
-    pieces,
     read_commits,
     waves,
 )
 from ottla.spark.offsets import EARLIEST, OffsetRange
-from ottla.spark.options import OptionError, SourceOptions, parse_options
+from ottla.spark.option_table import Use
+from ottla.spark.options import SourceOptions, parse_options
+from ottla.spark.split import split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,10 +97,12 @@ def to_parquet(
     log = ExportLog.open(RealDisk(), _local(directory))
     try:
         source, topic_id = _asked(given, topic, log)
-        layout = Layout(topic, topic_id, _columns(source), ways)
+        layout = Layout(topic, topic_id, source.columns, ways)
+        _require_columns(layout)
         _require_same(log, layout)
+        parts = split(plan(source), min_partitions=0, max_records=records_per_file)
         made: list[Commit] = []
-        for wave in waves(list(pieces(plan(source), records_per_file)), records_per_commit):
+        for wave in waves(parts, records_per_commit):
             number, staging = log.begin()
             task = ExportTask(source, ways, staging, codec)
             frame = _frame(spark, len(wave), _writing(task, tuple(wave)))
@@ -184,11 +188,9 @@ def _local(directory: str) -> str:
 def _asked(given: Mapping[str, str], topic: str, log: ExportLog) -> tuple[SourceOptions, str]:
     """Return the source's options, going on where ``log`` ends, and the topic's id."""
     from ottla.client.blocking import BlockingClient
-    from ottla.spark.plan import PLAN_RETRY_TIMEOUT_MS, client_settings
 
-    first = parse_options(given)
-    settings = client_settings(first.bootstrap, retry_timeout_ms=PLAN_RETRY_TIMEOUT_MS)
-    with BlockingClient(settings) as client:
+    first = parse_options(given, Use.BATCH)
+    with BlockingClient(first.settings(retry_timeout_ms=first.first_retry_ms)) as client:
         found = client.refresh([topic]).topic(topic)
     topic_id = "" if found.topic_id == NULL_TOPIC_ID else found.topic_id.hex()
     if not log.commits:
@@ -202,7 +204,8 @@ def _asked(given: Mapping[str, str], topic: str, log: ExportLog) -> tuple[Source
         raise ExportError(message)
     ends = {str(number): log.ends().get(number, EARLIEST) for number in found.partitions}
     left = {name: text for name, text in given.items() if not name.lower().startswith("starting")}
-    return parse_options({**left, "startingOffsets": json.dumps({topic: ends})}), topic_id
+    given = {**left, "startingOffsets": json.dumps({topic: ends})}
+    return parse_options(given, Use.BATCH), topic_id
 
 
 def _require_same(log: ExportLog, layout: Layout) -> None:
@@ -219,10 +222,13 @@ def _require_same(log: ExportLog, layout: Layout) -> None:
             raise ExportError(message)
 
 
-def _columns(source: SourceOptions) -> tuple[str, ...]:
-    """Return the names of the columns."""
-    names = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-    return (*names, "headers") if source.include_headers else names
+def _require_columns(layout: Layout) -> None:
+    """Raise ExportError when a column is left out that the directories are named by."""
+    for way in layout.partition_by:
+        needed = "key" if way == "key" else "timestamp"
+        if needed not in layout.columns:
+            message = f"partition_by {way!r} needs the column {needed}; columns= leaves it out"
+            raise ExportError(message)
 
 
 # ------------------------------------------------------------------------------- the jobs

@@ -11,7 +11,7 @@ The driver's side: knows no Parquet, no Spark, no network. Readers skip names th
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -90,7 +90,10 @@ class Commit:
                 columns=tuple(value["columns"]),
                 partition_by=tuple(value["partition_by"]),
             )
-            ranges = tuple(OffsetRange(layout.topic, *map(int, each)) for each in value["ranges"])
+            ranges = tuple(
+                OffsetRange(layout.topic, int(partition), int(start), int(end))
+                for partition, start, end in value["ranges"]
+            )
             files = tuple(ExportedFile(**each) for each in value["files"])
             return cls(int(value["number"]), layout, ranges, files)
         except (ValueError, KeyError, TypeError) as error:
@@ -240,17 +243,6 @@ def _check_ranges(commit: Commit, before: Iterable[Commit], path: str) -> None:
         if ends.get(one.partition, one.start) > one.start or one.start > one.end:
             raise CorruptFile(path, f"{one} does not follow offset {ends.get(one.partition)}")
         ends[one.partition] = one.end
-
-
-def pieces(ranges: Iterable[OffsetRange], records_max: int) -> Iterator[OffsetRange]:
-    """Yield the ranges, cut into pieces of at most ``records_max`` offsets, nearly equal."""
-    for one in ranges:
-        count = -(-(one.end - one.start) // records_max)
-        start = one.start
-        for left in range(count, 0, -1):
-            end = start + (one.end - start) // left
-            yield one._replace(start=start, end=end)
-            start = end
 
 
 def waves(parts: Sequence[OffsetRange], records_max: int) -> list[list[OffsetRange]]:

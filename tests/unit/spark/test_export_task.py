@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from ottla.spark import export_task
-from ottla.spark.columns import SCHEMA
+from ottla.spark.columns import arrow_schema
 from ottla.spark.export_task import ExportTask, divide, write_range
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import parse_options
@@ -30,7 +30,7 @@ def batch(keys, hours, first=100):
             [hour * HOUR for hour in hours],
             [0] * count,
         ],
-        schema=SCHEMA,
+        schema=arrow_schema(OPTIONS.columns),
     )
 
 
