@@ -1,8 +1,9 @@
 """Classic groups under any order of events: never a wrong state, never a stuck member.
 
-Safety: the machine's invariants, one answer per request, generations only grow, no assignment of an
-earlier generation is handed out. Liveness: once nothing more goes wrong, the members that are there
-get a common generation, or the group is empty.
+Safety: the machine's invariants, one answer per request, generations only grow, an assignment has
+one owner per generation. A restart makes the group anew from what was durable: no generation whose
+assignments were handed out is forgotten or given again. Liveness: once nothing more goes wrong, the
+members that are there get a common generation, or the group is empty.
 """
 
 import hypothesis.strategies as st
@@ -10,8 +11,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ottla.coordinator.group import classic_events as events
+from ottla.coordinator.group import records
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Protocol
 from ottla.coordinator.group.classic_machine import step
+from ottla.coordinator.group.classic_rebalance import session_timer
+from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode
 
 PROTOCOLS = [
@@ -35,9 +39,16 @@ class ClassicGroups(RuleBasedStateMachine):
         self.generation = 0
         self.made = 0
         self.given = {}
+        """Who got an assignment, by generation and assignment."""
+        self.durable = None
 
     def happen(self, event):
-        for effect in step(self.group, event, self.made, self.settings):
+        self.carry_out(step(self.group, event, self.made, self.settings))
+        assert self.group.generation >= self.generation
+        self.generation = self.group.generation
+
+    def carry_out(self, effects):
+        for effect in effects:
             if isinstance(effect, events.Answer):
                 request = self.waiting.pop(effect.reply)  # KeyError: answered twice.
                 self.answered(request, effect.answer)
@@ -47,9 +58,8 @@ class ClassicGroups(RuleBasedStateMachine):
             elif isinstance(effect, events.CancelTimer):
                 self.timers.pop((effect.kind, effect.member_id), None)
             elif isinstance(effect, events.Store):
-                self.stores.append(effect)
-        assert self.group.generation >= self.generation
-        self.generation = self.group.generation
+                record = records.group_record(self.group, effect.assignments)
+                self.stores.append((effect, record))
 
     def answered(self, request, answer):
         if isinstance(request, events.Join) and answer.code is ErrorCode.NONE:
@@ -58,12 +68,14 @@ class ClassicGroups(RuleBasedStateMachine):
             assert any(one.name == answer.protocol for one in member.protocols)
         if isinstance(request, events.Sync) and answer.code is ErrorCode.NONE:
             assert request.generation == self.group.generation
-            owner = self.given.setdefault((request.generation, answer.assignment), request)
-            assert (
-                not answer.assignment
-                or owner.member_id == request.member_id
-                or (owner.instance_id is not None)
-            ), "one owner per assignment and generation"
+            if answer.assignment:
+                given = (request.generation, answer.assignment)
+                owner = self.given.setdefault(given, request)
+                is_owner = owner.member_id == request.member_id
+                # A static member keeps what it had, under another id.
+                is_owner |= owner.instance_id == request.instance_id is not None
+                assert is_owner, "one owner per assignment and generation"
+                assert self.durable is not None, "what is handed out survives"
 
     def reply(self):
         self.made += 1
@@ -149,9 +161,32 @@ class ClassicGroups(RuleBasedStateMachine):
         self.end_store(ErrorCode.NONE if is_written else ErrorCode.NOT_COORDINATOR)
 
     def end_store(self, code):
-        store = self.stores.pop(0)
+        store, record = self.stores.pop(0)
+        if code is ErrorCode.NONE:
+            self.durable = record
         if store.stored is not None:
             self.happen(store.stored._replace(code=code))
+
+    @rule(number=numbers)
+    def restart(self, number):
+        """Some of the writes in flight were done; who waits for an answer gets none."""
+        for _, record in self.stores[: number % (len(self.stores) + 1)]:
+            self.durable = record
+        self.stores.clear()
+        self.waiting.clear()
+        self.timers.clear()
+        self.group = ClassicGroup("g", 0)
+        if self.durable is not None:
+            self.group = records.read_group("g", StoredRecord(0, -1, *self.durable))
+        self.generation = self.group.generation
+        handed_out = max((generation for generation, _ in self.given), default=0)
+        assert self.generation >= handed_out, "a generation would come twice"
+        for (generation, assignment), owner in self.given.items():
+            member = self.group.members.get(owner.member_id)
+            if generation == self.generation and member is not None:
+                assert member.assignment == assignment
+        for member in self.group.members.values():
+            self.carry_out([session_timer(member)])
 
     @invariant()
     def holds(self):
@@ -161,7 +196,7 @@ class ClassicGroups(RuleBasedStateMachine):
         }
         waits |= {
             store.stored.join.reply
-            for store in self.stores
+            for store, _ in self.stores
             if isinstance(store.stored, events.StaticMemberStored)
         }
         assert set(self.waiting) <= waits, "a request that nobody will ever answer"

@@ -1,7 +1,8 @@
-"""KIP-848 groups under any order of joins, heartbeats, lost answers, leaves, expiries and loads.
+"""KIP-848 groups under any order of joins, heartbeats, lost answers, writes that fail, leaves,
+expiries and loads.
 
-Safe: what clients believe to own never overlaps, and epochs only grow. Alive: once the faults are
-over, everything is assigned and everybody is stable.
+Safe: what clients believe to own never overlaps, and epochs only grow: the group's, its target's
+and each member's. Alive: once the faults are over, everything is assigned and everybody is stable.
 """
 
 from types import SimpleNamespace
@@ -50,7 +51,7 @@ class Groups(RuleBasedStateMachine):
         self.ids = {name: TopicId(name.encode() * 16) for name in NAMES}
         self.group = ConsumerGroup("g")
         self.clients = {}
-        self.epoch = self.group.epoch
+        self.epochs = (0, 0)
 
     @property
     def topics(self):
@@ -67,7 +68,7 @@ class Groups(RuleBasedStateMachine):
             replay(self.group, stored)
         return decision.answer
 
-    def send(self, name, topics, *, is_lost, forgets=False):
+    def send(self, name, topics, *, is_lost, forgets=False, is_unwritten=False):
         client = self.clients[name]
         if client.epoch == 0:
             client.topics = topics
@@ -95,11 +96,15 @@ class Groups(RuleBasedStateMachine):
                 raise
             self.clients[name] = Client()
             return
+        if is_unwritten and decision.records:
+            client.has_missed = True
+            return
         answer = self.take(decision)
         self.group.is_stale = False
         client.has_missed = is_lost
         if is_lost:
             return
+        assert answer.epoch >= client.epoch
         client.epoch = answer.epoch
         if answer.assignment is not None:
             client.owned = {
@@ -108,10 +113,16 @@ class Groups(RuleBasedStateMachine):
                 for number in numbers
             }
 
-    @rule(name=MEMBERS, topics=SUBSCRIPTIONS, is_lost=st.booleans(), forgets=st.booleans())
-    def beat(self, name, topics, is_lost, forgets):
+    @rule(
+        name=MEMBERS,
+        topics=SUBSCRIPTIONS,
+        is_lost=st.booleans(),
+        forgets=st.booleans(),
+        is_unwritten=st.sampled_from((False, False, True)),
+    )
+    def beat(self, name, topics, is_lost, forgets, is_unwritten):
         self.clients.setdefault(name, Client())
-        self.send(name, topics, is_lost=is_lost, forgets=forgets)
+        self.send(name, topics, is_lost=is_lost, forgets=forgets, is_unwritten=is_unwritten)
 
     @rule(name=MEMBERS)
     def leave(self, name):
@@ -155,6 +166,9 @@ class Groups(RuleBasedStateMachine):
             }
             assert set(self.group.owners) == read
 
+    def teardown(self):
+        self.settle()
+
     @invariant()
     def nothing_is_read_by_two(self):
         seen = set()
@@ -168,8 +182,13 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def epochs_grow(self):
-        assert self.group.epoch >= self.epoch
-        self.epoch = self.group.epoch
+        epochs = (self.group.epoch, self.group.assignment_epoch)
+        assert epochs >= self.epochs
+        assert self.group.assignment_epoch >= self.epochs[1]
+        self.epochs = epochs
+        for client_id, member in self.group.members.items():
+            assert member.epoch <= self.group.epoch
+            assert client_id not in self.clients or self.clients[client_id].epoch <= member.epoch
 
 
 Groups.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

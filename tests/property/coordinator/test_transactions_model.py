@@ -1,7 +1,10 @@
 """Transactions over real logs against a model: producers come, end, are cut off, time out.
 
 Readers of what is committed see each committed record once, nothing aborted, and nothing behind
-what is open; epochs only grow; whatever a restart of the coordinators interrupts goes on.
+what is open; offsets committed in a transaction count when it does; epochs only grow, and a
+producer of an earlier one changes nothing any more; whatever a restart of the coordinators
+interrupts goes on. Once nothing more goes wrong, everything is decided, by time alone when no
+producer ever comes back.
 """
 
 import importlib.util
@@ -11,7 +14,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from ottla.coordinator.group.coordinator import Commit, CommitRequest
+from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
 from ottla.records.control import ControlType, control_type_of
 from ottla.records.decode import decode_batches
 
@@ -33,6 +39,11 @@ class Transactional(RuleBasedStateMachine):
         self.sequences = {}
         self.open = {"a": [], "b": []}
         self.committed = []
+        self.zombies = []
+        self.offsets = {}
+        """By group; each producer has one."""
+        self.pending_offsets = {}
+        """By producer."""
         self.count = 0
         self.init("a")
         self.init("b")
@@ -40,8 +51,7 @@ class Transactional(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "node"):
             return
-        for name in ("a", "b"):
-            self.init(name)  # Whatever is open is aborted.
+        self.wait()  # Whatever is open is aborted.
         for index in (0, 1):
             stable, end = self.node.stable(index)
             assert stable == end, "nothing stays undecided"
@@ -58,10 +68,13 @@ class Transactional(RuleBasedStateMachine):
                 break
             assert answer.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
         self.open[name] = []
+        self.pending_offsets.pop(name, None)
         self.now(name, answer.value.producer_id, answer.value.producer_epoch)
 
     def now(self, name, producer_id, epoch):
         assert epoch > self.epochs.get(name, -1)
+        if name in self.producers:
+            self.zombies.append(self.producers[name])
         self.epochs[name] = epoch
         self.producers[name] = doubles.Producer(name, producer_id, epoch)
         self.sequences[name] = [0, 0]
@@ -78,6 +91,26 @@ class Transactional(RuleBasedStateMachine):
         sequences[index] += 1
         self.open[name].append((index, value))
 
+    @rule(name=NAMES)
+    def commit_offset(self, name):
+        if name not in self.producers:
+            self.init(name)
+        producer = self.producers[name]
+        partition = self.node.runtime.partition_for(name)
+        where = TopicPartition(doubles.groups.OFFSETS, partition)
+        added = self.node.transactions.add_partitions(producer, [where], client_version=2)
+        self.node.settle()
+        assert added.value.code is ErrorCode.NONE
+        self.count += 1
+        who = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch)
+        asked = [Commit("t", 0, self.count, -1, None)]
+        done = self.node.coordinator.commit(
+            CommitRequest(name, "", None, -1, -1, asked, False, producer=who)
+        )
+        self.node.settle()
+        assert done.value == [ErrorCode.NONE]
+        self.pending_offsets[name] = self.count
+
     @rule(name=NAMES, commit=st.booleans())
     def end(self, name, commit):
         if name not in self.producers:
@@ -85,7 +118,7 @@ class Transactional(RuleBasedStateMachine):
         answer = self.node.end(self.producers[name], commit=commit)
         self.node.settle()
         code, producer_id, epoch = answer.value
-        if commit and not self.open[name]:
+        if commit and not self.open[name] and name not in self.pending_offsets:
             assert code is ErrorCode.INVALID_TXN_STATE
             return
         assert code is ErrorCode.NONE
@@ -93,8 +126,11 @@ class Transactional(RuleBasedStateMachine):
         self.now(name, producer_id, epoch)
 
     def ended(self, name, commit):
+        offset = self.pending_offsets.pop(name, None)
         if commit:
             self.committed += self.open[name]
+            if offset is not None:
+                self.offsets[name] = offset
         self.open[name] = []
 
     @rule(name=NAMES, commit=st.booleans(), steps=st.integers(0, 6))
@@ -114,6 +150,17 @@ class Transactional(RuleBasedStateMachine):
         self.ended(name, commit)
         self.now(name, found.producer_id, found.producer_epoch)
 
+    @rule(number=st.integers(0, 10**6), index=PARTITIONS, commit=st.booleans())
+    def a_zombie_writes_and_ends(self, number, index, commit):
+        if not self.zombies:
+            return
+        zombie = self.zombies[number % len(self.zombies)]
+        before = self.node.transactions.describe(zombie.transactional_id)
+        assert self.node.produced(zombie, index, sequence=number % 3, value=b"zombie") != 0
+        self.node.end(zombie, commit=commit)  # NONE if it is how its last transaction ended.
+        self.node.settle()
+        assert self.node.transactions.describe(zombie.transactional_id) == before
+
     @rule()
     def restart(self):
         self.node.restart()
@@ -123,13 +170,14 @@ class Transactional(RuleBasedStateMachine):
         self.node.clock.advance(61)
         self.node.settle()
         for name, values in self.open.items():
-            if values:
+            if values or name in self.pending_offsets:
                 assert self.node.state(name) == "CompleteAbort"
                 assert self.node.produced(self.producers[name], sequence=99) == (
                     ErrorCode.INVALID_PRODUCER_EPOCH
                 )
-                del self.producers[name]
+                self.zombies.append(self.producers.pop(name))
                 self.epochs[name] += 1
+                self.pending_offsets.pop(name, None)
                 values.clear()
 
     @invariant()
@@ -140,6 +188,17 @@ class Transactional(RuleBasedStateMachine):
             first = self.first_open(index)
             stable, end = self.node.stable(index)
             assert stable == (end if first is None else first)
+
+    @invariant()
+    def offsets_count_when_their_transaction_does(self):
+        if not hasattr(self, "node"):
+            return
+        for name in ("a", "b"):
+            found = self.node.fetch(name)
+            assert found == ({("t", 0): self.offsets[name]} if name in self.offsets else {})
+            wanted = self.node.coordinator.fetch_offsets(name, [("t", 0)], require_stable=True)
+            is_unstable = wanted.value[0].code is ErrorCode.UNSTABLE_OFFSET_COMMIT
+            assert is_unstable == (name in self.pending_offsets)
 
     def first_open(self, index):
         values = {value for each in self.open.values() for where, value in each if where == index}

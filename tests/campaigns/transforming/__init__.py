@@ -1,0 +1,1 @@
+"""The parts of the exactly-once campaign, ``tests/campaigns/exactly_once.py``."""
