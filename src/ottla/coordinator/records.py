@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.records.control import ControlType, control_type_of
-from ottla.records.decode import decode_batches
+from ottla.records.decode import decode_keys_and_values
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """What one stored batch may grow to; Kafka compresses them when ``offsets.topic.compression.codec``
@@ -61,16 +61,17 @@ def decode_slice(data: bytes) -> Slice:
     """
     entries: list[StoredRecord | EndMarker] = []
     next_offset = -1
-    for batch in decode_batches(data, DECOMPRESSED_BYTES_MAX):
-        header, records = batch
+    for header, records in decode_keys_and_values(data, DECOMPRESSED_BYTES_MAX):
         next_offset = header.next_offset
         producer_id = header.producer_id if header.is_transactional else -1
         if header.is_control:
-            entries += _markers(producer_id, [record.key for record in records])
+            entries += _markers(producer_id, [key for _, key, _ in records])
             continue
-        for record in records:
-            if record.key is not None:
-                entries.append(StoredRecord(record.offset, producer_id, record.key, record.value))
+        entries += [
+            StoredRecord(offset, producer_id, key, value)
+            for offset, key, value in records
+            if key is not None
+        ]
     return Slice(entries, next_offset)
 
 

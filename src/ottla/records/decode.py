@@ -23,6 +23,7 @@ from ottla.records.batch import (
     read_size_bytes,
 )
 from ottla.records.compression import decompress
+from ottla.records.kernels import split_records
 from ottla.records.message_set import decode_message_set
 from ottla.records.record import DecodedBatch, Record
 from ottla.records.varint import read_varint
@@ -42,6 +43,37 @@ def decode_batches(
     ``decompressed_bytes_max`` bytes. Raises ``KafkaError``: CORRUPT_MESSAGE for a wrong length,
     magic or sum and for records that do not fit their batch, and those of ``decompress``.
     """
+    for magic, entry in _whole_batches(buffer):
+        if magic == MAGIC_V2:
+            yield decode_batch(entry, decompressed_bytes_max, check_crc=check_crc)
+        else:
+            yield decode_message_set(entry, decompressed_bytes_max, check_crc=check_crc)
+
+
+def decode_keys_and_values(
+    buffer: "Buffer", decompressed_bytes_max: int
+) -> Iterator[tuple[BatchHeader, list[tuple[int, bytes | None, bytes | None]]]]:
+    """Yield the header of each batch, and its records as (offset, key, value), as the above does.
+
+    For who reads whole logs: several times as fast, if the kernel is compiled.
+    """
+    for magic, entry in _whole_batches(buffer):
+        if magic == MAGIC_V2:
+            header, payload = _opened(entry, decompressed_bytes_max, check_crc=True)
+            data = bytes(payload)
+            found = split_records(data, header.record_count, header.base_offset)
+            if found is None:
+                records = _decode_whole(memoryview(data), header)
+            else:
+                yield header, found
+                continue
+        else:
+            header, records = decode_message_set(entry, decompressed_bytes_max)
+        yield header, [(record.offset, record.key, record.value) for record in records]
+
+
+def _whole_batches(buffer: "Buffer") -> Iterator[tuple[int, memoryview]]:
+    """Yield magic and bytes of each complete batch. Raises KafkaError (CORRUPT_MESSAGE)."""
     view = memoryview(buffer)
     position = 0
     while len(view) - position > MAGIC_POSITION:
@@ -52,11 +84,7 @@ def decode_batches(
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
         if size > len(view) - position:
             return
-        entry = view[position : position + size]
-        if magic == MAGIC_V2:
-            yield decode_batch(entry, decompressed_bytes_max, check_crc=check_crc)
-        else:
-            yield decode_message_set(entry, decompressed_bytes_max, check_crc=check_crc)
+        yield magic, view[position : position + size]
         position += size
 
 
@@ -64,6 +92,14 @@ def decode_batch(
     view: memoryview, decompressed_bytes_max: int, *, check_crc: bool = True
 ) -> DecodedBatch:
     """Decode the one RecordBatch v2 that fills ``view``; raises as ``decode_batches``."""
+    header, payload = _opened(view, decompressed_bytes_max, check_crc=check_crc)
+    return DecodedBatch(header, _decode_whole(payload, header))
+
+
+def _opened(
+    view: memoryview, decompressed_bytes_max: int, *, check_crc: bool
+) -> tuple[BatchHeader, memoryview]:
+    """Return the header and the decompressed records of a batch."""
     if len(view) < HEADER_SIZE_BYTES:
         why = f"batch length {len(view) - LOG_OVERHEAD_BYTES} is less than {BATCH_LENGTH_MIN}"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
@@ -71,9 +107,13 @@ def decode_batch(
     if check_crc and batch_crc(view) != header.crc:
         why = f"batch at offset {header.base_offset}: wrong CRC32C"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why)
-    payload = memoryview(decompress(header.codec, view[HEADER_SIZE_BYTES:], decompressed_bytes_max))
+    records = decompress(header.codec, view[HEADER_SIZE_BYTES:], decompressed_bytes_max)
+    return header, memoryview(records)
+
+
+def _decode_whole(payload: memoryview, header: BatchHeader) -> list[Record]:
     try:
-        return DecodedBatch(header, _decode_records(payload, header))
+        return _decode_records(payload, header)
     except IndexError as error:
         why = f"batch at offset {header.base_offset}: it ends inside a record"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why) from error

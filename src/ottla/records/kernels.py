@@ -297,6 +297,78 @@ VERIFY = 17
 """1: check the sums, for which a batch must be whole in the data; 0: its header suffices."""
 WALK_STATE_SIZE = 18
 
+
+def split_records(  # noqa: C901 - flat, because a call per field costs more
+    payload: bytes, count: int, base_offset: int
+) -> list[tuple[int, bytes | None, bytes | None]] | None:
+    """Return offset, key and value of each of ``count`` records, which must fill ``payload``.
+
+    Offsets may have gaps, as compaction leaves them. None if a record has headers or is not as it
+    should be: to read it all the same, or to say what is wrong, is ``ottla.records.decode``'s.
+    """
+    view: cython.const[cython.uchar][::1] = payload
+    size: cython.Py_ssize_t = len(view)
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t
+    number: cython.longlong
+    offset: cython.longlong
+    found = []
+    if count < 0:
+        return None
+    for _ in range(count):
+        number, at = _varlong(view, at, size)
+        if at < 0 or number < 1 or number > size - at:
+            return None
+        end = at + number
+        number, at = _varlong(view, at + 1, end)
+        if at < 0:
+            return None
+        offset, at = _varlong(view, at, end)
+        if at < 0:
+            return None
+        number, at = _varlong(view, at, end)
+        if at < 0 or number > end - at:
+            return None
+        key = None
+        if number >= 0:
+            key = payload[at : at + number]
+            at += number
+        number, at = _varlong(view, at, end)
+        if at < 0 or number > end - at:
+            return None
+        value = None
+        if number >= 0:
+            value = payload[at : at + number]
+            at += number
+        number, at = _varlong(view, at, end)
+        if at != end or number != 0:
+            return None
+        found.append((base_offset + offset, key, value))
+    return found if at == size else None
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _varlong(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """Return the number at ``at`` and where it ends; -1 if that is not below ``end``."""
+    raw: cython.ulonglong = 0
+    shift: cython.int = 0
+    byte: cython.ulonglong
+    number: cython.longlong
+    while at < end and shift < 64:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            number = raw >> 1
+            return (-number - 1 if raw & 1 else number), at
+        shift += 7
+    return 0, -1
+
+
 PRODUCER_SLOT_SIZE = 8
 """A slot of the table of producers: id + 1 (0: free), whether a transaction is open, how many
 batches were seen, and the positions of the last five, each at its number modulo 5."""

@@ -206,30 +206,36 @@ class ClassicGroups(RuleBasedStateMachine):
             assert (events.TimerKind.SYNC, "") in self.timers
 
     def teardown(self):
-        """From here on nothing goes wrong: members do what they are told."""
+        """From here on nothing goes wrong."""
         for _ in range(30):
-            while self.stores:
-                self.end_store(ErrorCode.NONE)
-            state = self.group.state
-            if state in (GroupState.EMPTY, GroupState.STABLE) and not self.waiting:
+            if self.is_settled() and not self.stores:
                 break
-            for member in list(self.group.members.values()):
-                known = self.group.members.get(member.member_id)
-                if known is None or known.awaiting_join is not None:
-                    continue
-                if self.group.state is GroupState.PREPARING_REBALANCE:
-                    self.rejoin(known)
-                elif (
-                    self.group.state is GroupState.COMPLETING_REBALANCE
-                    and known.awaiting_sync is None
-                ):
-                    self.send_sync(known, self.group.generation)
-            while self.stores:
-                self.end_store(ErrorCode.NONE)
+            self.cooperate()
+        assert self.is_settled()
+
+    def is_settled(self):
+        state = self.group.state
+        return state in (GroupState.EMPTY, GroupState.STABLE) and not self.waiting
+
+    @rule()
+    def cooperate(self):
+        """Members do what they are told, and writes end."""
+        while self.stores:
+            self.end_store(ErrorCode.NONE)
+        for member in list(self.group.members.values()):
+            known = self.group.members.get(member.member_id)
+            if known is None or known.awaiting_join is not None:
+                continue
             if self.group.state is GroupState.PREPARING_REBALANCE:
-                self.happen(self.timers.pop((events.TimerKind.JOIN, "")))
-        assert self.group.state in (GroupState.EMPTY, GroupState.STABLE)
-        assert not self.waiting
+                self.rejoin(known)
+            elif (
+                self.group.state is GroupState.COMPLETING_REBALANCE and known.awaiting_sync is None
+            ):
+                self.send_sync(known, self.group.generation)
+        while self.stores:
+            self.end_store(ErrorCode.NONE)
+        if self.group.state is GroupState.PREPARING_REBALANCE:
+            self.happen(self.timers.pop((events.TimerKind.JOIN, "")))
 
 
 ClassicGroups.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

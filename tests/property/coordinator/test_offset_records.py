@@ -29,7 +29,7 @@ def test_both_ways_agree(key, value):
     table = tables.OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
     assert record.key == b"\x00\x01" + table.encode(1)
     stored = StoredRecord(7, -1, record.key, record.value)
-    assert records.read_offset_key(stored) == key
+    assert records.OffsetKeyReader().read(stored) == key
     assert records.read_offset_value(stored) == records._read_offset_value(stored)
 
 
@@ -38,7 +38,7 @@ def test_any_bytes_are_read_alike_or_refused(data):
     for begin in (b"", b"\x00\x01", b"\x00\x04", b"\x00\x03"):
         stored = StoredRecord(7, -1, begin + data, begin + data)
         assert read(records.read_offset_value, stored) == read(records._read_offset_value, stored)
-        found = read(records.read_offset_key, stored)
+        found = read(records.OffsetKeyReader().read, stored)
         assert isinstance(found, OffsetKey) or found is ErrorCode.CORRUPT_MESSAGE
 
 

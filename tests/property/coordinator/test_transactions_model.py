@@ -8,6 +8,7 @@ producer ever comes back.
 """
 
 import importlib.util
+import itertools
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -44,6 +45,8 @@ class Transactional(RuleBasedStateMachine):
         """By group; each producer has one."""
         self.pending_offsets = {}
         """By producer."""
+        self.begun = set()
+        """Producers with a transaction, written to or not."""
         self.count = 0
         self.init("a")
         self.init("b")
@@ -69,6 +72,7 @@ class Transactional(RuleBasedStateMachine):
             assert answer.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
         self.open[name] = []
         self.pending_offsets.pop(name, None)
+        self.begun.discard(name)
         self.now(name, answer.value.producer_id, answer.value.producer_epoch)
 
     def now(self, name, producer_id, epoch):
@@ -90,6 +94,19 @@ class Transactional(RuleBasedStateMachine):
         assert self.node.produced(producer, index, sequence=sequences[index], value=value) == 0
         sequences[index] += 1
         self.open[name].append((index, value))
+        self.begun.add(name)
+
+    @rule(name=NAMES, index=PARTITIONS)
+    def add_partition(self, name, index):
+        """As a producer of version 1 does, some time before it writes."""
+        if name not in self.producers:
+            self.init(name)
+        added = self.node.transactions.add_partitions(
+            self.producers[name], [TopicPartition("t", index)], client_version=0
+        )
+        self.node.settle()
+        assert added.value.code is ErrorCode.NONE
+        self.begun.add(name)
 
     @rule(name=NAMES)
     def commit_offset(self, name):
@@ -110,6 +127,7 @@ class Transactional(RuleBasedStateMachine):
         self.node.settle()
         assert done.value == [ErrorCode.NONE]
         self.pending_offsets[name] = self.count
+        self.begun.add(name)
 
     @rule(name=NAMES, commit=st.booleans())
     def end(self, name, commit):
@@ -118,7 +136,7 @@ class Transactional(RuleBasedStateMachine):
         answer = self.node.end(self.producers[name], commit=commit)
         self.node.settle()
         code, producer_id, epoch = answer.value
-        if commit and not self.open[name] and name not in self.pending_offsets:
+        if commit and name not in self.begun:
             assert code is ErrorCode.INVALID_TXN_STATE
             return
         assert code is ErrorCode.NONE
@@ -127,6 +145,7 @@ class Transactional(RuleBasedStateMachine):
 
     def ended(self, name, commit):
         offset = self.pending_offsets.pop(name, None)
+        self.begun.discard(name)
         if commit:
             self.committed += self.open[name]
             if offset is not None:
@@ -135,7 +154,7 @@ class Transactional(RuleBasedStateMachine):
 
     @rule(name=NAMES, commit=st.booleans(), steps=st.integers(0, 6))
     def end_and_be_cut_off(self, name, commit, steps):
-        if not self.open[name]:
+        if name not in self.begun:
             self.produce(name, steps % 2)
         answer = self.node.end(self.producers[name], commit=commit)
         for _ in range(steps):
@@ -150,13 +169,14 @@ class Transactional(RuleBasedStateMachine):
         self.ended(name, commit)
         self.now(name, found.producer_id, found.producer_epoch)
 
-    @rule(number=st.integers(0, 10**6), index=PARTITIONS, commit=st.booleans())
-    def a_zombie_writes_and_ends(self, number, index, commit):
+    @rule(age=st.integers(0, 3), commit=st.booleans())
+    def a_zombie_writes_and_ends(self, age, commit):
         if not self.zombies:
             return
-        zombie = self.zombies[number % len(self.zombies)]
+        zombie = self.zombies[-1 - age % len(self.zombies)]
         before = self.node.transactions.describe(zombie.transactional_id)
-        assert self.node.produced(zombie, index, sequence=number % 3, value=b"zombie") != 0
+        for index, version in itertools.product((0, 1), (11, 12)):
+            assert self.node.produced(zombie, index, value=b"zombie", version=version) != 0
         self.node.end(zombie, commit=commit)  # NONE if it is how its last transaction ended.
         self.node.settle()
         assert self.node.transactions.describe(zombie.transactional_id) == before
@@ -170,7 +190,7 @@ class Transactional(RuleBasedStateMachine):
         self.node.clock.advance(61)
         self.node.settle()
         for name, values in self.open.items():
-            if values or name in self.pending_offsets:
+            if name in self.begun:
                 assert self.node.state(name) == "CompleteAbort"
                 assert self.node.produced(self.producers[name], sequence=99) == (
                     ErrorCode.INVALID_PRODUCER_EPOCH
@@ -178,6 +198,7 @@ class Transactional(RuleBasedStateMachine):
                 self.zombies.append(self.producers.pop(name))
                 self.epochs[name] += 1
                 self.pending_offsets.pop(name, None)
+                self.begun.discard(name)
                 values.clear()
 
     @invariant()

@@ -10,7 +10,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.records import batch as b
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec, compress, decompress
-from ottla.records.decode import decode_batches
+from ottla.records.decode import decode_batches, decode_keys_and_values
 from ottla.records.message_set import up_convert
 from ottla.records.record import Record
 from ottla.records.validate import check_produced_batch
@@ -42,6 +42,27 @@ def test_what_is_built_is_valid_and_decodes_to_itself(records, codec, base_offse
     ((header, decoded),) = decode_batches(data, LIMIT)
     assert decoded == numbered(records, base_offset)
     assert header.last_offset == decoded[-1].offset
+
+
+@given(RECORDS, CODECS, st.data())
+def test_keys_and_values_are_those_of_the_records(records, codec, data):
+    batch = build_batch(records, codec=codec)
+    for _ in range(data.draw(st.integers(min_value=0, max_value=2))):
+        position = data.draw(st.integers(min_value=b.ATTRIBUTES_POSITION, max_value=len(batch) - 1))
+        batch[position] = data.draw(st.integers(min_value=0, max_value=255))
+    struct.pack_into(">I", batch, b.CRC_POSITION, b.batch_crc(memoryview(batch)))
+    found, wanted = code_or(decode_keys_and_values, batch), code_or(decode_batches, batch)
+    if isinstance(wanted, list):
+        ((header, records),) = wanted
+        wanted = [(header, [(one.offset, one.key, one.value) for one in records])]
+    assert found == wanted
+
+
+def code_or(decode, batch):
+    try:
+        return list(decode(batch, LIMIT))
+    except KafkaError as error:
+        return error.code
 
 
 @given(RECORDS, CODECS, st.data())

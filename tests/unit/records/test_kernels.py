@@ -81,6 +81,29 @@ def test_every_truncation_is_found(kernels, wire):
         assert index == (size >= len(wire.record(0, headers=[(b"name", b"value")])))
 
 
+def test_records_are_split_whatever_gaps_compaction_left(kernels, wire):
+    data = wire.record(3) + wire.record(7, key=None, value=None, timestamp=-5)
+    data += wire.record(2**31 - 1, key=b"", value=b"x" * 300, timestamp=2**62)
+    assert kernels.split_records(data, 3, 100) == [
+        (103, b"k", b"v"),
+        (107, None, None),
+        (99 + 2**31, b"", b"x" * 300),
+    ]
+    assert kernels.split_records(b"", 0, 5) == []
+    for size in range(len(data)):
+        assert kernels.split_records(data[:size], 3, 100) is None
+    assert kernels.split_records(data + b"\0", 3, 100) is None
+    assert kernels.split_records(wire.record(headers=[(b"a", b"b")]), 1, 0) is None
+
+
+def test_broken_records_are_not_split(kernels, wire):
+    for what, data, reason in bad(wire):
+        if reason not in (OFFSET, None) and what != "key of -2":
+            assert kernels.split_records(data, 1, 0) is None, what
+    for data in (b"\xff" * 10 + wire.record(), b"\xfe" + b"\xff" * 8 + b"\x01" + b"\0" * 20):
+        assert kernels.split_records(data, 1, 0) is None
+
+
 def bad(wire):
     head = b"\0\0\0"
     kv = wire.field(b"k") + wire.field(b"v")

@@ -23,6 +23,8 @@ _INT16_INT16 = Struct(">hh")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _VALUE_HEAD = Struct(">hqi")
+_PLAIN_VALUE = Struct(">hqiBq3s16s")
+"""A commit of today's version without metadata: all of it."""
 _GROUP_KEY = _INT16.pack(tables.GROUP_METADATA)
 OFFSET_KEY_TYPES = (tables.LEGACY_OFFSET_COMMIT, tables.OFFSET_COMMIT)
 _SHORT_TEXT_BYTES_MAX = 126
@@ -176,8 +178,29 @@ def key_type(stored: StoredRecord) -> int:
     return number
 
 
-def read_offset_key(stored: StoredRecord) -> OffsetKey:
-    """Return the key of an offset. Raises KafkaError (CORRUPT_MESSAGE)."""
+class OffsetKeyReader:
+    """Reads the keys of offsets. Those of one commit mostly differ in their partition only."""
+
+    def __init__(self) -> None:
+        self._head: bytes | None = None
+        """Use: the last key, without its partition."""
+        self._group = self._topic = ""
+        """Use: what stands in it."""
+
+    def read(self, stored: StoredRecord) -> OffsetKey:
+        """Return the key of an offset. Raises KafkaError (CORRUPT_MESSAGE)."""
+        head = stored.key[: -_INT32.size]
+        if head == self._head:
+            partition = int.from_bytes(stored.key[-_INT32.size :], "big", signed=True)
+            return OffsetKey(self._group, self._topic, partition)
+        key, end = _offset_key(stored)
+        if end == len(stored.key):
+            self._head, self._group, self._topic = head, key.group, key.topic
+        return key
+
+
+def _offset_key(stored: StoredRecord) -> tuple[OffsetKey, int]:
+    """Return the key of an offset, and where it ends. Raises KafkaError (CORRUPT_MESSAGE)."""
     key = stored.key
     try:
         _, group_bytes = _INT16_INT16.unpack_from(key)
@@ -191,12 +214,18 @@ def read_offset_key(stored: StoredRecord) -> OffsetKey:
         raise _senseless(stored, f"texts of {group_bytes} and {topic_bytes} bytes")
     group = key[_INT16_INT16.size : group_end].decode("utf-8", "replace")
     topic = key[group_end + _INT16.size : topic_end].decode("utf-8", "replace")
-    return OffsetKey(group, topic, partition)
+    return OffsetKey(group, topic, partition), topic_end + _INT32.size
 
 
 def read_offset_value(stored: StoredRecord) -> CommittedOffset:
     """Return a committed offset. Raises KafkaError (CORRUPT_MESSAGE)."""
     value = stored.value or b""
+    if len(value) == _PLAIN_VALUE.size:
+        version, offset, leader_epoch, length, time_ms, tag, topic_id = _PLAIN_VALUE.unpack(value)
+        if version == tables.OFFSET_COMMIT_VERSION and length == 1 and tag == _TOPIC_ID_TAG:
+            return CommittedOffset(
+                offset, leader_epoch, "", time_ms, NEVER_EXPIRES, TopicId(topic_id), stored.offset
+            )
     if len(value) > _VALUE_HEAD.size:
         metadata_bytes = value[_VALUE_HEAD.size] - 1
         time_at = _VALUE_HEAD.size + 1 + metadata_bytes

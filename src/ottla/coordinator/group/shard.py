@@ -42,6 +42,7 @@ class Groups:
         self.consumers = ConsumerGroups(shard, settings.consumer, topics, self.groups)
         """Those of KIP-848."""
         self.offsets = Offsets()
+        self._offset_keys = records.OffsetKeyReader()
         self._unknown_types: set[int] = set()
 
     # What the runtime calls.
@@ -64,7 +65,7 @@ class Groups:
             )
 
     def _replay_offset(self, stored: StoredRecord) -> None:
-        group, topic, partition = records.read_offset_key(stored)
+        group, topic, partition = self._offset_keys.read(stored)
         if stored.value is None:
             self.offsets.remove(group, topic, partition)
             return

@@ -43,7 +43,7 @@ def test_offset_commits(value, text):
     assert record.key == KEY_BYTES
     assert record.value == bytes.fromhex(text)
     back = stored(record.key, record.value, 12)
-    assert records.read_offset_key(back) == KEY
+    assert records.OffsetKeyReader().read(back) == KEY
     assert records.read_offset_value(back) == value._replace(record_offset=12)
 
 
@@ -62,7 +62,7 @@ def test_older_offset_commits_are_read(text, expected):
     for kind in (b"\x00\x00", b"\x00\x01"):
         back = stored(kind + KEY_BYTES[2:], bytes.fromhex(text))
         assert records.key_type(back) in records.OFFSET_KEY_TYPES
-        assert records.read_offset_key(back) == KEY
+        assert records.OffsetKeyReader().read(back) == KEY
         assert records.read_offset_value(back) == expected._replace(record_offset=0)
 
 
@@ -119,6 +119,29 @@ def test_a_group_with_members():
     assert back.members["m1"].session_timeout_ms == 1
 
 
+def test_a_key_that_looks_like_the_last_one_is_not_taken_for_it():
+    reader = records.OffsetKeyReader()
+    keys = [
+        b"\x00\x01\x00\x00",  # cut: the head of nothing
+        records.offset_key(KEY),
+        records.offset_key(KEY._replace(partition=-2)),
+        records.offset_key(KEY) + b"more",
+        records.offset_key(KEY) + b"than",
+        records.offset_key(KEY._replace(topic="other")),
+        records.offset_key(KEY)[:-1],
+    ]
+    for key in keys:
+        one = stored(key, b"")
+        try:
+            wanted = records.OffsetKeyReader().read(one)
+        except KafkaError:
+            with pytest.raises(KafkaError):
+                reader.read(one)
+        else:
+            assert reader.read(one) == wanted
+    assert reader.read(stored(keys[3], b"")) == KEY
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_a_group_is_read(version):
     from ottla.coordinator.group import tables
@@ -137,7 +160,7 @@ def test_every_version_of_a_group_is_read(version):
     ("read", "record"),
     [
         (records.key_type, stored(b"\x00", b"")),
-        (records.read_offset_key, stored(b"\x00\x01\x00\x09g", b"")),
+        (records.OffsetKeyReader().read, stored(b"\x00\x01\x00\x09g", b"")),
         (records.read_group_key, stored(b"\x00\x02\x00", b"")),
         (records.read_offset_value, stored(b"", b"")),
         (records.read_offset_value, stored(b"", b"\x00\x05")),
