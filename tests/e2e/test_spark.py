@@ -284,7 +284,7 @@ def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
     from ottla.client.blocking import BlockingClient
     from ottla.spark.connection import client_settings
     from ottla.spark.offsets import OffsetRange
-    from ottla.spark.read import fetch_range
+    from ottla.spark.read import fetch_ranges
     from tools.kafka_peer import free_port
 
     count = 8_000  # of a kilobyte: two fetches at least
@@ -299,8 +299,8 @@ def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
     settings = client_settings({"bootstrap.servers": server.bootstrap})
     offsets = []
     with BlockingClient(settings) as client:
-        wanted = OffsetRange(topic_name, 0, 0, count)
-        for batch in fetch_range(client, wanted, columns=("offset",)):
+        wanted = [OffsetRange(topic_name, 0, 0, count)]
+        for batch in fetch_ranges(client, wanted, columns=("offset", "value")):
             if not offsets:
                 server.kill9()
                 server.start()

@@ -68,6 +68,7 @@ class BlockingConnection:
             refused = isinstance(error, ConnectionRefusedError)
             raise ConnectionFailed(*address, reason(error), refused=refused) from error
         self._receive_max_bytes = FIRST_RECEIVE_MAX_BYTES
+        self._buffer = bytearray()
         try:
             self._negotiate()
             self._authenticate()
@@ -101,12 +102,18 @@ class BlockingConnection:
             self.close()
             raise ConnectionFailed(*self.address, reason(error)) from error
 
-    def receive(self) -> Message:
-        """Return the answer that is due next."""
+    def receive(self, *, reuse_buffer: bool = False) -> Message:
+        """Return the answer that is due next.
+
+        ``reuse_buffer``: its records are views into a buffer that the next such call overwrites.
+        """
         try:
             head = bytearray(SIZE_BYTES)
             self._stream.receive_into(memoryview(head))
-            return self.exchange.answer(self._frame(frame_size(head, 0, self._receive_max_bytes)))
+            size = frame_size(head, 0, self._receive_max_bytes)
+            return self.exchange.answer(
+                self._frame_again(size) if reuse_buffer else self._frame(size)
+            )
         except TimeoutError as error:
             self.close()
             seconds = self._settings.request_timeout_ms / 1000
@@ -130,6 +137,16 @@ class BlockingConnection:
             self._stream.receive_into(memoryview(more))
             buffer += more
         return memoryview(buffer)
+
+    def _frame_again(self, size: int) -> memoryview:
+        """Return the next frame, in the buffer of the one before if that is large enough."""
+        if size > GROWTH_BYTES:
+            return self._frame(size)
+        if size > len(self._buffer):
+            self._buffer = bytearray(size + size // 8)
+        view = memoryview(self._buffer)[:size]
+        self._stream.receive_into(view)
+        return view
 
     def _negotiate(self) -> None:
         version: int | None = ApiVersionsRequest.VERSIONS.last
@@ -163,8 +180,8 @@ class BlockingClient:
 
     def __init__(self, settings: ClientSettings, clock: BlockingClock | None = None) -> None:
         self.view = ClusterView()
-        self._settings = settings
-        self._clock = clock or BlockingClock()
+        self.settings = settings
+        self.clock = clock or BlockingClock()
         self._connections: dict[Address, BlockingConnection] = {}
         self._has_answered = False
 
@@ -298,7 +315,7 @@ class BlockingClient:
 
         ``timeout_ms`` None: the settings'. Raises what the last try raised.
         """
-        backoff = Backoff(self._settings, self._clock.monotonic(), timeout_ms)
+        backoff = Backoff(self.settings, self.clock.monotonic(), timeout_ms)
         while True:
             if self._has_answered:
                 backoff.connected()
@@ -307,11 +324,11 @@ class BlockingClient:
             try:
                 return attempt()
             except (KafkaError, ConnectionFailed) as error:
-                pause = backoff.pause_seconds(error, self._clock.monotonic())
+                pause = backoff.pause_seconds(error, self.clock.monotonic())
                 if pause is None:
                     raise
                 self.forget(error)
-                self._clock.sleep(pause)
+                self.clock.sleep(pause)
 
     def forget(self, error: KafkaError | ConnectionFailed) -> None:
         """Drop what an error makes doubtful: the leaders, and the connection that failed."""
@@ -321,7 +338,7 @@ class BlockingClient:
 
     def any(self) -> BlockingConnection:
         """Return a connection to some broker, an open one if there is. Raises ConnectionFailed."""
-        addresses = dict.fromkeys((*self._settings.bootstrap, *self.view.brokers.values()))
+        addresses = dict.fromkeys((*self.settings.bootstrap, *self.view.brokers.values()))
         for address in addresses:
             if address in self._connections:
                 return self._connections[address]
@@ -340,8 +357,15 @@ class BlockingClient:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not alive")
         return self._connections.get(address) or self._open(address)
 
+    def disconnect(self, node_id: int) -> None:
+        """Close the connection to a broker, for answers that nobody will take. Harmless without."""
+        address = self.view.brokers.get(node_id)
+        connection = self._connections.pop(address, None) if address is not None else None
+        if connection is not None:
+            connection.close()
+
     def _open(self, address: Address) -> BlockingConnection:
-        connection = BlockingConnection(address, self._settings)
+        connection = BlockingConnection(address, self.settings)
         self._connections[address] = connection
         self._has_answered = True
         return connection

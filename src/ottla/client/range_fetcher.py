@@ -1,0 +1,202 @@
+"""Ranges of partitions, fetched by blocking calls with the next answer always on its way.
+
+Over ``blocking``, for Spark's tasks: while the caller works on one answer, the broker has the next
+request already, and the system's buffers fill with what it sends. One Fetch asks a leader for
+every partition it leads. Owns the positions, which move as answers come, and so what is asked again
+when a leader moves or a broker restarts: nothing is given twice, nothing is left out. Does not open
+batches (their headers tell how far they go). Not for use from two threads at once.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Self
+
+from ottla.client.backoff import Backoff
+from ottla.client.blocking import BlockingClient
+from ottla.client.errors import ConnectionFailed
+from ottla.client.fetching import (
+    FetchedPartition,
+    FetchLimits,
+    fetch_request,
+    fetch_version_limit,
+    read_fetch,
+)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.records.columns import next_offset
+
+ESTIMATE_SLACK_BYTES = 64 << 10
+"""Asked for beyond the estimate of what a range still holds."""
+
+
+class Fetched(NamedTuple):
+    """What one partition gave for the request at ``offset``: records, or an error.
+
+    Without either, nothing came from any partition in ``max_wait_ms``: the logs end here. The
+    records are views that end with the next step of the iterator.
+    """
+
+    partition: TopicPartition
+    offset: int
+    answer: FetchedPartition
+
+
+class RangeFetcher:
+    """Gives the batches of ``ranges``, each ``[start, end)``, until all are complete.
+
+    ``topic_ids`` are those of the topics meant, as far as they are known.
+    Use as a context manager: what was asked for and not awaited is given up at its end.
+    """
+
+    def __init__(
+        self,
+        client: BlockingClient,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        limits: FetchLimits,
+        topic_ids: Mapping[str, TopicId],
+    ) -> None:
+        self._client = client
+        self._limits = limits
+        self._topic_ids = dict(topic_ids)
+        self._positions = {each: start for each, (start, end) in ranges.items() if start < end}
+        self._ends = {each: end for each, (_, end) in ranges.items()}
+        self._sizes: dict[TopicPartition, float] = {}
+        """Bytes per offset of the last answer, to ask for no more than a range still holds."""
+        self._in_flight: dict[int, dict[TopicPartition, int]] = {}
+        """By leader, the partitions and offsets that it was asked for."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._give_up()
+
+    def move(self, partition: TopicPartition, offset: int) -> None:
+        """Read ``partition`` on from ``offset``: after an error that stands in its answer."""
+        if offset < self._ends[partition]:
+            self._positions[partition] = offset
+        else:
+            self._positions.pop(partition, None)
+
+    def answers(self) -> Iterator[Fetched]:
+        """Yield what comes, in the order of the offsets of each partition. Blocks.
+
+        What may pass by itself is retried for the settings' time since records came last. Other
+        errors of a partition stand in its answer, and while it is looked at nothing is under way,
+        so the client may be used; then ``move`` the partition, or stop. Among these errors is
+        INCONSISTENT_TOPIC_ID: the topic was made anew. Raises KafkaError, ConnectionFailed.
+        """
+        clock, settings = self._client.clock, self._client.settings
+        backoff: Backoff | None = None
+        while self._positions:
+            before = dict(self._positions)
+            self._client.refresh({topic for topic, _ in self._positions})
+            yield from self._other_topics()
+            try:
+                yield from self._stream()
+            except (KafkaError, ConnectionFailed) as error:
+                self._give_up()
+                if backoff is None or self._positions != before:
+                    backoff = Backoff(settings, clock.monotonic())
+                    backoff.connected()
+                pause = backoff.pause_seconds(error, clock.monotonic())
+                if pause is None:
+                    raise
+                self._client.forget(error)
+                clock.sleep(pause)
+
+    def _other_topics(self) -> Iterator[Fetched]:
+        """Yield an error for each partition whose topic is not the one that was meant."""
+        code = ErrorCode.INCONSISTENT_TOPIC_ID
+        for each, offset in list(self._positions.items()):
+            found = self._client.view.topic(each.topic).topic_id
+            meant = self._topic_ids.setdefault(each.topic, found)
+            if NULL_TOPIC_ID in {found, meant} or found == meant:
+                continue
+            yield Fetched(each, offset, FetchedPartition(code, -1, -1, -1, memoryview(b""), ()))
+            if each in self._positions:
+                raise KafkaError(code, f"{each}: the topic was deleted and made anew")
+
+    def _stream(self) -> Iterator[Fetched]:
+        """Yield answers until all is read or a partition has an error."""
+        for leader, partitions in self._client.view.by_leader(self._positions).items():
+            self._ask(leader, partitions)
+        while self._in_flight:
+            leader = self._next_leader()
+            fetched = self._receive(leader)
+            # Later partitions were asked for first last time, and have had their share.
+            left = [each.partition for each in fetched if each.partition in self._positions]
+            self._ask(leader, left[1:] + left[:1])
+            is_idle = all(
+                not each.answer.error and not len(each.answer.records) for each in fetched
+            )
+            for each in fetched:
+                if len(each.answer.records) or is_idle:
+                    yield each
+            faulty = [each for each in fetched if each.answer.error]
+            if faulty:
+                self._give_up()
+                yield from faulty
+                return
+
+    def _next_leader(self) -> int:
+        """Return a leader whose answer is there; if none is, the one that was asked first."""
+        if len(self._in_flight) > 1:
+            for leader in self._in_flight:
+                if self._client.connection(leader).has_answer:
+                    return leader
+        return next(iter(self._in_flight))
+
+    def _ask(self, leader: int, partitions: list[TopicPartition]) -> None:
+        if not partitions:
+            return
+        asked = {each: self._positions[each] for each in partitions}
+        view = self._client.view
+        request = fetch_request(view, asked, self._limits)
+        for topic in request.topics:
+            for each in topic.partitions:
+                name = topic.topic
+                each.partition_max_bytes = self._bytes_to_ask(TopicPartition(name, each.partition))
+        connection = self._client.connection(leader)
+        self._in_flight[leader] = asked
+        connection.send(request, FetchResponse, highest=fetch_version_limit(view, asked))
+
+    def _bytes_to_ask(self, partition: TopicPartition) -> int:
+        size = self._sizes.get(partition)
+        limit = self._limits.partition_max_bytes
+        if size is None:
+            return limit
+        left = self._ends[partition] - self._positions[partition]
+        return min(limit, int(left * size) + ESTIMATE_SLACK_BYTES)
+
+    def _receive(self, leader: int) -> list[Fetched]:
+        connection = self._client.connection(leader)
+        answer = connection.receive(reuse_buffer=True)
+        asked = self._in_flight.pop(leader)
+        assert isinstance(answer, FetchResponse), "nothing else was asked of this connection"
+        answers = read_fetch(self._client.view, answer)
+        if answers.keys() != asked.keys():
+            why = f"asked for {', '.join(map(str, asked))}, told of {', '.join(map(str, answers))}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+        found: list[Fetched] = []
+        for partition, fetched in answers.items():
+            offset = asked[partition]
+            if fetched.error.retriable or fetched.error is ErrorCode.UNKNOWN_TOPIC_ID:
+                why = f"{partition.topic}-{partition.partition} at offset {offset}"
+                raise KafkaError(fetched.error, f"{why}: {fetched.error.text}")
+            if not fetched.error:
+                self._advance(partition, offset, fetched.records)
+            found.append(Fetched(partition, offset, fetched))
+        return found
+
+    def _advance(self, partition: TopicPartition, offset: int, records: memoryview) -> None:
+        position = next_offset(records, offset)
+        if position > offset:
+            self._sizes[partition] = len(records) / (position - offset)
+        self.move(partition, position)
+
+    def _give_up(self) -> None:
+        """Close the connections on which answers are due: nobody is going to take them."""
+        for leader in self._in_flight:
+            self._client.disconnect(leader)
+        self._in_flight.clear()
