@@ -28,6 +28,11 @@ def cclass(kind: type[_Object]) -> type[_Object]:
     return kind
 
 
+def inline(function: _Function) -> _Function:
+    """Return the function; Cython would tell the C compiler to put it where it is called."""
+    return function
+
+
 def exceptval(*, check: bool) -> Callable[[_Function], _Function]:
     """Return a decorator; Cython would learn whether the function can raise."""
     del check

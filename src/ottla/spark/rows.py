@@ -13,11 +13,12 @@ from a topic can be written as it is:
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
 from ottla.errors import OttlaError
+from ottla.records.column_writer import ColumnWriter, Headers, Numbers, Octets
 
 _Test = Callable[[pa.DataType], bool]
 
@@ -45,6 +46,21 @@ class Rows(NamedTuple):
     def take(self, indices: pa.Array) -> "Rows":
         """Return the rows with these numbers."""
         return Rows(*(None if column is None else column.take(indices) for column in self))
+
+    def column_writer(self, now_ms: int) -> ColumnWriter:
+        """Return the kernel's view of these rows; ``now_ms`` is the time of those without one."""
+        return ColumnWriter(
+            len(self.value),
+            now_ms=now_ms,
+            value=_buffers(self.value),
+            key=None if self.key is None else _buffers(self.key),
+            headers=None if self.headers is None else _header_buffers(self.headers),
+            timestamp=None if self.timestamp is None else _numbers(self.timestamp, "q"),
+        )
+
+    def partitions(self) -> Numbers | None:
+        """Return the kernel's view of the column partition."""
+        return None if self.partition is None else _numbers(self.partition, "i")
 
 
 def find_rows(batch: pa.RecordBatch, *, topic_given: bool) -> Rows:
@@ -139,3 +155,50 @@ def _headers(column: pa.Array) -> pa.Array:
         return column.cast(HEADERS)
     except pa.ArrowException as error:
         raise RowError(f"the column headers must be {words}, it is {found}") from error
+
+
+def _buffers(column: pa.Array) -> Octets:
+    validity, offsets, data = column.buffers()
+    return Octets(
+        _slice(offsets, column.offset, len(column) + 1, "i"),
+        b"" if data is None else memoryview(data).cast("B"),
+        _validity(column, validity),
+        column.offset,
+    )
+
+
+def _numbers(column: pa.Array, kind: Literal["i", "q"]) -> Numbers:
+    validity, values = column.buffers()
+    return Numbers(
+        _slice(values, column.offset, len(column), kind),
+        _validity(column, validity),
+        column.offset,
+    )
+
+
+def _header_buffers(column: pa.Array) -> Headers:
+    validity, offsets = column.buffers()[:2]
+    pairs = column.values
+    names, values = pairs.field(0), pairs.field(1)
+    if pairs.null_count or names.null_count:
+        raise RowError("a row has a header that is null, or whose key is null")
+    return Headers(
+        _slice(offsets, column.offset, len(column) + 1, "i"),
+        _buffers(names),
+        _buffers(values),
+        _validity(column, validity),
+        column.offset,
+    )
+
+
+def _validity(column: pa.Array, validity: pa.Buffer | None) -> memoryview | None:
+    return memoryview(validity).cast("B") if validity is not None and column.null_count else None
+
+
+def _slice(buffer: pa.Buffer | None, start: int, count: int, kind: Literal["i", "q"]) -> memoryview:
+    """Return numbers of an Arrow buffer; an empty array may have none."""
+    if buffer is None:
+        return memoryview(bytes(8 * count)).cast("B").cast(kind)[:count]
+    size = 4 if kind == "i" else 8
+    octets: memoryview = memoryview(buffer).cast("B")
+    return octets[start * size : (start + count) * size].cast(kind)

@@ -2,30 +2,38 @@
 
 The executor's side: from the Arrow batches that Spark hands over to a ``BlockingProducer``. Owns
 the batches that are filling, one per partition, and which partition a row without key goes to.
-Partitions are chosen as Java's producer does. A writer is for one task: what fails, fails it.
+Partitions are chosen as Java's producer does: the column ``partition``, else murmur2 of the key,
+else one partition until it has got a batch's worth of rows, then the next. The loops over rows are
+those of ``records.column_writer``. A writer is for one task: what fails, fails it.
 """
 
+from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_producer import BlockingProducer
-from ottla.client.lanes import Written
-from ottla.client.partitioner import partition_of_key
+from ottla.client.blocking_producer import BlockingProducer, describe_row
+from ottla.client.lanes import OutgoingBatch, Written
 from ottla.client.sending import ProducerIdentity
 from ottla.client.settings import ClientSettings
 from ottla.client.view import TopicView
 from ottla.env.clock import Clock, SystemClock
 from ottla.env.rng import Rng, SystemRng
 from ottla.ids import TopicPartition
-from ottla.records.builder import build_batch
-from ottla.records.record import Record
+from ottla.records.batch import HEADER_SIZE_BYTES
+from ottla.records.column_writer import ColumnWriter, group_rows
+from ottla.records.compression import Codec
+from ottla.records.filling import FillingBatch
 from ottla.spark.rows import RowError, Rows, find_rows
 from ottla.spark.write_settings import WriteOptions
 
-ROW_OVERHEAD_BYTES = 30
+ROOM_BYTES_FIRST = 64 << 10
+"""Of a partition's first batch; it doubles, so that many partitions with few rows cost little."""
+BUFFERS_MAX = 16
+"""Empty buffers of a full batch's size that are kept for the next."""
 
 
 class BatchSender(Protocol):
@@ -34,6 +42,10 @@ class BatchSender(Protocol):
     @property
     def written(self) -> dict[TopicPartition, Written]:
         """What was acknowledged so far."""
+
+    @property
+    def smallest_refused_bytes(self) -> int | None:
+        """The size of the smallest batch that was found too large."""
 
     def topic(self, name: str, *, again: bool = False) -> TopicView:
         """Return a topic's partitions."""
@@ -46,6 +58,18 @@ class BatchSender(Protocol):
 
     def close(self) -> None:
         """Close."""
+
+
+@dataclass(slots=True)
+class _Topic:
+    """Where the rows of one topic go."""
+
+    name: str
+    partition_count: int = 0
+    sticky: int = 0
+    """The partition of rows without key; it changes when ``room_bytes`` is used up."""
+    room_bytes: int = 0
+    filling: dict[int, FillingBatch] = field(default_factory=dict)
 
 
 class RowsWriter:
@@ -70,15 +94,17 @@ class RowsWriter:
         self._options = options
         self._client = BlockingClient(settings)
         self._producer: BatchSender = sender or BlockingProducer(
-            self._client, settings, options.sending, producer
+            self._client, settings, options.sending, producer, done=self._take_back
         )
         self._is_transactional = sender is not None or (
             producer is not None and producer.transactional_id is not None
         )
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRng()
-        self._filling: dict[TopicPartition, tuple[list[Record], int]] = {}
-        self._sticky: dict[str, int] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._free: list[bytearray] = []
+        self._chosen = array("i")
+        self._order = array("i")
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the rows of ``batch``; full record batches are sent.
@@ -89,14 +115,16 @@ class RowsWriter:
         if batch.num_rows == 0:
             return
         rows = find_rows(batch, topic_given=self._options.topic is not None)
-        for topic, part in self._by_topic(rows):
-            self._write_topic(topic, part)
+        for name, part in self._by_topic(rows):
+            self._write_topic(self._topics.get(name) or self._open_topic(name), part)
+        self._bound_memory()
 
     def finish(self) -> dict[TopicPartition, Written]:
         """Send what is left, wait until all is acknowledged, and tell what was written where."""
         try:
-            for target in list(self._filling):
-                self._close(target)
+            for topic in self._topics.values():
+                for partition in sorted(topic.filling):
+                    self._close(topic, partition)
             self._producer.flush()
             return self._producer.written
         finally:
@@ -106,6 +134,8 @@ class RowsWriter:
         """Close the connections. What was sent may have been written. Harmless when ended."""
         self._producer.close()
         self._client.close()
+
+    # -- rows to partitions ------------------------------------------------------------------------
 
     def _by_topic(self, rows: Rows) -> Iterator[tuple[str, Rows]]:
         if rows.topic is None:
@@ -117,62 +147,146 @@ class RowsWriter:
         if len(names) == 1:
             yield names[0], rows
             return
-        import pyarrow.compute as pc
+        import pyarrow.compute as pc  # slow, and only for several topics at once
 
         for number, name in enumerate(names):
             yield name, rows.take(pc.indices_nonzero(pc.equal(encoded.indices, number)))
 
-    def _write_topic(self, topic: str, rows: Rows) -> None:
-        count = len(self._producer.topic(topic).partitions)
-        now = self._clock.wall_ms()
-        keys = [None] * len(rows.value) if rows.key is None else rows.key.to_pylist()
-        values = rows.value.to_pylist()
-        partitions = None if rows.partition is None else rows.partition.to_pylist()
-        headers = None if rows.headers is None else rows.headers.to_pylist()
-        timestamps = None if rows.timestamp is None else rows.timestamp.to_pylist()
-        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-            partition = partitions[index] if partitions else None
-            if partition is None:
-                partition = self._choose(topic, key, count)
-            elif not 0 <= partition < count:
-                raise RowError(f"{topic} has {count} partitions, numbered from 0; not {partition}")
-            timestamp = timestamps[index] if timestamps else None
-            record = Record(
-                timestamp=now if timestamp is None else timestamp // 1000,
-                key=key,
-                value=value,
-                headers=tuple((each["key"], each["value"]) for each in (headers[index] or ()))
-                if headers
-                else (),
+    def _open_topic(self, name: str, *, again: bool = False) -> _Topic:
+        """Return the topic with its partitions, after asking for them; ``again``: once more."""
+        topic = self._topics.setdefault(name, _Topic(name))
+        topic.partition_count = len(self._producer.topic(name, again=again).partitions)
+        if not topic.room_bytes:
+            topic.sticky = self._rng.random_below(topic.partition_count)
+            topic.room_bytes = self._options.batch_bytes
+        return topic
+
+    def _write_topic(self, topic: _Topic, rows: Rows) -> None:
+        writer = rows.column_writer(self._clock.wall_ms())
+        self._choose_partitions(topic, writer, rows)
+        count = len(rows.value)
+        ends = array("i", bytes(4 * topic.partition_count))
+        group_rows(self._chosen, count, self._order, ends)
+        start = 0
+        for partition, end in enumerate(ends):
+            if end > start:
+                self._fill(topic, partition, writer, start, end)
+                start = end
+
+    def _choose_partitions(self, topic: _Topic, writer: ColumnWriter, rows: Rows) -> None:
+        """Have ``_chosen`` say where each row goes. Raises RowError for one that cannot go."""
+        count = len(rows.value)
+        if len(self._chosen) < count:
+            self._chosen = array("i", bytes(4 * count))
+            self._order = array("i", bytes(4 * count))
+        asked = rows.partitions()
+        start, refused = 0, -1
+        while start < count:
+            start, room = writer.choose_partitions(
+                self._chosen,
+                start,
+                partition_count=topic.partition_count,
+                sticky=topic.sticky,
+                room_bytes=topic.room_bytes,
+                partition=asked,
             )
-            self._add(TopicPartition(topic, partition), record)
+            if room < 0:  # perhaps the topic has got more partitions meanwhile
+                if refused == start:
+                    raise self._refusal(topic, rows, start)
+                refused = start
+                self._open_topic(topic.name, again=True)
+            elif room == 0:
+                topic.sticky = (topic.sticky + 1) % topic.partition_count
+                topic.room_bytes = self._options.batch_bytes
+            else:
+                topic.room_bytes = room
 
-    def _choose(self, topic: str, key: bytes | None, count: int) -> int:
-        if key is not None:
-            return partition_of_key(key, count)
-        if topic not in self._sticky:
-            self._sticky[topic] = self._rng.random_below(count)
-        return self._sticky[topic]
+    def _refusal(self, topic: _Topic, rows: Rows, row: int) -> RowError:
+        what = _describe(rows, row)
+        partition = None if rows.partition is None else rows.partition[row].as_py()
+        if partition is not None and not 0 <= partition < topic.partition_count:
+            why = f"has {topic.partition_count} partitions, numbered from 0; not {partition}"
+            return RowError(f"topic {topic.name} {why}, which is asked for by {what}")
+        return RowError(f"topic {topic.name}: the timestamp is before 1970 of {what}")
 
-    def _add(self, target: TopicPartition, record: Record) -> None:
-        size = ROW_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
-        size += sum(len(name) + len(value or b"") + 10 for name, value in record.headers)
+    # -- partitions to batches ---------------------------------------------------------------------
+
+    def _fill(
+        self, topic: _Topic, partition: int, writer: ColumnWriter, start: int, end: int
+    ) -> None:
+        """Encode the rows ``_order[start:end]`` into batches of one partition."""
+        while True:
+            filling = topic.filling.get(partition)
+            if filling is None:
+                filling = topic.filling[partition] = FillingBatch(self._buffer())
+            start = writer.encode(self._order, start, end, filling.data, filling.state)
+            if start == end:
+                return
+            self._make_room(topic, partition, filling)
+
+    def _make_room(self, topic: _Topic, partition: int, filling: FillingBatch) -> None:
+        """Close the batch when it is full, else let it grow."""
+        limit = self._batch_bytes()
+        wanted = filling.wanted_bytes
+        if filling.record_count and wanted > limit:
+            self._close(topic, partition)
+            return
+        size = HEADER_SIZE_BYTES + wanted - filling.size_bytes
         if size > self._options.record_bytes_max:
-            raise RowError(f"{target}: a row of {size} bytes is above max.request.size")
-        records, filled = self._filling.get(target, ([], 0))
-        if records and filled + size > self._options.batch_bytes:
-            self._close(target)
-            records, filled = [], 0
-        records.append(record)
-        self._filling[target] = (records, filled + size)
+            why = f"a row has {size} bytes as a batch, more than max.request.size allows"
+            raise RowError(f"{topic.name}-{partition}: {why} ({self._options.record_bytes_max})")
+        filling.grow(max(wanted, min(2 * len(filling.data), limit)))
 
-    def _close(self, target: TopicPartition) -> None:
-        records, _ = self._filling.pop(target)
-        self._sticky.pop(target.topic, None)
-        data = build_batch(
-            records,
-            codec=self._options.codec,
-            level=self._options.level,
-            transactional=self._is_transactional,
+    def _batch_bytes(self) -> int:
+        """Return what a batch may have: half of what a broker has refused, if one did."""
+        refused = self._producer.smallest_refused_bytes
+        limit = self._options.batch_bytes
+        return limit if refused is None else min(limit, refused // 2)
+
+    def _close(self, topic: _Topic, partition: int) -> None:
+        filling = topic.filling.pop(partition)
+        options = self._options
+        data, size = filling.close(
+            options.codec, options.level, transactional=self._is_transactional
         )
-        self._producer.send(target, data, len(data))
+        if data is not filling.data:
+            self._give_back(filling.data)
+        self._producer.send(TopicPartition(topic.name, partition), data, size)
+
+    def _bound_memory(self) -> None:
+        """Send the fullest batches when all together take half of the buffer."""
+        allowed = self._options.sending.buffer_bytes // 2
+        open_batches = sum(len(topic.filling) for topic in self._topics.values())
+        if open_batches * self._options.batch_bytes <= allowed:
+            return
+        by_size = sorted(
+            (filling.size_bytes, topic.name, partition)
+            for topic in self._topics.values()
+            for partition, filling in topic.filling.items()
+        )
+        total = sum(size for size, _, _ in by_size)
+        while total > allowed:
+            size, name, partition = by_size.pop()
+            self._close(self._topics[name], partition)
+            total -= size
+
+    # -- buffers -----------------------------------------------------------------------------------
+
+    def _buffer(self) -> bytearray:
+        if self._free:
+            return self._free.pop()
+        return bytearray(min(ROOM_BYTES_FIRST, max(self._batch_bytes(), HEADER_SIZE_BYTES)))
+
+    def _give_back(self, buffer: bytearray) -> None:
+        """Keep an empty buffer that has grown to a full batch, at most: writing to it is cheap."""
+        if len(self._free) < BUFFERS_MAX and len(buffer) == self._batch_bytes():
+            self._free.append(buffer)
+
+    def _take_back(self, batch: OutgoingBatch) -> None:
+        if self._options.codec is Codec.NONE:
+            self._give_back(batch.data)
+
+
+def _describe(rows: Rows, row: int) -> str:
+    key = None if rows.key is None else rows.key[row].as_py()
+    return describe_row(key, rows.value[row].as_py())
