@@ -16,8 +16,10 @@ from typing import Any, NamedTuple, Self
 
 from tools.wire_client import Closed, WireClient
 
+SHORT_UUID = re.compile(r"(?=.*[0-9A-Z])[0-9A-Za-z_][0-9A-Za-z_-]{21}")
+"""As Kafka writes ids of its own making."""
 UUID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-LEFT_OUT = frozenset(("correlation_id", "throttle_time", "port", "node_id"))
+LEFT_OUT = frozenset(("correlation_id", "throttle_time", "port", "node_id", "timestamp"))
 MESSAGES = frozenset(("error_message",))
 NOT_READY = frozenset((14, 15, 16))
 """Coordinator loading, not available, not here: answers of a broker that has just started."""
@@ -115,9 +117,9 @@ class Play:
         except Closed:
             answer = {"closed": True}
         except TimeoutError:
-            self._note(name, request, "silence")
+            self.note(name, request, "silence")
             raise Silence(f"no answer to step {len(self.steps) - 1}, {request}") from None
-        self._note(name, request, answer)
+        self.note(name, request, answer)
         return answer
 
     def is_waiting(self, name: str, *, seconds: float = 0.3) -> bool:
@@ -130,10 +132,11 @@ class Play:
             is_waiting = True
         finally:
             connection.socket.settimeout(20.0)
-        self._note(name, f"waits: {self._pending[name][0][0]}", is_waiting)
+        self.note(name, f"waits: {self._pending[name][0][0]}", is_waiting)
         return is_waiting
 
-    def _note(self, name: str, request: str, answer: object) -> None:
+    def note(self, name: str, request: str, answer: object) -> None:
+        """Add to the transcript what was found by other ways than a request."""
         label = f"{len(self.steps)} ({name})"
         self.steps.append(Step(label, request, self._plain(answer)))
 
@@ -154,6 +157,8 @@ class Play:
         if isinstance(value, bytes):
             return value.hex()
         if isinstance(value, str):
+            if SHORT_UUID.fullmatch(value):
+                return self._name(value)
             return UUID_TEXT.sub(lambda found: self._name(found[0]), value)
         return value
 

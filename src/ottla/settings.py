@@ -12,6 +12,7 @@ from ottla.config.coordinator import PRODUCER_ID_EXPIRATION_MS
 from ottla.config.topic import segment_bytes
 from ottla.coordinator.group.classic_events import ClassicSettings
 from ottla.coordinator.group.consumer_machine import ConsumerSettings
+from ottla.coordinator.group.migration import MigrationPolicy
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.making import CoordinatorSettings
@@ -123,6 +124,10 @@ def group_settings_of(config: Config) -> GroupSettings:
                 coordinator_options.GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS
             ],
             members_max=config[coordinator_options.GROUP_CONSUMER_MAX_SIZE],
+            migration_policy=MigrationPolicy(
+                config[coordinator_options.GROUP_CONSUMER_MIGRATION_POLICY].lower()
+            ),
+            classic_members_max=config[coordinator_options.GROUP_MAX_SIZE],
         ),
         session_timeout_min_ms=config[coordinator_options.GROUP_MIN_SESSION_TIMEOUT_MS],
         session_timeout_max_ms=config[coordinator_options.GROUP_MAX_SESSION_TIMEOUT_MS],

@@ -11,6 +11,9 @@ INT64_MAX = (1 << 63) - 1
 COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES = each_of("compact", "delete")
 TIMESTAMP_TYPES = one_of("CreateTime", "LogAppendTime")
+MIGRATION_POLICIES = one_of(
+    "disabled", "downgrade", "upgrade", "bidirectional", is_case_sensitive=False
+)
 LZ4_LEVELS = between(1, 17)
 ZSTD_LEVELS = between(-131_072, 22)
 POSITIVE = at_least(1)

@@ -4,8 +4,8 @@ Owns their names, types, bounds and defaults only. Source: Kafka's broker config
 compared with the DescribeConfigs answer of Apache Kafka 4.3.
 """
 
-from ottla.config.bounds import INT32_MAX, NOT_NEGATIVE, POSITIVE
-from ottla.config.option import INT, LONG, SHORT, Option, Scope, at_least
+from ottla.config.bounds import INT32_MAX, MIGRATION_POLICIES, NOT_NEGATIVE, POSITIVE
+from ottla.config.option import INT, LONG, SHORT, STRING, Option, Scope, at_least
 
 _ALONE = "Kafka's is 3; a node that is alone in its cluster cannot do that."
 
@@ -70,6 +70,15 @@ GROUP_CONSUMER_MAX_SIZE = Option(
     INT32_MAX,
     "The members of one consumer-protocol group.",
     validator=POSITIVE,
+)
+GROUP_CONSUMER_MIGRATION_POLICY = Option(
+    "group.consumer.migration.policy",
+    STRING,
+    "bidirectional",
+    "Whether groups go over from one protocol to the other while their members read on: a classic "
+    "group when a member of the consumer protocol joins (upgrade), a consumer group when its last "
+    "such member goes and classic ones are left (downgrade), both, or neither (disabled).",
+    validator=MIGRATION_POLICIES,
 )
 OFFSET_METADATA_MAX_BYTES = Option(
     "offset.metadata.max.bytes",
@@ -194,6 +203,7 @@ OPTIONS: tuple[Option[object], ...] = (
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
     GROUP_CONSUMER_MAX_SIZE,
+    GROUP_CONSUMER_MIGRATION_POLICY,
     OFFSET_METADATA_MAX_BYTES,
     OFFSETS_TOPIC_NUM_PARTITIONS,
     OFFSETS_TOPIC_REPLICATION_FACTOR,

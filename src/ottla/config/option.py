@@ -266,12 +266,14 @@ def between(lowest: int, highest: int) -> Validator[float | None]:
     return Validator(f"[{lowest},...,{highest}]", check)
 
 
-def one_of(*names: str) -> Validator[str]:
-    """Return a validator for one of ``names``."""
+def one_of(*names: str, is_case_sensitive: bool = True) -> Validator[str]:
+    """Return a validator for one of ``names``; those are lower case if case does not count."""
     listed = ", ".join(names)
+    hint = "" if is_case_sensitive else " (case insensitive)"
 
     def check(value: str) -> Refusal | None:
-        return None if value in names else Refusal(f"String must be one of: {listed}")
+        known = value if is_case_sensitive else value.lower()
+        return None if known in names else Refusal(f"String must be one of{hint}: {listed}")
 
     return Validator(f"[{listed}]", check)
 

@@ -155,6 +155,20 @@ class MetadataImage:
             return None
         return topic.partitions[partition.partition]
 
+    def racks(self, topic: TopicImage) -> tuple[tuple[str, ...], ...]:
+        """Return the racks of each partition's replicas, of brokers that live and have one."""
+        racks = {
+            node: broker.registration.rack
+            for node, broker in self._brokers.items()
+            if broker.registration.rack is not None
+        }
+        if not racks:
+            return ((),) * len(topic.partitions)
+        return tuple(
+            tuple(racks[node] for node in partition.replicas if node in racks)
+            for partition in topic.partitions
+        )
+
     def config(self, config_type: ConfigType, name: str) -> Mapping[str, str]:
         """Return what is set for ``name`` ("" = the type's default); empty when nothing is."""
         return self._configs.get((config_type, name), _EMPTY)

@@ -389,7 +389,8 @@ class _DecoderWriter(_Writer):
         if self.nullable(field):
             self.run.append(("b", "n"))
             self.flush(depth)
-            self.line(depth, f"if n < 0: {target} = None")
+            least = 0 if field.tag is None else 1  # Null is -1, but 0 in a tagged field.
+            self.line(depth, f"if n < {least}: {target} = None")
             self.line(depth, "else:")
             depth += 1
         else:

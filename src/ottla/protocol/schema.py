@@ -186,6 +186,10 @@ def struct(
 ) -> T | None: ...
 @overload
 def struct(of: type[T], versions: str = ..., *, default: None, tag: int) -> T | None: ...
+@overload
+def struct(
+    of: type[T], versions: str = ..., *, nullable: str, default: None, tag: int
+) -> T | None: ...
 def struct(
     of: type[T],
     versions: str = "0+",

@@ -59,7 +59,8 @@ class Groups(RuleBasedStateMachine):
             name: TopicImage(name, self.ids[name], tuple(range(count)))
             for name, count in self.counts.items()
         }
-        return SimpleNamespace(topics=topics, topic=topics.get, revision=1)
+        racks = lambda topic: ((),) * len(topic.partitions)  # noqa: E731 - a field
+        return SimpleNamespace(topics=topics, topic=topics.get, revision=1, racks=racks)
 
     def take(self, decision):
         for one in decision.records:

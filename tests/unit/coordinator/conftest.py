@@ -50,7 +50,12 @@ class GroupNode:
         self.node = doubles.Node(partitions=0, **config)
         self.clock, self.executor = self.node.clock, self.node.executor
         self.topics = {}
-        self.image = SimpleNamespace(topic=self.topics.get, topics=self.topics, revision=1)
+        self.image = SimpleNamespace(
+            topic=self.topics.get,
+            topics=self.topics,
+            revision=1,
+            racks=lambda topic: ((),) * len(topic.partitions),
+        )
         self.settings = settings
         self.partitions = partitions
         self.lead(*range(partitions), start=False)

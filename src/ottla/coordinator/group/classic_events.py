@@ -47,6 +47,8 @@ class Join(NamedTuple):
     """A static leader that comes back may be told that it leads (v9, KIP-814)."""
     is_new_group: bool
     """The group was made for this request."""
+    new_consumer_id: str = ""
+    """What it gets instead of ``new_member_id`` in a consumer group."""
 
 
 class Sync(NamedTuple):
@@ -128,8 +130,8 @@ class StaticMemberStored(NamedTuple):
     code: ErrorCode
 
 
-class OverCapacity(NamedTuple):
-    """A group was loaded that has more members than it may."""
+class RejoinAll(NamedTuple):
+    """All have to come again: a group is over its size, or was a consumer group before."""
 
 
 Event = (
@@ -143,7 +145,7 @@ Event = (
     | SyncExpired
     | AssignmentStored
     | StaticMemberStored
-    | OverCapacity
+    | RejoinAll
 )
 
 

@@ -14,7 +14,7 @@ from ottla.coordinator.group.classic_rebalance import (
     Effects,
     on_delay_over,
     on_join_expired,
-    on_over_capacity,
+    on_rejoin_all,
     on_session_expired,
     on_sync_expired,
 )
@@ -38,7 +38,7 @@ STEPS: Mapping[type[events.Event], _Step] = {
     events.SyncExpired: on_sync_expired,
     events.AssignmentStored: on_assignment_stored,
     events.StaticMemberStored: on_static_member_stored,
-    events.OverCapacity: on_over_capacity,
+    events.RejoinAll: on_rejoin_all,
 }
 
 

@@ -13,7 +13,7 @@ from ottla.coordinator.group.classic_events import (
     JoinDelayOver,
     JoinExpired,
     JoinMember,
-    OverCapacity,
+    RejoinAll,
     SessionExpired,
     SetTimer,
     Store,
@@ -217,10 +217,10 @@ def on_session_expired(
     return effects
 
 
-def on_over_capacity(
-    group: ClassicGroup, event: OverCapacity, now_ms: int, settings: ClassicSettings
+def on_rejoin_all(
+    group: ClassicGroup, event: RejoinAll, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Let all join anew: who comes first stays."""
+    """Let all join anew; of too many, who comes first stays."""
     effects: Effects = []
     prepare_rebalance(group, now_ms, settings, effects)
     return effects

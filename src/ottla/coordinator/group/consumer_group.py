@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from ottla.coordinator.group.classic_group import CONSUMER_PROTOCOL_TYPE, Protocol
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 
@@ -78,6 +79,14 @@ TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
 member is fenced until it has nothing, and starts anew."""
 
 
+class ClassicPart(NamedTuple):
+    """What a member told in its JoinGroup that speaks the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    """In the order of its preference; the first one is what it is answered with."""
+
+
 class ConsumerMember(NamedTuple):
     """One member: what it asked for, and how far it is."""
 
@@ -88,7 +97,8 @@ class ConsumerMember(NamedTuple):
     client_host: str = ""
     topics: tuple[str, ...] = ()
     """The names it subscribes to, sorted."""
-    regex: str | None = None
+    regex: str = ""
+    """A regular expression for names it subscribes to as well; empty: none."""
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     epoch: int = 0
@@ -99,15 +109,17 @@ class ConsumerMember(NamedTuple):
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
     """What it must give up before it goes on. Invariant: empty unless UNREVOKED_PARTITIONS."""
+    classic: ClassicPart | None = None
+    """None: it speaks the consumer protocol."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Tell whether it has all that the target of ``epoch`` gives it, and nothing else."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     @property
-    def subscription(self) -> tuple[tuple[str, ...], str | None]:
+    def subscription(self) -> tuple[tuple[str, ...], str]:
         """What it reads."""
-        return self.topics, self.regex or None
+        return self.topics, self.regex
 
 
 class ResolvedRegex(NamedTuple):
@@ -161,6 +173,27 @@ class ConsumerGroup:
             why = f"Member {member_id} is not a member of group {self.group_id}."
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, why)
         return member
+
+    def static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
+        """Return a member by its name. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        known_id = self.static_members.get(instance_id)
+        if known_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if known_id != member_id:
+            why = f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{why}{known_id}.")
+        return self.members[known_id]
+
+    def takes_classic(self, protocol_type: str, names: Collection[str]) -> bool:
+        """Tell whether a member of the classic protocol with these assignors may join."""
+        if protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+        known = [
+            {one.name for one in member.classic.protocols}
+            for member in self.members.values()
+            if member.classic is not None
+        ]
+        return any(all(name in others for others in known) for name in names)
 
     def topics_of(
         self, member: ConsumerMember, regexes: Mapping[str, ResolvedRegex]

@@ -1,19 +1,21 @@
 """The KIP-848 groups of one partition of ``__consumer_offsets``: decisions written and answered.
 
 Between the pure ``consumer_machine`` and the runtime's shard. A group writes one thing at a time:
-while its records are on their way, heartbeats that came meanwhile wait, and see what is durable
-when their turn comes. Groups do not wait for each other, and a heartbeat that changes nothing costs
-look-ups only. Source: Kafka's GroupMetadataManager in its effect.
+while its records are on their way, requests that came meanwhile wait, and see what is durable
+when their turn comes; so do those of a classic group on its way to becoming one of these. Groups do
+not wait for each other, and a heartbeat that changes nothing costs look-ups only. Members that
+speak the classic protocol are in ``classic_members``. Source: Kafka's GroupMetadataManager in its
+effect.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from struct import error as StructError  # noqa: N812 - it is a class
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ottla.coordinator.group import consumer_machine as machine
-from ottla.coordinator.group import consumer_records
+from ottla.coordinator.group import consumer_records, migration
 from ottla.coordinator.group.classic_events import LeaveAnswer, LeavingMember
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer_group import (
@@ -25,11 +27,11 @@ from ottla.coordinator.group.consumer_group import (
 )
 from ottla.coordinator.group.consumer_machine import (
     ConsumerSettings,
-    Decision,
     Heartbeat,
     HeartbeatAnswer,
-    Topics,
 )
+from ottla.coordinator.group.consumer_tables import GROUP
+from ottla.coordinator.group.consumer_targets import Topics
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, Offsets
 from ottla.coordinator.group.records import OffsetKey, group_tombstone
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord
@@ -39,11 +41,31 @@ from ottla.pending import Pending
 
 logger = logging.getLogger(__name__)
 
-_SESSION = "consumer session"
-_REBALANCE = "consumer rebalance"
+SESSION = "consumer session"
+REBALANCE = "consumer rebalance"
+JOIN = "classic join"
+SYNC = "classic sync"
+"""Timers of a member; the last two of one that speaks the classic protocol."""
 _ASSIGNMENT = "consumer assignment"
 
 Answered = Callable[[KafkaError | None], None]
+
+
+class ClassicGroups(Protocol):
+    """What is asked of the shard's other groups. An id is in one of both."""
+
+    @property
+    def groups(self) -> dict[str, ClassicGroup]:
+        """Them by id."""
+
+    def adopt(self, group: ClassicGroup, *, rejoin: bool) -> None:
+        """Take over a group; ``rejoin``: its members have to come again."""
+
+    def left_behind(self, group_id: str) -> None:
+        """Hear that the log deletes a KIP-848 group; a classic one may follow."""
+
+    def dismiss(self, group: ClassicGroup) -> None:
+        """Let go of a group, and send its members away that wait for something."""
 
 
 class _Waiting(NamedTuple):
@@ -51,15 +73,25 @@ class _Waiting(NamedTuple):
     refuse: Callable[[KafkaError], None]
 
 
+class _Opening(NamedTuple):
+    """A group as a joining member finds it."""
+
+    group: ConsumerGroup
+    records: Sequence[CoordinatorRecord] = ()
+    """What makes it of a classic one, or deletes that."""
+    classic: ClassicGroup | None = None
+    """The one that becomes it."""
+
+
 class ConsumerGroups:
-    """Groups by id. ``classic`` are the shard's other groups: an id is in one of both."""
+    """Groups by id."""
 
     def __init__(
         self,
         shard: Shard[Any],
         settings: ConsumerSettings,
         topics: Topics,
-        classic: dict[str, ClassicGroup],
+        classic: ClassicGroups,
     ) -> None:
         self._shard = shard
         self._settings = settings
@@ -74,12 +106,14 @@ class ConsumerGroups:
     def replay(self, kind: int, stored: StoredRecord) -> None:
         """Take a durable record. Raises KafkaError (CORRUPT_MESSAGE)."""
         group_id, name = consumer_records.read_key(kind, stored)
+        if kind == GROUP and stored.value is None:
+            self._classic.left_behind(group_id)
         group = self.groups.get(group_id)
         if group is None:
             if stored.value is None:
                 return
             group = self.groups[group_id] = ConsumerGroup(group_id)
-            self._classic.pop(group_id, None)
+            self._classic.groups.pop(group_id, None)
         if not consumer_records.replay(group, kind, name, stored):
             del self.groups[group_id]
 
@@ -87,8 +121,8 @@ class ConsumerGroups:
         """Give every member a new session, and its time to give up what it must."""
         for group in self.groups.values():
             for member in group.members.values():
-                self._keep_alive(group.group_id, member.member_id)
-                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self.keep_alive(group.group_id, member)
+                if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                     self._await_revocation(group, member.member_id, member.rebalance_timeout_ms)
 
     def unloaded(self, error: KafkaError) -> None:
@@ -98,10 +132,6 @@ class ConsumerGroups:
         for waiting in busy.values():
             for one in waiting:
                 one.refuse(error)
-
-    def is_writing(self, group_id: str) -> bool:
-        """Tell whether records of a group, which may be a new one, are on their way."""
-        return group_id in self._busy
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Let groups that may read these topics look at them at their next heartbeat."""
@@ -116,92 +146,146 @@ class ConsumerGroups:
     def heartbeat(
         self, group_id: str, beat: Heartbeat, pending: Pending[HeartbeatAnswer | KafkaError]
     ) -> None:
-        """Answer a heartbeat, when what it changes is durable."""
+        """Answer a heartbeat, when what it changes is durable. In its turn."""
+        if beat.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            self._depart(self.group(group_id), beat, pending)
+            return
+        now_ms = self._shard.clock.wall_ms()
+        opening = self._group_for(group_id, may_make=beat.epoch == 0)
+        group = opening.group
+        known = group.members.get(beat.member_id)
+        decision = machine.heartbeat(group, beat, self._topics, now_ms, self._settings)
+        group.is_stale, group.topics_changed = False, set()
 
-        def run() -> None:
-            now_ms = self._shard.clock.wall_ms()
-            if beat.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-                group = self.group(group_id)
-                decision = machine.leave(group, beat, self._topics)
-            else:
-                group, replaced = self._group_for(group_id, may_make=beat.epoch == 0)
-                decision = machine.heartbeat(group, beat, self._topics, now_ms, self._settings)
-                decision.records[:0] = replaced
-                group.is_stale, group.topics_changed = False, set()
+        def done(error: KafkaError | None) -> None:
+            if error is not None:
+                group.is_stale, group.topics_changed = True, None
+                pending.resolve(error)
+                return
+            if opening.classic is not None:
+                self._opened(group_id, opening.classic)
+            if known is not None and known.classic is not None:
+                self._forget_timers(group_id, beat.member_id)
+            self.keep_alive(group_id, self.groups[group_id].members[beat.member_id])
+            self._await_step(group_id, beat.member_id, decision.rebalance_timeout_ms)
+            self.await_assignment(group_id, decision.assignment_delay_ms)
+            assert decision.answer is not None, "a heartbeat is answered"
+            pending.resolve(decision.answer)
 
-            def done(error: KafkaError | None) -> None:
-                if error is not None:
-                    group.is_stale, group.topics_changed = True, None
-                    pending.resolve(error)
-                    return
-                if beat.epoch == LEAVE_EPOCH:
-                    self._forget_timers(group_id, beat.member_id)
-                elif beat.epoch >= 0:
-                    self._keep_alive(group_id, beat.member_id)
-                self._set_timers(group_id, beat.member_id, decision)
-                assert decision.answer is not None, "a heartbeat is answered"
-                pending.resolve(decision.answer)
+        self.write(group_id, [*opening.records, *decision.records], done)
 
-            self._write(group_id, decision.records, done)
+    def _depart(
+        self, group: ConsumerGroup, beat: Heartbeat, pending: Pending[HeartbeatAnswer | KafkaError]
+    ) -> None:
+        """Let a member go, for good or (a static one) for a while."""
+        member = machine.leaving(group, beat)
+        answer = HeartbeatAnswer(beat.member_id, beat.epoch)
 
-        self._submit(group_id, run, pending.resolve)
+        def done(error: KafkaError | None) -> None:
+            pending.resolve(answer if error is None else error)
+
+        if beat.instance_id is not None and beat.epoch == LEAVE_STATIC_EPOCH:
+            self._shard.timers.cancel((group.group_id, REBALANCE, member.member_id))
+            self.write(group.group_id, machine.away(group, member).records, done)
+        else:
+            self.take_out(group, [member], done)
 
     def leave(
         self,
-        group_id: str,
+        group: ConsumerGroup,
         members: Sequence[LeavingMember],
         pending: Pending[tuple[LeaveAnswer, ...] | KafkaError],
     ) -> None:
         """Take members out on behalf of LeaveGroup, which tools send to groups of any kind."""
-
-        def run() -> None:
-            group = self.group(group_id)
-            gone: dict[str, ConsumerMember] = {}
-            answers = []
-            for leaving in members:
-                member, code = _leaving(group, leaving)
-                if member is not None and member.member_id in gone:
-                    code = ErrorCode.UNKNOWN_MEMBER_ID
-                elif member is not None:
-                    gone[member.member_id] = member
-                answers.append(LeaveAnswer(leaving, code))
-
-            def done(error: KafkaError | None) -> None:
-                for member_id in gone if error is None else ():
-                    self._forget_timers(group_id, member_id)
-                pending.resolve(tuple(answers) if error is None else error)
-
-            decision = machine.fence(group, list(gone.values()), self._topics)
-            self._write(group_id, decision.records if gone else [], done)
-
-        self._submit(group_id, run, pending.resolve)
+        gone: dict[str, ConsumerMember] = {}
+        answers = []
+        for leaving in members:
+            member, code = _leaving(group, leaving)
+            if member is not None:
+                gone[member.member_id] = member
+            answers.append(LeaveAnswer(leaving, code))
+        self.take_out(
+            group,
+            list(gone.values()),
+            lambda error: pending.resolve(tuple(answers) if error is None else error),
+        )
 
     def group(self, group_id: str) -> ConsumerGroup:
         """Return a group. Raises KafkaError (GROUP_ID_NOT_FOUND)."""
         group = self.groups.get(group_id)
         if group is None:
             why = f"Group {group_id} not found."
-            if group_id in self._classic:
+            if group_id in self._classic.groups:
                 why = f"Group {group_id} is not a consumer group."
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
         return group
 
-    def _group_for(
-        self, group_id: str, *, may_make: bool
-    ) -> tuple[ConsumerGroup, list[CoordinatorRecord]]:
-        """Return a group, maybe a new one, and what deletes an empty classic one in its place."""
+    def _group_for(self, group_id: str, *, may_make: bool) -> _Opening:
+        """Return a group, maybe a new one, or one that a classic group is to become."""
         if group_id in self.groups or not may_make:
-            return self.group(group_id), []
-        classic = self._classic.get(group_id)
+            return _Opening(self.group(group_id))
+        classic = self._classic.groups.get(group_id)
         if classic is None:
-            return ConsumerGroup(group_id), []
-        if classic.state is not GroupState.EMPTY:
-            return self.group(group_id), []
-        return ConsumerGroup(group_id), [group_tombstone(group_id)]
+            return _Opening(ConsumerGroup(group_id))
+        if classic.state is GroupState.EMPTY:
+            return _Opening(ConsumerGroup(group_id), [group_tombstone(group_id)])
+        migration.check_upgrade(
+            classic, self._settings.migration_policy, members_max=self._settings.members_max
+        )
+        upgrade = migration.upgraded(classic, self._topics)
+        return _Opening(upgrade.group, upgrade.records, classic)
+
+    def _opened(self, group_id: str, classic: ClassicGroup) -> None:
+        """Let a classic group go that has become this one."""
+        logger.info("group %.249r uses the consumer protocol from now on", group_id)
+        self._classic.dismiss(classic)
+        for member in self.groups[group_id].members.values():
+            self.keep_alive(group_id, member)
+
+    # Members that go.
+
+    def take_out(
+        self, group: ConsumerGroup, gone: Sequence[ConsumerMember], answered: Answered
+    ) -> None:
+        """Take members out; a group that only classic ones are left in becomes a classic one."""
+        group_id = group.group_id
+        ids = {member.member_id for member in gone}
+        downgrade = self._downgrade(group, ids)
+        if downgrade is not None:
+            found = downgrade.records
+        else:
+            found = machine.fence(group, gone, self._topics).records if gone else []
+
+        def done(error: KafkaError | None) -> None:
+            if error is None:
+                for member_id in ids:
+                    self._forget_timers(group_id, member_id)
+                if downgrade is not None:
+                    self.become_classic(group, downgrade)
+            answered(error)
+
+        self.write(group_id, found, done)
+
+    def _downgrade(self, group: ConsumerGroup, gone: set[str]) -> migration.Downgrade | None:
+        settings = self._settings
+        is_open = gone and migration.may_downgrade(
+            group, gone, settings.migration_policy, members_max=settings.classic_members_max
+        )
+        if not is_open:
+            return None
+        now_ms = self._shard.clock.wall_ms()
+        return migration.downgraded(group, gone, None, self._topics, now_ms)
+
+    def become_classic(self, group: ConsumerGroup, downgrade: migration.Downgrade) -> None:
+        """Hand a group over, whose records are durable."""
+        logger.info("group %.249r uses the classic protocol from now on", group.group_id)
+        for member_id in group.members:
+            self._forget_timers(group.group_id, member_id)
+        self._classic.adopt(downgrade.group, rejoin=not downgrade.is_settled)
 
     # One thing at a time.
 
-    def _submit(
+    def in_turn(
         self, group_id: str, run: Callable[[], None], refuse: Callable[[KafkaError], None]
     ) -> None:
         """Run now, or when what the group writes is durable. ``run`` may raise KafkaError."""
@@ -217,7 +301,7 @@ class ConsumerGroups:
             why = "a text is too long to store"
             refuse(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why))
 
-    def _write(self, group_id: str, found: Sequence[CoordinatorRecord], answered: Answered) -> None:
+    def write(self, group_id: str, found: Sequence[CoordinatorRecord], answered: Answered) -> None:
         """Append, and let the group wait until that is durable and replayed."""
         if not found:
             answered(None)
@@ -232,58 +316,70 @@ class ConsumerGroups:
                 return
             answered(error)
             for one in waiting:
-                self._submit(group_id, *one)
+                self.in_turn(group_id, *one)
 
         self._shard.append(found, done)
 
     # Time.
 
-    def _keep_alive(self, group_id: str, member_id: str) -> None:
-        def fire() -> None:
-            self._fence(group_id, member_id, "its session is over")
+    def keep_alive(self, group_id: str, member: ConsumerMember) -> None:
+        """Let a member live for its session timeout more."""
+        timeout_ms = self._settings.session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self.fence_after(group_id, SESSION, member.member_id, timeout_ms, "its session is over")
 
-        key = (group_id, _SESSION, member_id)
-        self._shard.timers.schedule(key, self._settings.session_timeout_ms, fire)
-
-    def _set_timers(self, group_id: str, member_id: str, decision: Decision) -> None:
-        if decision.rebalance_timeout_ms == 0:
-            self._shard.timers.cancel((group_id, _REBALANCE, member_id))
-        elif decision.rebalance_timeout_ms is not None:
-            group = self.groups[group_id]
-            self._await_revocation(group, member_id, decision.rebalance_timeout_ms)
-        key = (group_id, _ASSIGNMENT)
-        if decision.assignment_delay_ms is not None and key not in self._shard.timers:
-            delay_ms = decision.assignment_delay_ms
-            self._shard.timers.schedule(key, delay_ms, lambda: self._assign(group_id))
+    def _await_step(self, group_id: str, member_id: str, timeout_ms: int | None) -> None:
+        if timeout_ms == 0:
+            self._shard.timers.cancel((group_id, REBALANCE, member_id))
+        elif timeout_ms is not None:
+            self._await_revocation(self.groups[group_id], member_id, timeout_ms)
 
     def _await_revocation(self, group: ConsumerGroup, member_id: str, timeout_ms: int) -> None:
         epoch = group.members[member_id].epoch
+        why = f"it has not left epoch {epoch} within {timeout_ms} ms"
+        self.fence_after(group.group_id, REBALANCE, member_id, timeout_ms, why, epoch=epoch)
+
+    def await_assignment(self, group_id: str, delay_ms: int | None) -> None:
+        """Compute the targets so much later; None: they are as they should be."""
+        key = (group_id, _ASSIGNMENT)
+        if delay_ms is not None and key not in self._shard.timers:
+            self._shard.timers.schedule(key, delay_ms, lambda: self._assign(group_id))
+
+    def fence_after(
+        self,
+        group_id: str,
+        kind: str,
+        member_id: str,
+        timeout_ms: int,
+        why: str,
+        *,
+        epoch: int | None = None,
+    ) -> None:
+        """Take a member out after a time; with ``epoch``, only if it is there still."""
 
         def fire() -> None:
-            why = f"it has not left epoch {epoch} within {timeout_ms} ms"
-            self._fence(group.group_id, member_id, why, epoch=epoch)
+            self._later(group_id, lambda: self._fence(group_id, member_id, why, epoch))
 
-        key = (group.group_id, _REBALANCE, member_id)
-        self._shard.timers.schedule(key, timeout_ms, fire)
+        self._shard.timers.schedule((group_id, kind, member_id), timeout_ms, fire)
 
     def _forget_timers(self, group_id: str, member_id: str) -> None:
-        self._shard.timers.cancel((group_id, _SESSION, member_id))
-        self._shard.timers.cancel((group_id, _REBALANCE, member_id))
+        for kind in (SESSION, REBALANCE, JOIN, SYNC):
+            self._shard.timers.cancel((group_id, kind, member_id))
 
-    def _fence(self, group_id: str, member_id: str, why: str, *, epoch: int | None = None) -> None:
-        """Take a silent member out; with ``epoch``, only if it is there still."""
+    def _fence(self, group_id: str, member_id: str, why: str, epoch: int | None) -> None:
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None or epoch not in (None, member.epoch):
+            return
+        logger.info("member %s leaves group %s: %s", member_id, group_id, why)
 
-        def run() -> None:
-            group = self.groups.get(group_id)
-            member = None if group is None else group.members.get(member_id)
-            if group is None or member is None or epoch not in (None, member.epoch):
-                return
-            logger.info("member %s leaves group %s: %s", member_id, group_id, why)
-            decision = machine.fence(group, [member], self._topics)
-            self._forget_timers(group_id, member_id)
-            self._write(group_id, decision.records, _note)
+        def done(error: KafkaError | None) -> None:
+            _note(error)
+            if error is not None and self.groups.get(group_id) is group:
+                self.keep_alive(group_id, member)
 
-        self._later(group_id, run)
+        self.take_out(group, [member], done)
 
     def _assign(self, group_id: str) -> None:
         def run() -> None:
@@ -291,13 +387,13 @@ class ConsumerGroups:
             if group is not None:
                 now_ms = self._shard.clock.wall_ms()
                 decision = machine.assign(group, self._topics, now_ms)
-                self._write(group_id, decision.records, _note)
+                self.write(group_id, decision.records, _note)
 
         self._later(group_id, run)
 
     def _later(self, group_id: str, run: Callable[[], None]) -> None:
         """Run what a timer brings about, in its turn."""
-        self._shard.execute(lambda: self._submit(group_id, run, _note), _note)
+        self._shard.execute(lambda: self.in_turn(group_id, run, _note), _note)
 
     # What is forgotten.
 
@@ -328,7 +424,7 @@ class ConsumerGroups:
 
     def check(self) -> None:
         """Assert the invariants; for tests."""
-        assert not self.groups.keys() & self._classic.keys()
+        assert not self.groups.keys() & self._classic.groups.keys()
         for group in self.groups.values():
             group.check()
 

@@ -5,12 +5,12 @@ the records are durable and replayed. Time, topics and settings come as argument
 the answers, and the order of the checks, of a live Kafka 4.3.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from ottla.config.bounds import INT32_MAX
 from ottla.coordinator.group import consumer_records as records
-from ottla.coordinator.group.assignors import ASSIGNORS, Subscriber
+from ottla.coordinator.group.assignors import ASSIGNORS
 from ottla.coordinator.group.consumer_group import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -21,18 +21,20 @@ from ottla.coordinator.group.consumer_group import (
     MemberState,
     Owned,
     Partitions,
-    ResolvedRegex,
-    Target,
 )
 from ottla.coordinator.group.consumer_reconcile import reconcile
-from ottla.coordinator.group.topic_pattern import TopicPattern
+from ottla.coordinator.group.consumer_targets import (
+    Topics,
+    assign_targets,
+    forgotten_regexes,
+    next_epoch,
+    resolve_regexes,
+    topic_ids,
+)
+from ottla.coordinator.group.migration import MigrationPolicy
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
-from ottla.metadata.image import TopicImage
-
-DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
-_HASH_BYTES = 8
 
 
 class ConsumerSettings(NamedTuple):
@@ -43,21 +45,9 @@ class ConsumerSettings(NamedTuple):
     assignment_interval_ms: int
     """Between two assignments of a group: what changes meanwhile is assigned at once."""
     members_max: int
-
-
-class Topics(Protocol):
-    """What is looked at of the metadata."""
-
-    @property
-    def revision(self) -> int:
-        """How new it is."""
-
-    @property
-    def topics(self) -> Mapping[str, TopicImage]:
-        """All topics by name."""
-
-    def topic(self, name: str) -> TopicImage | None:
-        """Return a topic."""
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    classic_members_max: int = INT32_MAX
+    """``group.max.size``: a larger group does not become a classic one."""
 
 
 class Heartbeat(NamedTuple):
@@ -147,30 +137,71 @@ def heartbeat(
     settings: ConsumerSettings,
 ) -> Decision:
     """Take a member in, or one step further. Raises KafkaError."""
-    _check_room(group, beat.member_id, settings)
+    check_room(group, beat.member_id, settings)
     found: list[CoordinatorRecord] = []
     replaced, member = _member_of(group, beat, found)
-    updated = _updated(member, beat)
-    has_changed_mind = updated.subscription != member.subscription
-    is_new = beat.member_id not in group.members
-    if is_new or _asked(updated) != _asked(member):
+    coming = Coming(replaced, member, _updated(member, beat), beat.owned)
+    step = take_step(group, coming, topics, now_ms, settings)
+    found += step.records
+    answer = HeartbeatAnswer(beat.member_id, step.member.epoch, settings.heartbeat_interval_ms)
+    if _is_full(beat) or _numbers(step.member.assigned) != _numbers(member.assigned):
+        answer = answer._replace(assignment=step.member.assigned)
+    return Decision(found, answer, step.rebalance_timeout_ms, step.assignment_delay_ms)
+
+
+class Coming(NamedTuple):
+    """A member that was heard of."""
+
+    replaced: str | None
+    """The id of the static member whose place it takes; None: nobody's, or its own."""
+    before: ConsumerMember
+    updated: ConsumerMember
+    """With what it says now."""
+    owned: Owned | None
+    """None: as before."""
+
+
+class Step(NamedTuple):
+    """A member one step further, and what is to be waited for; see ``Decision``."""
+
+    records: list[CoordinatorRecord]
+    member: ConsumerMember
+    rebalance_timeout_ms: int | None
+    assignment_delay_ms: int | None
+
+
+def take_step(
+    group: ConsumerGroup,
+    coming: Coming,
+    topics: Topics,
+    now_ms: int,
+    settings: ConsumerSettings,
+) -> Step:
+    """Note what a member says, assign anew if that is due, and lead it towards its target."""
+    found: list[CoordinatorRecord] = []
+    replaced, before, updated, owned = coming
+    has_changed_mind = updated.subscription != before.subscription
+    is_new = updated.member_id not in group.members
+    if is_new or _asked(updated) != _asked(before):
         found.append(records.member_record(group.group_id, updated))
 
     members = _members_with(group, updated, replaced)
     epoch, regexes = group.epoch, group.regexes
     if has_changed_mind or group.is_stale:
-        regexes = _resolved(group, members, topics, now_ms, found)
-        epoch = _next_epoch(group, members, regexes, topics, found, is_bumped=has_changed_mind)
+        regexes = resolve_regexes(group, members, topics, now_ms, found)
+        epoch = next_epoch(group, members, regexes, topics, found, is_bumped=has_changed_mind)
 
     target_epoch = group.assignment_epoch
-    target = group.targets.get(replaced or beat.member_id, NO_TARGET)
+    target = group.targets.get(replaced or updated.member_id, NO_TARGET)
     delay_ms = None
     if epoch > target_epoch:
         delay_ms = group.assignment_timestamp_ms + settings.assignment_interval_ms - now_ms
         if delay_ms <= 0 or group.assignment_epoch == 0:
             delay_ms = None
-            targets = _assigned(group, members, regexes, topics, found, epoch=epoch, now_ms=now_ms)
-            target_epoch, target = epoch, targets[beat.member_id]
+            targets = assign_targets(
+                group, members, regexes, topics, found, epoch=epoch, now_ms=now_ms
+            )
+            target_epoch, target = epoch, targets[updated.member_id]
 
     reconciled = updated
     if has_changed_mind or not updated.is_reconciled_to(target_epoch):
@@ -178,22 +209,20 @@ def heartbeat(
             updated,
             target_epoch=target_epoch,
             target=target,
-            subscribed=_topic_ids(group.topics_of(updated, regexes), topics),
+            subscribed=topic_ids(group.topics_of(updated, regexes), topics),
             is_held=lambda topic_id, number: (topic_id, number) in group.owners,
-            owned=beat.owned,
+            owned=owned,
         )
     timeout_ms = None
     if reconciled != updated or is_new:
         found.append(records.current_record(group.group_id, reconciled))
         is_revoking = reconciled.state is MemberState.UNREVOKED_PARTITIONS
         timeout_ms = reconciled.rebalance_timeout_ms if is_revoking else 0
-    answer = HeartbeatAnswer(beat.member_id, reconciled.epoch, settings.heartbeat_interval_ms)
-    if _is_full(beat) or _numbers(reconciled.assigned) != _numbers(member.assigned):
-        answer = answer._replace(assignment=reconciled.assigned)
-    return Decision(found, answer, timeout_ms, delay_ms)
+    return Step(found, reconciled, timeout_ms, delay_ms)
 
 
-def _check_room(group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
+def check_room(group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
+    """Raise KafkaError (GROUP_MAX_SIZE_REACHED) if there is no room for one more member."""
     if len(group.members) >= settings.members_max and member_id not in group.members:
         why = f"The consumer group has reached its maximum capacity of {settings.members_max} "
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{why}members.")
@@ -209,37 +238,39 @@ def _member_of(
         member = group.member(beat.member_id)
         _check_epoch(member, beat)
         return None, member
-    known_id = group.static_members.get(beat.instance_id)
     if beat.epoch != 0:
-        member = _static(group, beat.instance_id, beat.member_id)
+        member = group.static_member(beat.instance_id, beat.member_id)
         _check_epoch(member, beat)
         return None, member
+    return take_name(group, beat.instance_id, beat.member_id, found, is_classic=False)
+
+
+def take_name(
+    group: ConsumerGroup,
+    instance_id: str,
+    member_id: str,
+    found: list[CoordinatorRecord],
+    *,
+    is_classic: bool,
+) -> tuple[str | None, ConsumerMember]:
+    """Let a static member join; as above. Raises KafkaError (UNRELEASED_INSTANCE_ID)."""
+    known_id = group.static_members.get(instance_id)
     if known_id is None:
-        return None, group.members.get(beat.member_id) or ConsumerMember(beat.member_id)
+        return None, group.members.get(member_id) or ConsumerMember(member_id)
     known = group.members[known_id]
-    if known.epoch != LEAVE_STATIC_EPOCH:
-        why = f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join "
+    if known.epoch != LEAVE_STATIC_EPOCH and not is_classic and known.classic is None:
+        why = f"Static member {member_id} with instance id {instance_id} cannot join "
         why += f"the group because the instance id is owned by {known_id} member."
         raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, why)
-    member = known._replace(member_id=beat.member_id, epoch=0, previous_epoch=0)
+    member = known._replace(member_id=member_id, epoch=0, previous_epoch=0)
     group_id = group.group_id
-    if known_id != beat.member_id:
+    if known_id != member_id:
         found += records.member_tombstones(group_id, known_id)
     found.append(records.member_record(group_id, member))
     target = group.targets.get(known_id, NO_TARGET)
-    found.append(records.target_record(group_id, beat.member_id, target))
+    found.append(records.target_record(group_id, member_id, target))
     found.append(records.current_record(group_id, member))
     return known_id, member
-
-
-def _static(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
-    known_id = group.static_members.get(instance_id)
-    if known_id is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if known_id != member_id:
-        why = f"Static member {member_id} with instance id {instance_id} was fenced by member "
-        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{why}{known_id}.")
-    return group.members[known_id]
 
 
 def _check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
@@ -281,6 +312,7 @@ def _updated(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
         assignor=member.assignor if beat.assignor is None else beat.assignor,
         client_id=beat.client_id,
         client_host=beat.client_host,
+        classic=None,
     )
 
 
@@ -316,165 +348,30 @@ def _numbers(partitions: Partitions) -> dict[TopicId, frozenset[int]]:
     return {topic_id: frozenset(numbers) for topic_id, numbers in partitions.items()}
 
 
-# What the members read.
-
-
-def _resolved(
-    group: ConsumerGroup,
-    members: Mapping[str, ConsumerMember],
-    topics: Topics,
-    now_ms: int,
-    found: list[CoordinatorRecord],
-) -> dict[str, ResolvedRegex]:
-    """Hold the members' expressions against the topics there are."""
-    wanted = {member.regex for member in members.values() if member.regex}
-    resolved: dict[str, ResolvedRegex] = {}
-    for regex in sorted(wanted):
-        known = group.regexes.get(regex)
-        if known is not None and not group.is_stale:
-            resolved[regex] = known
-            continue
-        changed = group.topics_changed
-        if known is None or changed is None:
-            names = frozenset(filter(TopicPattern(regex).matches, topics.topics))
-        else:
-            there = [name for name in changed if name in topics.topics]
-            names = known.topics - changed | set(filter(TopicPattern(regex).matches, there))
-        if known is not None and known.topics == names:
-            resolved[regex] = known
-        else:
-            resolved[regex] = ResolvedRegex(names, topics.revision, now_ms)
-            found.append(records.regex_record(group.group_id, regex, resolved[regex]))
-    found += _forgotten(group, wanted)
-    return resolved
-
-
-def _forgotten(group: ConsumerGroup, wanted: Collection[str | None]) -> list[CoordinatorRecord]:
-    """Return what forgets the expressions that no member has any more."""
-    return [
-        records.regex_tombstone(group.group_id, regex)
-        for regex in group.regexes
-        if regex not in wanted
-    ]
-
-
-def _next_epoch(
-    group: ConsumerGroup,
-    members: Mapping[str, ConsumerMember],
-    regexes: Mapping[str, ResolvedRegex],
-    topics: Topics,
-    found: list[CoordinatorRecord],
-    *,
-    is_bumped: bool,
-) -> int:
-    """Return the group's epoch: one more if ``is_bumped`` or if what is read has changed."""
-    metadata_hash = _metadata_hash(_names(group, members.values(), regexes), topics)
-    if not is_bumped and metadata_hash == group.metadata_hash:
-        return group.epoch
-    epoch = group.epoch + 1
-    found.append(records.group_record(group.group_id, epoch, metadata_hash))
-    return epoch
-
-
-def _names(
-    group: ConsumerGroup, members: Iterable[ConsumerMember], regexes: Mapping[str, ResolvedRegex]
-) -> set[str]:
-    names: set[str] = set()
-    for member in members:
-        names |= group.topics_of(member, regexes)
-    return names
-
-
-def _metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """Return a number that changes with the ids and partition counts of topics; 0: none exist."""
-    known = [topic for name in sorted(names) if (topic := topics.topic(name)) is not None]
-    if not known:
-        return 0
-    text = repr([(topic.name, topic.topic_id, len(topic.partitions)) for topic in known])
-    digest = blake2b(text.encode(), digest_size=_HASH_BYTES).digest()
-    return int.from_bytes(digest, signed=True)
-
-
-def _topic_ids(names: Iterable[str], topics: Topics) -> list[TopicId]:
-    found = (topics.topic(name) for name in names)
-    return sorted(topic.topic_id for topic in found if topic is not None)
-
-
-# Targets.
-
-
-def assign(group: ConsumerGroup, topics: Topics, now_ms: int) -> Decision:
-    """Compute the targets that had to wait."""
-    found: list[CoordinatorRecord] = []
-    if group.epoch > group.assignment_epoch and group.members:
-        regexes = group.regexes
-        _assigned(group, group.members, regexes, topics, found, epoch=group.epoch, now_ms=now_ms)
-    return Decision(found)
-
-
-def _assigned(
-    group: ConsumerGroup,
-    members: Mapping[str, ConsumerMember],
-    regexes: Mapping[str, ResolvedRegex],
-    topics: Topics,
-    found: list[CoordinatorRecord],
-    *,
-    epoch: int,
-    now_ms: int,
-) -> dict[str, Target]:
-    """Return every member's target for ``epoch``."""
-    names = _names(group, members.values(), regexes)
-    known = [topic for name in names if (topic := topics.topic(name)) is not None]
-    counts = {topic.topic_id: len(topic.partitions) for topic in known}
-    subscribers = [
-        Subscriber(
-            member.member_id,
-            member.instance_id,
-            tuple(_topic_ids(group.topics_of(member, regexes), topics)),
-            _target_before(group, member),
-        )
-        for _, member in sorted(members.items())
-    ]
-    targets = ASSIGNORS[preferred_assignor(members.values())](subscribers, counts)
-    for member_id, target in targets.items():
-        if member_id not in group.targets or group.targets[member_id] != target:
-            found.append(records.target_record(group.group_id, member_id, target))
-    found.append(records.target_epoch_record(group.group_id, epoch, now_ms))
-    return targets
-
-
-def _target_before(group: ConsumerGroup, member: ConsumerMember) -> Target:
-    """Return a member's target; a static one that came back has that of its old id."""
-    target = group.targets.get(member.member_id)
-    if target is None and member.instance_id is not None:
-        target = group.targets.get(group.static_members.get(member.instance_id, ""))
-    return NO_TARGET if target is None else target
-
-
-def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
-    """Return the assignor that most members ask for."""
-    votes: dict[str, int] = {}
-    for member in members:
-        if member.assignor is not None and member.assignor in ASSIGNORS:
-            votes[member.assignor] = votes.get(member.assignor, 0) + 1
-    return max(votes, key=votes.__getitem__) if votes else DEFAULT_ASSIGNOR
-
-
 # Leaving.
 
 
-def leave(group: ConsumerGroup, beat: Heartbeat, topics: Topics) -> Decision:
-    """Let a member go, for good or (a static one) for a while. Raises KafkaError."""
-    answer = HeartbeatAnswer(beat.member_id, beat.epoch)
+def leaving(group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember:
+    """Return the member that says that it goes. Raises KafkaError."""
     if beat.instance_id is None:
-        return fence(group, [group.member(beat.member_id)], topics)._replace(answer=answer)
-    member = _static(group, beat.instance_id, beat.member_id)
-    if beat.epoch == LEAVE_EPOCH:
-        return fence(group, [member], topics)._replace(answer=answer)
-    away = member._replace(
-        epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTITIONS, state=MemberState.STABLE
+        return group.member(beat.member_id)
+    return group.static_member(beat.instance_id, beat.member_id)
+
+
+def away(group: ConsumerGroup, member: ConsumerMember) -> Decision:
+    """Let a static member go for a while; nobody is given what it has."""
+    # Kafka forgets since when it has what it has; so its log reads the same here.
+    assigned = {
+        topic_id: dict.fromkeys(numbers, 0) for topic_id, numbers in member.assigned.items()
+    }
+    gone = member._replace(
+        epoch=LEAVE_STATIC_EPOCH,
+        state=MemberState.STABLE,
+        assigned=assigned,
+        revoking=NO_PARTITIONS,
     )
-    return Decision([records.current_record(group.group_id, away)], answer, 0)
+    answer = HeartbeatAnswer(member.member_id, LEAVE_STATIC_EPOCH)
+    return Decision([records.current_record(group.group_id, gone)], answer, 0)
 
 
 def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) -> Decision:
@@ -485,8 +382,18 @@ def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) 
         found += records.member_tombstones(group.group_id, member.member_id)
         left.pop(member.member_id, None)
     wanted = {member.regex for member in left.values()}
-    found += _forgotten(group, wanted)
-    _next_epoch(group, left, group.regexes, topics, found, is_bumped=True)
+    found += forgotten_regexes(group, wanted)
+    next_epoch(group, left, group.regexes, topics, found, is_bumped=True)
+    return Decision(found)
+
+
+def assign(group: ConsumerGroup, topics: Topics, now_ms: int) -> Decision:
+    """Compute the targets that had to wait."""
+    found: list[CoordinatorRecord] = []
+    if group.epoch > group.assignment_epoch and group.members:
+        regexes = group.regexes
+        epoch = group.epoch
+        assign_targets(group, group.members, regexes, topics, found, epoch=epoch, now_ms=now_ms)
     return Decision(found)
 
 
@@ -525,4 +432,6 @@ def check_committed(
 
 def _stale(member: ConsumerMember, epoch: int) -> KafkaError:
     why = f"The received member epoch {epoch} does not match the expected member epoch "
-    return KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"{why}{member.epoch}.")
+    is_classic = member.classic is not None
+    code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+    return KafkaError(code, f"{why}{member.epoch}.")

@@ -11,9 +11,11 @@ from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.coordinator.group import consumer_tables as tables
+from ottla.coordinator.group.classic_group import Protocol
 from ottla.coordinator.group.consumer_group import (
     LEAVE_EPOCH,
     NO_PARTITIONS,
+    ClassicPart,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
@@ -70,10 +72,25 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
         subscribed_topic_regex=member.regex,
         rebalance_timeout=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
+        classic_member=_classic_member(member.classic),
     )
-    data = value.encode(0)[: -len(_NO_TAGS)] + _NULL_CLASSIC_MEMBER
+    data = value.encode(0)
+    if member.classic is None:
+        data = data[: -len(_NO_TAGS)] + _NULL_CLASSIC_MEMBER
     return CoordinatorRecord(
         _member_key(tables.MEMBER, group_id, member.member_id), _VERSION + data
+    )
+
+
+def _classic_member(classic: ClassicPart | None) -> tables.ClassicMember | None:
+    if classic is None:
+        return None
+    return tables.ClassicMember(
+        session_timeout=classic.session_timeout_ms,
+        supported_protocols=[
+            tables.ClassicProtocol(name=one.name, metadata=one.metadata)
+            for one in classic.protocols
+        ],
     )
 
 
@@ -148,6 +165,29 @@ def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
     found.append(CoordinatorRecord(_group_key(tables.TARGET_EPOCH, group_id), None))
     found.append(CoordinatorRecord(_group_key(tables.GROUP, group_id), None))
     return found
+
+
+def conversion_tombstones(
+    group: ConsumerGroup, new_ids: Mapping[str, str]
+) -> list[CoordinatorRecord]:
+    """Return what forgets a group that goes on as a classic one, in Kafka's order.
+
+    ``new_ids``: of static members that were given another id in the same batch.
+    """
+    group_id = group.group_id
+    ids = [new_ids.get(member_id, member_id) for member_id in group.members]
+
+    def of_members(kind: int) -> list[CoordinatorRecord]:
+        return [CoordinatorRecord(_member_key(kind, group_id, one), None) for one in ids]
+
+    return [
+        *of_members(tables.CURRENT_MEMBER),
+        *of_members(tables.TARGET_MEMBER),
+        CoordinatorRecord(_group_key(tables.TARGET_EPOCH, group_id), None),
+        *of_members(tables.MEMBER),
+        *(regex_tombstone(group_id, regex) for regex in group.regexes),
+        CoordinatorRecord(_group_key(tables.GROUP, group_id), None),
+    ]
 
 
 def _group_key(kind: int, group_id: str) -> bytes:
@@ -245,11 +285,19 @@ def _take_member(group: ConsumerGroup, name: str, stored: StoredRecord) -> None:
         client_id=value.client_id,
         client_host=value.client_host,
         topics=tuple(sorted(value.subscribed_topic_names)),
-        regex=value.subscribed_topic_regex,
+        regex=value.subscribed_topic_regex or "",
         rebalance_timeout_ms=value.rebalance_timeout,
         assignor=value.server_assignor,
+        classic=_read_classic_member(value.classic_member),
     )
     group.put(member)
+
+
+def _read_classic_member(value: tables.ClassicMember | None) -> ClassicPart | None:
+    if value is None:
+        return None
+    protocols = tuple(Protocol(one.name, one.metadata) for one in value.supported_protocols)
+    return ClassicPart(value.session_timeout, protocols)
 
 
 def _take_target_epoch(group: ConsumerGroup, _: str, stored: StoredRecord) -> None:

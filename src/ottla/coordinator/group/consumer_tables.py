@@ -13,10 +13,12 @@ from ottla.protocol.schema import (
     Message,
     Struct,
     array,
+    bytes_,
     int8,
     int32,
     int64,
     string,
+    struct,
     uuid,
 )
 
@@ -49,8 +51,22 @@ class GroupValue(Message, versions="0", flexible="0+"):
     metadata_hash: int = int64(default=0, tag=0)
 
 
+class ClassicProtocol(Struct):
+    """An assignor that a member of the classic protocol knows, and its metadata for it."""
+
+    name: str = string()
+    metadata: bytes = bytes_()
+
+
+class ClassicMember(Struct):
+    """What there is of a member of the classic protocol beside the others."""
+
+    session_timeout: int = int32()
+    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
+
+
 class MemberValue(Message, versions="0", flexible="0+"):
-    """Type 5. Tag 0, about a member that speaks the classic protocol, is not looked at."""
+    """Type 5."""
 
     instance_id: str | None = string(nullable="0+", default=None)
     rack_id: str | None = string(nullable="0+", default=None)
@@ -60,6 +76,7 @@ class MemberValue(Message, versions="0", flexible="0+"):
     subscribed_topic_regex: str | None = string(nullable="0+", default=None)
     rebalance_timeout: int = int32(default=-1)
     server_assignor: str | None = string(nullable="0+", default=None)
+    classic_member: ClassicMember | None = struct(ClassicMember, nullable="0+", default=None, tag=0)
 
 
 class TargetEpochValue(Message, versions="0", flexible="0+"):

@@ -157,26 +157,28 @@ class GroupCoordinator:
 
         def run(shard: GroupsShard, pending: Pending[events.JoinAnswer | KafkaError]) -> None:
             machine = shard.machine
-            machine.make_room(group_id)
-            group = machine.groups.get(group_id)
-            event = make_event(pending, group is None)
-            settings = self._settings
-            if not (
-                settings.session_timeout_min_ms
-                <= event.session_timeout_ms
-                <= settings.session_timeout_max_ms
-            ):
-                why = f"{event.session_timeout_ms} ms is not what a session may last"
-                raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, why)
-            if len(event.new_member_id.encode()) > STRING_BYTES_MAX:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a member id that is too long")
-            if group is None:
-                if event.member_id:
-                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
-                group = machine.make_group(group_id)
+            is_new = group_id not in machine.groups
+            event = make_event(pending, is_new)
+            self._check_join(event)
+            consumers = machine.consumers.groups.get(group_id)
+            if consumers is not None and consumers.members:
+                machine.classic_members.join(consumers, event, pending)
+                return
+            if is_new and event.member_id:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+            group = machine.make_group(group_id) if is_new else machine.groups[group_id]
             machine.happen(group, event)
 
-        return self._in_turn(group_id, run)
+        return self._in_turn_of_group(group_id, run)
+
+    def _check_join(self, event: events.Join) -> None:
+        settings = self._settings
+        session_ms = event.session_timeout_ms
+        if not settings.session_timeout_min_ms <= session_ms <= settings.session_timeout_max_ms:
+            why = f"{session_ms} ms is not what a session may last"
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, why)
+        if len(event.new_member_id.encode()) > STRING_BYTES_MAX:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a member id that is too long")
 
     def sync(
         self, group_id: str, make_event: Callable[[object], events.Sync]
@@ -184,9 +186,13 @@ class GroupCoordinator:
         """Take a leader's assignment, or hand one out; answered when it is durable."""
 
         def run(shard: GroupsShard, pending: Pending[events.SyncAnswer | KafkaError]) -> None:
-            shard.machine.happen(_known(shard, group_id), make_event(pending))
+            machine, event = shard.machine, make_event(pending)
+            if group_id in machine.consumers.groups:
+                machine.classic_members.sync(machine.consumers.groups[group_id], event, pending)
+            else:
+                machine.happen(_known(shard, group_id), event)
 
-        return self._in_turn(group_id, run)
+        return self._in_turn_of_group(group_id, run)
 
     def heartbeat(
         self, group_id: str, make_event: Callable[[object], events.Heartbeat]
@@ -194,9 +200,14 @@ class GroupCoordinator:
         """Keep a member alive."""
 
         def run(shard: GroupsShard, pending: Pending[ErrorCode | KafkaError]) -> None:
-            shard.machine.happen(_known(shard, group_id), make_event(pending))
+            machine, event = shard.machine, make_event(pending)
+            if group_id in machine.consumers.groups:
+                group = machine.consumers.groups[group_id]
+                machine.classic_members.heartbeat(group, event, pending)
+            else:
+                machine.happen(_known(shard, group_id), event)
 
-        return self._in_turn(group_id, run)
+        return self._in_turn_of_group(group_id, run)
 
     def leave(
         self, group_id: str, members: Sequence[events.LeavingMember]
@@ -206,12 +217,13 @@ class GroupCoordinator:
         def run(
             shard: GroupsShard, pending: Pending[tuple[events.LeaveAnswer, ...] | KafkaError]
         ) -> None:
-            if group_id in shard.machine.consumers.groups:
-                shard.machine.consumers.leave(group_id, members, pending)
-                return
-            shard.machine.happen(_known(shard, group_id), events.Leave(pending, members))
+            consumers = shard.machine.consumers
+            if group_id in consumers.groups:
+                consumers.leave(consumers.groups[group_id], members, pending)
+            else:
+                shard.machine.happen(_known(shard, group_id), events.Leave(pending, members))
 
-        return self._in_turn(group_id, run)
+        return self._in_turn_of_group(group_id, run)
 
     # KIP-848 groups.
 
@@ -229,7 +241,7 @@ class GroupCoordinator:
             refused: Pending[HeartbeatAnswer | KafkaError] = Pending()
             refused.resolve(error)
             return refused
-        return self._in_turn(group_id, run)
+        return self._in_turn_of_group(group_id, run)
 
     def describe_consumer_group(self, group_id: str) -> Pending[ConsumerGroup | KafkaError]:
         """Return a KIP-848 group, to be looked at at once; GROUP_ID_NOT_FOUND if it is none."""
@@ -434,6 +446,16 @@ class GroupCoordinator:
 
     # Common.
 
+    def _in_turn_of_group(
+        self, group_id: str, run: Callable[[GroupsShard, Pending[Value | KafkaError]], None]
+    ) -> Pending[Value | KafkaError]:
+        """Run an operation of a member: behind what its group is writing."""
+
+        def in_turn(shard: GroupsShard, pending: Pending[Value | KafkaError]) -> None:
+            shard.machine.consumers.in_turn(group_id, lambda: run(shard, pending), pending.resolve)
+
+        return self._in_turn(group_id, in_turn)
+
     def _in_turn(
         self,
         group_id: str,
@@ -473,7 +495,8 @@ def _check_consumer_commit(group: ConsumerGroup, request: CommitRequest) -> None
     if request.is_transactional and is_nobody:
         return
     is_old = not request.is_transactional and not request.tells_unknown_group
-    if is_old and request.member_id in group.members:
+    member = group.members.get(request.member_id)
+    if is_old and member is not None and member.classic is None:
         why = "the consumer protocol needs OffsetCommit v9"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
     commits = [(commit.topic_id, commit.partition) for commit in request.commits]
@@ -489,6 +512,6 @@ def _topics_resized(delta: MetadataDelta) -> set[str]:
     """Return the topics that came, went, or have other partitions."""
     names = {topic.name for topic in (*delta.topics_created, *delta.topics_deleted)}
     for change in delta.partitions:
-        if change.old is None or change.new is None:
+        if change.old is None or change.new is None or change.old.replicas != change.new.replicas:
             names.add(change.topic)
     return names

@@ -14,9 +14,11 @@ from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import consumer_records, records, tables
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.classic_machine import step
+from ottla.coordinator.group.classic_members import ClassicMembers
 from ottla.coordinator.group.classic_rebalance import answer_join, answer_sync, session_timer
+from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_groups import ConsumerGroups
-from ottla.coordinator.group.consumer_machine import Topics
+from ottla.coordinator.group.consumer_targets import Topics
 from ottla.coordinator.group.expiry import expired_offsets
 from ottla.coordinator.group.offsets import Offsets
 from ottla.coordinator.group.records import OffsetKey
@@ -39,10 +41,17 @@ class Groups:
         self._shard = shard
         self._settings = settings
         self.groups: dict[str, ClassicGroup] = {}
-        self.consumers = ConsumerGroups(shard, settings.consumer, topics, self.groups)
+        self.consumers = ConsumerGroups(shard, settings.consumer, topics, self)
         """Those of KIP-848."""
+        self.classic_members = ClassicMembers(shard, settings.consumer, topics, self.consumers)
+        """Those of such groups that speak the classic protocol."""
         self.offsets = Offsets()
         self._offset_keys = records.OffsetKeyReader()
+        self._replaced: dict[str, ConsumerGroup] = {}
+        """Use: empty KIP-848 groups whose place a classic one takes that is not written yet."""
+        self._rebalancing: set[str] = set()
+        """Use: at a load, groups that were KIP-848 ones and whose last record is the one that ended
+        that: their first rebalance was under way."""
         self._unknown_types: set[int] = set()
 
     # What the runtime calls.
@@ -76,6 +85,8 @@ class Groups:
 
     def _replay_group(self, stored: StoredRecord) -> None:
         group_id = records.read_group_key(stored)
+        if stored.value is None or group_id in self.groups:
+            self._rebalancing.discard(group_id)
         if stored.value is None:
             self.groups.pop(group_id, None)
         else:
@@ -91,8 +102,10 @@ class Groups:
         for group in list(self.groups.values()):
             for member in group.members.values():
                 self._carry_out(group, [session_timer(member)])
-            if len(group.members) > self._settings.classic.members_max:
-                self.happen(group, events.OverCapacity())
+            is_due = group.members and group.group_id in self._rebalancing
+            if is_due or len(group.members) > self._settings.classic.members_max:
+                self.happen(group, events.RejoinAll())
+        self._rebalancing.clear()
         self.consumers.loaded()
         self._schedule_expiry()
 
@@ -120,22 +133,15 @@ class Groups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
-    def make_room(self, group_id: str) -> None:
-        """Let a classic group take the place of a KIP-848 one without members.
-
-        Raises KafkaError (INCONSISTENT_GROUP_PROTOCOL) when it has some.
-        """
-        group = self.consumers.groups.get(group_id)
-        if group is None and not self.consumers.is_writing(group_id):
-            return
-        if group is None or group.members or self.consumers.is_writing(group_id):
-            why = f"the members of {group_id!r} use the consumer protocol"
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
-        del self.consumers.groups[group_id]
-        self._delete(consumer_records.group_tombstones(group))
-
     def make_group(self, group_id: str) -> ClassicGroup:
-        """Put an empty group there; whoever asks for that has it written."""
+        """Put an empty group there; whoever asks for that has it written.
+
+        It takes the place of a KIP-848 one without members, if there is one.
+        """
+        replaced = self.consumers.groups.pop(group_id, None)
+        if replaced is not None:
+            assert not replaced.members, "a group with members takes new ones itself"
+            self._replaced[group_id] = replaced
         group = self.groups[group_id] = ClassicGroup(group_id, self._shard.clock.wall_ms())
         return group
 
@@ -143,6 +149,30 @@ class Groups:
         """Let an event happen to a group, and carry out what comes of it."""
         now_ms = self._shard.clock.wall_ms()
         self._carry_out(group, step(group, event, now_ms, self._settings.classic))
+
+    def adopt(self, group: ClassicGroup, *, rejoin: bool) -> None:
+        """Take over a group that was a KIP-848 one; ``rejoin``: its members have to come again."""
+        self.groups[group.group_id] = group
+        self._carry_out(group, [session_timer(member) for member in group.members.values()])
+        if rejoin:
+            self.happen(group, events.RejoinAll())
+
+    def left_behind(self, group_id: str) -> None:
+        """Hear that the log deletes a KIP-848 group; a classic one may follow."""
+        if self._shard.state is ShardState.LOADING:
+            self._rebalancing.add(group_id)
+
+    def dismiss(self, group: ClassicGroup) -> None:
+        """Let go of a group that is a KIP-848 one now, and of its members that wait."""
+        effects: list[events.Effect] = []
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+        for member in group.members.values():
+            answer_join(member, events.JoinAnswer(member.member_id, code), effects)
+            answer_sync(member, events.SyncAnswer(code), effects)
+            effects.append(events.CancelTimer(events.TimerKind.SESSION, member.member_id))
+        effects.append(events.CancelTimer(events.TimerKind.JOIN))
+        effects.append(events.CancelTimer(events.TimerKind.SYNC))
+        self._carry_out(group, effects)
 
     def keep_alive(self, group: ClassicGroup, member_id: str) -> None:
         """Let a member live on that was heard of by other ways than a heartbeat."""
@@ -165,7 +195,9 @@ class Groups:
 
     def _set_timer(self, group: ClassicGroup, effect: events.SetTimer) -> None:
         def fire() -> None:
-            self._shard.execute(run, lambda _: None)
+            self._shard.execute(
+                lambda: self.consumers.in_turn(group.group_id, run, _forget), _forget
+            )
 
         def run() -> None:
             if self.groups.get(group.group_id) is group:
@@ -187,7 +219,12 @@ class Groups:
         self._append(partial(records.group_record, group, effect.assignments), done)
 
     def _store_new(self, group: ClassicGroup, reply: object) -> None:
+        replaced = self._replaced.pop(group.group_id, None)
+        tombstones = [] if replaced is None else consumer_records.group_tombstones(replaced)
+
         def done(error: KafkaError | None) -> None:
+            if error is not None and replaced is not None:
+                self.consumers.groups.setdefault(group.group_id, replaced)
             if error is not None and self.groups.get(group.group_id) is group:
                 # Nobody has a generation yet: it is as if the group had never been.
                 del self.groups[group.group_id]
@@ -197,18 +234,21 @@ class Groups:
                 self._carry_out(group, effects)
                 _resolve(reply, events.JoinAnswer("", error.code))
 
-        self._append(partial(records.new_group_record, group), done)
+        self._append(partial(records.new_group_record, group), done, tombstones)
 
     def _append(
-        self, make: Callable[[], CoordinatorRecord], done: Callable[[KafkaError | None], None]
+        self,
+        make: Callable[[], CoordinatorRecord],
+        done: Callable[[KafkaError | None], None],
+        tombstones: Sequence[CoordinatorRecord] = (),
     ) -> None:
-        """Append a record of what is in memory already."""
+        """Append a record of what is in memory already, behind what it makes obsolete."""
         try:
             record = records.written(make)
         except KafkaError as error:
             done(error)
         else:
-            self._shard.append([record], done, replayed=False)
+            self._shard.append([*tombstones, record], done, replayed=False)
 
     # What is forgotten.
 
@@ -275,6 +315,10 @@ class Groups:
         for group in self.groups.values():
             group.check()
         self.consumers.check()
+
+
+def _forget(_: KafkaError) -> None:
+    """Whoever waited for it is gone with the shard."""
 
 
 def _resolve(reply: object, answer: object) -> None:

@@ -1,15 +1,30 @@
-"""What consumers say in JoinGroup about the topics they read: the front of their metadata.
+"""What consumers say through JoinGroup and SyncGroup of what they read, own and are given. Pure.
 
-    subscription = version int16, topics array of string, ...
+    subscription = version int16, topics array of string, user_data bytes,
+                   1+: owned array of partitions, 2+: generation int32, 3+: rack string
+    assignment   = version int16, array of partitions, user_data bytes
+    partitions   = topic string, array of int32
 
-Later versions only append. Source: Kafka's ConsumerProtocolSubscription.
+Later versions only append. Source: Kafka's ConsumerProtocolSubscription and -Assignment.
 """
 
-from collections.abc import Iterable
-from struct import Struct, error
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct, error, pack
+from typing import NamedTuple
 
-_COUNT = Struct(">hi")
-_LENGTH = Struct(">h")
+VERSION_MAX = 3
+OWNED_SINCE, RACK_SINCE = 1, 3
+_INT16, _INT32 = Struct(">h"), Struct(">i")
+_NULL_BYTES = _INT32.pack(-1)
+
+
+class Subscription(NamedTuple):
+    """What a member reads, and has."""
+
+    topics: tuple[str, ...]
+    owned: Mapping[str, tuple[int, ...]]
+    """Empty before version 1."""
+    rack_id: str | None
 
 
 def subscribed_topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
@@ -17,23 +32,102 @@ def subscribed_topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | Non
     topics: set[str] = set()
     try:
         for subscription in subscriptions:
-            topics.update(_topics(subscription))
+            topics.update(_Reader(subscription).texts())
     except (error, ValueError):
         return None
     return frozenset(topics)
 
 
-def _topics(data: bytes) -> list[str]:
-    _, count = _COUNT.unpack_from(data)
-    position = _COUNT.size
-    if not 0 <= count <= (len(data) - position) // _LENGTH.size:
-        raise ValueError(f"{count} topics in {len(data)} bytes")
-    topics = []
-    for _ in range(count):
-        length: int = _LENGTH.unpack_from(data, position)[0]
-        position += _LENGTH.size
-        if not 0 <= length <= len(data) - position:
-            raise ValueError(f"a topic of {length} bytes")
-        topics.append(data[position : position + length].decode())
-        position += length
-    return topics
+def read_subscription(data: bytes) -> Subscription:
+    """Return what a member says in JoinGroup. Raises ValueError."""
+    try:
+        reader = _Reader(data)
+        topics = tuple(reader.texts())
+        reader.skip_bytes()
+        owned = reader.partitions() if reader.version >= OWNED_SINCE else {}
+        rack_id = None
+        if reader.version >= RACK_SINCE:
+            reader.skip(_INT32.size)
+            rack_id = reader.text_or_none()
+    except error as short:
+        raise ValueError(f"a subscription of {len(data)} bytes ends too early") from short
+    return Subscription(topics, owned, rack_id)
+
+
+def read_assignment(data: bytes) -> Mapping[str, tuple[int, ...]]:
+    """Return what a leader gave a member. Raises ValueError."""
+    try:
+        return _Reader(data).partitions()
+    except error as short:
+        raise ValueError(f"an assignment of {len(data)} bytes ends too early") from short
+
+
+def assignment_bytes(subscription: bytes, partitions: Mapping[str, Iterable[int]]) -> bytes:
+    """Return an assignment in the version of a member's subscription. Raises ValueError."""
+    parts = [_INT16.pack(_Reader(subscription).version), _INT32.pack(len(partitions))]
+    for topic, numbers in sorted(partitions.items()):
+        name, ordered = topic.encode(), sorted(numbers)
+        parts += [_INT16.pack(len(name)), name, pack(f">i{len(ordered)}i", len(ordered), *ordered)]
+    return b"".join([*parts, _NULL_BYTES])
+
+
+class _Reader:
+    """Goes through the bytes. Raises struct.error and ValueError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        if len(data) < _INT16.size:
+            raise ValueError(f"{len(data)} bytes have no version")
+        self.version = min(self._int16(), VERSION_MAX)
+        if self.version < 0:
+            raise ValueError(f"version {self.version}")
+
+    def _int16(self) -> int:
+        number: int = _INT16.unpack_from(self._data, self._position)[0]
+        self._position += _INT16.size
+        return number
+
+    def _count(self, element_bytes: int) -> int:
+        number: int = _INT32.unpack_from(self._data, self._position)[0]
+        self._position += _INT32.size
+        if not 0 <= number <= (len(self._data) - self._position) // element_bytes:
+            raise ValueError(f"{number} elements in {len(self._data)} bytes")
+        return number
+
+    def skip(self, size_bytes: int) -> None:
+        self._position += size_bytes
+        if self._position > len(self._data):
+            raise ValueError(f"{len(self._data)} bytes end too early")
+
+    def skip_bytes(self) -> None:
+        (size,) = _INT32.unpack_from(self._data, self._position)
+        self.skip(_INT32.size + max(size, 0))
+
+    def text_or_none(self) -> str | None:
+        length = self._int16()
+        if length < 0:
+            return None
+        text = self._data[self._position : self._position + length]
+        if len(text) < length:
+            raise ValueError(f"a text of {length} bytes")
+        self._position += length
+        return text.decode()
+
+    def _text(self) -> str:
+        text = self.text_or_none()
+        if text is None:
+            raise ValueError("a name is null")
+        return text
+
+    def texts(self) -> Sequence[str]:
+        return [self._text() for _ in range(self._count(_INT16.size))]
+
+    def partitions(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for _ in range(self._count(_INT16.size + _INT32.size)):
+            topic = self._text()
+            count = self._count(_INT32.size)
+            found[topic] = Struct(f">{count}i").unpack_from(self._data, self._position)
+            self._position += count * _INT32.size
+        return found

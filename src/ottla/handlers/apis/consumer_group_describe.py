@@ -6,7 +6,7 @@ v1 tells which protocol a member speaks (KIP-1099).
 from collections.abc import Iterable, Mapping
 
 from ottla.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
-from ottla.coordinator.group.consumer_machine import preferred_assignor
+from ottla.coordinator.group.consumer_targets import preferred_assignor
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
@@ -24,7 +24,7 @@ from ottla.protocol.messages.consumer_group_describe import (
     TopicPartitions,
 )
 
-CONSUMER_MEMBER = 1
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """A member that speaks the consumer protocol; 0 would be the classic one."""
 
 
@@ -81,10 +81,10 @@ class ConsumerGroupDescribe:
             client_id=member.client_id,
             client_host=member.client_host,
             subscribed_topic_names=list(member.topics),
-            subscribed_topic_regex=member.regex or "",
+            subscribed_topic_regex=member.regex,
             assignment=self._assignment(held),
             target_assignment=self._assignment(group.targets.get(member.member_id, {})),
-            member_type=CONSUMER_MEMBER,
+            member_type=CLASSIC_MEMBER if member.classic is not None else CONSUMER_MEMBER,
         )
 
     def _assignment(self, partitions: Mapping[TopicId, Iterable[int]]) -> Assignment:

@@ -3,6 +3,8 @@
 The answer waits until the rebalance is over. What each version adds is in its message table.
 """
 
+from base64 import urlsafe_b64encode
+
 from ottla.coordinator.group.classic_events import Join, JoinAnswer
 from ottla.coordinator.group.classic_group import Protocol
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -39,6 +41,7 @@ class JoinGroup:
                 reply=reply,
                 member_id=request.member_id,
                 new_member_id="" if request.member_id else self._new_member_id(request, call),
+                new_consumer_id="" if request.member_id else self._new_consumer_id(),
                 instance_id=request.group_instance_id,
                 client_id=call.client_id or "",
                 client_host=f"/{call.client.host}",  # As Java prints an address.
@@ -70,6 +73,13 @@ class JoinGroup:
         uuid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
         name = request.group_instance_id
         return f"{call.client_id or '' if name is None else name}-{uuid}"
+
+    def _new_consumer_id(self) -> str:
+        """Return an id as Kafka writes its own: 22 characters, the first one no hyphen."""
+        while True:
+            text = urlsafe_b64encode(self._rng.random_bytes(16)).decode().rstrip("=")
+            if not text.startswith("-"):
+                return text
 
 
 def _response(answer: JoinAnswer, version: int) -> JoinGroupResponse:

@@ -370,7 +370,7 @@ def test_a_loaded_group_with_too_many_members_keeps_those_who_come_first(make_ma
     machine = make_machine()
     a, b, c = machine.stable("a", "b", "c")
     machine.settings = SETTINGS._replace(members_max=2)
-    machine.happen(events.OverCapacity())
+    machine.happen(events.RejoinAll())
     machine.join("b", b)
     machine.join("c", c)
     assert machine.join("a", a).code is ErrorCode.GROUP_MAX_SIZE_REACHED

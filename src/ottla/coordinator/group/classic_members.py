@@ -1,0 +1,100 @@
+"""Requests of the classic protocol to groups of the other one: decided, written and answered.
+
+Between the pure ``classic_in_consumer`` and the shard. Everything runs in the group's turn
+(``ConsumerGroups.in_turn``). Source: Kafka's GroupMetadataManager in its effect.
+"""
+
+from typing import Any
+
+from ottla.coordinator.group import classic_in_consumer as machine
+from ottla.coordinator.group.classic_events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
+from ottla.coordinator.group.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer_groups import JOIN, SYNC, ConsumerGroups
+from ottla.coordinator.group.consumer_machine import ConsumerSettings
+from ottla.coordinator.group.consumer_targets import Topics
+from ottla.coordinator.shard import Shard
+from ottla.errors import ErrorCode, KafkaError
+from ottla.pending import Pending
+
+
+class ClassicMembers:
+    """See the module. ``group`` is one of the ConsumerGroups', and has members."""
+
+    def __init__(
+        self,
+        shard: Shard[Any],
+        settings: ConsumerSettings,
+        topics: Topics,
+        consumers: ConsumerGroups,
+    ) -> None:
+        self._shard = shard
+        self._settings = settings
+        self._topics = topics
+        self._consumers = consumers
+
+    def join(
+        self, group: ConsumerGroup, asked: Join, pending: Pending[JoinAnswer | KafkaError]
+    ) -> None:
+        """Take a member in, or one step further; answered when that is durable."""
+        now_ms = self._shard.clock.wall_ms()
+        try:
+            joined = machine.join(group, asked, self._topics, now_ms, self._settings)
+        except KafkaError as error:
+            pending.resolve(JoinAnswer("", error.code))
+            return
+        member = joined.member
+        if member is None:
+            pending.resolve(joined.answer)
+            return
+        group.is_stale, group.topics_changed = False, set()
+        group_id, member_id = group.group_id, member.member_id
+
+        def done(error: KafkaError | None) -> None:
+            if error is not None:
+                group.is_stale, group.topics_changed = True, None
+                pending.resolve(error)
+                return
+            self._shard.timers.cancel((group_id, JOIN, member_id))
+            if joined.downgrade is not None:
+                self._consumers.become_classic(group, joined.downgrade)
+            else:
+                self._consumers.keep_alive(group_id, member)
+                self._await(SYNC, group_id, member_id, asked.rebalance_timeout_ms)
+                self._consumers.await_assignment(group_id, joined.assignment_delay_ms)
+            pending.resolve(joined.answer)
+
+        self._consumers.write(group_id, joined.records, done)
+
+    def sync(
+        self, group: ConsumerGroup, asked: Sync, pending: Pending[SyncAnswer | KafkaError]
+    ) -> None:
+        """Tell a member what it has."""
+        group_id, member_id = group.group_id, asked.member_id
+        try:
+            answer = machine.sync(group, asked, self._topics)
+        except KafkaError as error:
+            if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._await_join(group, member_id)
+            raise
+        self._shard.timers.cancel((group_id, SYNC, member_id))
+        self._consumers.keep_alive(group_id, group.members[member_id])
+        pending.resolve(answer)
+
+    def heartbeat(
+        self, group: ConsumerGroup, beat: Heartbeat, pending: Pending[ErrorCode | KafkaError]
+    ) -> None:
+        """Keep a member alive; it has so long to join again if it is told to."""
+        code = machine.heartbeat(group, beat)
+        self._consumers.keep_alive(group.group_id, group.members[beat.member_id])
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._await_join(group, beat.member_id)
+        pending.resolve(code)
+
+    def _await_join(self, group: ConsumerGroup, member_id: str) -> None:
+        if (group.group_id, JOIN, member_id) not in self._shard.timers:
+            timeout_ms = group.members[member_id].rebalance_timeout_ms
+            self._await(JOIN, group.group_id, member_id, timeout_ms)
+
+    def _await(self, kind: str, group_id: str, member_id: str, timeout_ms: int) -> None:
+        why = f"no {kind} within {timeout_ms} ms"
+        self._consumers.fence_after(group_id, kind, member_id, timeout_ms, why)

@@ -1,0 +1,182 @@
+"""What a KIP-848 group reads and how it is shared: expressions, epochs, targets. Pure.
+
+The parts that a heartbeat, a JoinGroup and a departure have in common: each looks at the group with
+its members as they are to be, and adds the records of what changes. Source: KIP-848; Kafka 4.3,
+asked.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from ottla.coordinator.group import consumer_records as records
+from ottla.coordinator.group.assignors import ASSIGNORS, Subscriber
+from ottla.coordinator.group.consumer_group import (
+    NO_TARGET,
+    ConsumerGroup,
+    ConsumerMember,
+    ResolvedRegex,
+    Target,
+)
+from ottla.coordinator.group.metadata_hash import group_hash, topic_hash
+from ottla.coordinator.group.topic_pattern import TopicPattern
+from ottla.coordinator.records import CoordinatorRecord
+from ottla.ids import TopicId
+from ottla.metadata.image import TopicImage
+
+DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
+
+
+class Topics(Protocol):
+    """What is looked at of the metadata."""
+
+    @property
+    def revision(self) -> int:
+        """How new it is."""
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]:
+        """All topics by name."""
+
+    def topic(self, name: str) -> TopicImage | None:
+        """Return a topic."""
+
+    def racks(self, topic: TopicImage) -> tuple[tuple[str, ...], ...]:
+        """Return the racks of each partition's replicas."""
+
+
+# What the members read.
+
+
+def resolve_regexes(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerMember],
+    topics: Topics,
+    now_ms: int,
+    found: list[CoordinatorRecord],
+) -> dict[str, ResolvedRegex]:
+    """Hold the members' expressions against the topics there are."""
+    wanted = {member.regex for member in members.values() if member.regex}
+    resolved: dict[str, ResolvedRegex] = {}
+    for regex in sorted(wanted):
+        known = group.regexes.get(regex)
+        if known is not None and not group.is_stale:
+            resolved[regex] = known
+            continue
+        changed = group.topics_changed
+        if known is None or changed is None:
+            names = frozenset(filter(TopicPattern(regex).matches, topics.topics))
+        else:
+            there = [name for name in changed if name in topics.topics]
+            names = known.topics - changed | set(filter(TopicPattern(regex).matches, there))
+        if known is not None and known.topics == names:
+            resolved[regex] = known
+        else:
+            resolved[regex] = ResolvedRegex(names, topics.revision, now_ms)
+            found.append(records.regex_record(group.group_id, regex, resolved[regex]))
+    found += forgotten_regexes(group, wanted)
+    return resolved
+
+
+def forgotten_regexes(
+    group: ConsumerGroup, wanted: Collection[str | None]
+) -> list[CoordinatorRecord]:
+    """Return what forgets the expressions that no member has any more."""
+    return [
+        records.regex_tombstone(group.group_id, regex)
+        for regex in group.regexes
+        if regex not in wanted
+    ]
+
+
+def next_epoch(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerMember],
+    regexes: Mapping[str, ResolvedRegex],
+    topics: Topics,
+    found: list[CoordinatorRecord],
+    *,
+    is_bumped: bool,
+) -> int:
+    """Return the group's epoch: one more if ``is_bumped`` or if what is read has changed."""
+    names = topics_read(group, members.values(), regexes)
+    metadata_hash = metadata_hash_of(names, topics)
+    if not is_bumped and metadata_hash == group.metadata_hash:
+        return group.epoch
+    epoch = group.epoch + 1
+    found.append(records.group_record(group.group_id, epoch, metadata_hash))
+    return epoch
+
+
+def topics_read(
+    group: ConsumerGroup, members: Iterable[ConsumerMember], regexes: Mapping[str, ResolvedRegex]
+) -> set[str]:
+    """Return the names of all topics that members read."""
+    names: set[str] = set()
+    for member in members:
+        names |= group.topics_of(member, regexes)
+    return names
+
+
+def metadata_hash_of(names: Iterable[str], topics: Topics) -> int:
+    """Return a number that changes with ids, partition counts and racks; 0: no topic exists."""
+    known = [topic for name in sorted(names) if (topic := topics.topic(name)) is not None]
+    return group_hash(
+        [topic_hash(topic.name, topic.topic_id, topics.racks(topic)) for topic in known]
+    )
+
+
+def topic_ids(names: Iterable[str], topics: Topics) -> list[TopicId]:
+    """Return the ids of the topics that exist, sorted."""
+    found = (topics.topic(name) for name in names)
+    return sorted(topic.topic_id for topic in found if topic is not None)
+
+
+# Targets.
+
+
+def assign_targets(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerMember],
+    regexes: Mapping[str, ResolvedRegex],
+    topics: Topics,
+    found: list[CoordinatorRecord],
+    *,
+    epoch: int,
+    now_ms: int,
+) -> dict[str, Target]:
+    """Return every member's target for ``epoch``."""
+    names = topics_read(group, members.values(), regexes)
+    known = [topic for name in names if (topic := topics.topic(name)) is not None]
+    counts = {topic.topic_id: len(topic.partitions) for topic in known}
+    subscribers = [
+        Subscriber(
+            member.member_id,
+            member.instance_id,
+            tuple(topic_ids(group.topics_of(member, regexes), topics)),
+            _target_before(group, member),
+        )
+        for _, member in sorted(members.items())
+    ]
+    targets = ASSIGNORS[preferred_assignor(members.values())](subscribers, counts)
+    for member_id, target in targets.items():
+        if member_id not in group.targets or group.targets[member_id] != target:
+            found.append(records.target_record(group.group_id, member_id, target))
+    found.append(records.target_epoch_record(group.group_id, epoch, now_ms))
+    return targets
+
+
+def _target_before(group: ConsumerGroup, member: ConsumerMember) -> Target:
+    """Return a member's target; a static one that came back has that of its old id."""
+    target = group.targets.get(member.member_id)
+    if target is None and member.instance_id is not None:
+        target = group.targets.get(group.static_members.get(member.instance_id, ""))
+    return NO_TARGET if target is None else target
+
+
+def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
+    """Return the assignor that most members ask for."""
+    votes: dict[str, int] = {}
+    for member in members:
+        if member.assignor is not None and member.assignor in ASSIGNORS:
+            votes[member.assignor] = votes.get(member.assignor, 0) + 1
+    return max(votes, key=votes.__getitem__) if votes else DEFAULT_ASSIGNOR

@@ -1,0 +1,255 @@
+"""A group goes over from one protocol to the other while its members read on. Pure.
+
+    classic --a member of the consumer protocol joins--> consumer
+    consumer --the last such member goes, classic ones are left--> classic
+
+Both ways the records of the old group are deleted and those of the new one written in one batch. A
+group keeps its epoch: the generation of the one is the epoch of the other. Source: KIP-848, online
+migration; the batches of a live Kafka 4.3.
+"""
+
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.coordinator.group import consumer_records, records
+from ottla.coordinator.group.classic_group import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    GroupState,
+    Member,
+)
+from ottla.coordinator.group.consumer_group import (
+    ClassicPart,
+    ConsumerGroup,
+    ConsumerMember,
+    Partitions,
+)
+from ottla.coordinator.group.consumer_targets import Topics, metadata_hash_of, topics_read
+from ottla.coordinator.group.subscription import (
+    assignment_bytes,
+    read_assignment,
+    read_subscription,
+)
+from ottla.coordinator.records import CoordinatorRecord
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicId
+
+
+class MigrationPolicy(Enum):
+    """``group.consumer.migration.policy``: which ways are open."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group may become a consumer group."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group may become a classic group."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
+# From classic to consumer.
+
+
+class Upgrade(NamedTuple):
+    """The group as it is to be, and the records that make it so."""
+
+    group: ConsumerGroup
+    records: list[CoordinatorRecord]
+
+
+def check_upgrade(group: ClassicGroup, policy: MigrationPolicy, *, members_max: int) -> None:
+    """Raise KafkaError (GROUP_ID_NOT_FOUND) unless the group may become a consumer group."""
+    if (
+        not policy.may_upgrade
+        or not group.is_consumer_group
+        or len(group.members) > members_max
+        or group.protocol is None
+    ):
+        raise _no_consumer_group(group)
+
+
+def _no_consumer_group(group: ClassicGroup) -> KafkaError:
+    why = f"Group {group.group_id} is not a consumer group."
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
+
+
+def upgraded(group: ClassicGroup, topics: Topics) -> Upgrade:
+    """Return the consumer group that a classic one becomes: everybody has what it had.
+
+    Raises KafkaError (GROUP_ID_NOT_FOUND) when what members said cannot be read.
+    """
+    new = ConsumerGroup(group.group_id)
+    new.epoch = new.assignment_epoch = group.generation
+    try:
+        had = _had_by_all(group, topics)
+        for member in group.members.values():
+            new.put(_upgraded_member(group, member, had[member.member_id]))
+    except ValueError as error:
+        raise _no_consumer_group(group) from error
+    for one in new.members.values():
+        new.targets[one.member_id] = {
+            topic_id: frozenset(numbers) for topic_id, numbers in one.assigned.items()
+        }
+    names = topics_read(new, new.members.values(), {})
+    new.metadata_hash = metadata_hash_of(names, topics)
+    group_id, members = new.group_id, new.members.values()
+    return Upgrade(
+        new,
+        [
+            records.group_tombstone(group_id),
+            *(consumer_records.member_record(group_id, one) for one in members),
+            consumer_records.group_record(group_id, new.epoch, new.metadata_hash),
+            *(consumer_records.target_record(group_id, *one) for one in new.targets.items()),
+            consumer_records.target_epoch_record(group_id, new.epoch, 0),
+            *(consumer_records.current_record(group_id, one) for one in members),
+        ],
+    )
+
+
+def _upgraded_member(group: ClassicGroup, member: Member, had: Partitions) -> ConsumerMember:
+    subscription = read_subscription(member.metadata(group.protocol))
+    return ConsumerMember(
+        member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        epoch=group.generation,
+        previous_epoch=group.generation,
+        assigned=had,
+        classic=ClassicPart(member.session_timeout_ms, member.protocols),
+    )
+
+
+def _had_by_all(group: ClassicGroup, topics: Topics) -> Mapping[str, Partitions]:
+    """Return what each member may be reading.
+
+    That is what it was given, and what it said to own in its last JoinGroup: in the middle of a
+    cooperative rebalance it reads on what it is about to lose. A leader may have given out what
+    does not exist, or one partition twice; the first one has it.
+    """
+    taken: set[tuple[TopicId, int]] = set()
+    had: dict[str, dict[TopicId, dict[int, int]]] = {member_id: {} for member_id in group.members}
+
+    def take(member: Member, partitions: Mapping[str, tuple[int, ...]]) -> None:
+        for name, numbers in partitions.items():
+            topic = topics.topic(name)
+            if topic is None:
+                continue
+            for number in numbers:
+                is_there = 0 <= number < len(topic.partitions)
+                if is_there and (topic.topic_id, number) not in taken:
+                    taken.add((topic.topic_id, number))
+                    mine = had[member.member_id].setdefault(topic.topic_id, {})
+                    mine[number] = group.generation
+
+    for member in group.members.values():
+        take(member, read_assignment(member.assignment) if member.assignment else {})
+    for member in group.members.values():
+        take(member, read_subscription(member.metadata(group.protocol)).owned)
+    return had
+
+
+# From consumer to classic.
+
+
+class Replacement(NamedTuple):
+    """A static member of the classic protocol that takes the place of one of the other."""
+
+    replaced_id: str
+    member: ConsumerMember
+
+
+class Downgrade(NamedTuple):
+    """The group as it is to be, and the records that make it so."""
+
+    group: ClassicGroup
+    records: list[CoordinatorRecord]
+    is_settled: bool
+    """Everybody has what it is to have; else all have to join again."""
+
+
+def may_downgrade(
+    group: ConsumerGroup, gone: Collection[str], policy: MigrationPolicy, *, members_max: int
+) -> bool:
+    """Tell whether the group becomes a classic one when these members are ``gone``."""
+    left = [one for member_id, one in group.members.items() if member_id not in gone]
+    return (
+        policy.may_downgrade
+        and len(left) <= members_max
+        and all(one.classic is not None for one in left)
+    )
+
+
+def downgraded(
+    group: ConsumerGroup,
+    gone: Collection[str],
+    coming: Replacement | None,
+    topics: Topics,
+    now_ms: int,
+) -> Downgrade | None:
+    """Return the classic group that a consumer group becomes; None if it cannot.
+
+    It is stable, and its assignment is what everybody may be reading: Kafka's is what everybody was
+    to read, and gives that out a second time if the group is upgraded again at once. None when
+    nobody is left, or no assignor is known to all.
+    """
+    new = ClassicGroup(group.group_id, now_ms)
+    new.state = GroupState.STABLE
+    staying = [one for member_id, one in group.members.items() if member_id not in gone]
+    new_ids: dict[str, str] = {}
+    if coming is not None:
+        staying.append(coming.member)
+        new_ids[coming.replaced_id] = coming.member.member_id
+    new.generation = max([group.epoch, *(one.epoch for one in staying)])
+    for one in staying:
+        new.add(_downgraded_member(one), CONSUMER_PROTOCOL_TYPE)
+    new.protocol = new.select_protocol()
+    if new.protocol is None:
+        return None
+    new.note_subscriptions()
+    names = topics_read(group, group.members.values(), group.regexes)
+    known = {topic.topic_id: name for name in names if (topic := topics.topic(name)) is not None}
+    for one in staying:
+        member = new.members[one.member_id]
+        member.assignment = _assignment(member.metadata(new.protocol), one, known)
+    assignments = {member_id: member.assignment for member_id, member in new.members.items()}
+    found = consumer_records.conversion_tombstones(group, new_ids)
+    found.append(records.group_record(new, assignments))
+    is_settled = coming is not None and all(one.is_reconciled_to(group.epoch) for one in staying)
+    return Downgrade(new, found, is_settled)
+
+
+def _downgraded_member(one: ConsumerMember) -> Member:
+    assert one.classic is not None, "only members of the classic protocol go on"
+    return Member(
+        one.member_id,
+        instance_id=one.instance_id,
+        client_id=one.client_id,
+        client_host=one.client_host,
+        rebalance_timeout_ms=one.rebalance_timeout_ms,
+        session_timeout_ms=one.classic.session_timeout_ms,
+        protocols=one.classic.protocols,
+    )
+
+
+def _assignment(subscription: bytes, member: ConsumerMember, names: Mapping[TopicId, str]) -> bytes:
+    has: dict[str, list[int]] = {}
+    for partitions in (member.assigned, member.revoking):
+        for topic_id, numbers in partitions.items():
+            if topic_id in names:
+                has.setdefault(names[topic_id], []).extend(numbers)
+    try:
+        return assignment_bytes(subscription, has)
+    except ValueError:  # Of a log that nobody wrote as it should be.
+        return b""

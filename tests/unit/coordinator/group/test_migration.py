@@ -1,0 +1,283 @@
+"""A group changes its protocol over a real shard: what is kept, what waits, what time brings."""
+
+import struct
+
+import pytest
+
+from ottla.coordinator.group.classic_group import GroupState, Protocol
+from ottla.coordinator.group.consumer_machine import ConsumerSettings, Heartbeat
+from ottla.coordinator.group.migration import MigrationPolicy
+from ottla.coordinator.group.subscription import assignment_bytes
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicId
+from ottla.metadata.image import TopicImage
+
+TOPIC = TopicId(b"t" * 16)
+
+
+def said(*owned, topic=b"t"):
+    partitions = struct.pack(f">ih1si{len(owned)}i", 1, 1, b"t", len(owned), *owned)
+    return struct.pack(">hih1si", 1, 1, 1, topic, -1) + partitions
+
+
+class Mixed:
+    """Short words for the members of one group."""
+
+    def __init__(self, make_groups, words, **fields):
+        settings = words.SETTINGS
+        consumer = settings.consumer._replace(**fields)
+        self.node = make_groups(settings=settings._replace(consumer=consumer))
+        self.node.topics["t"] = TopicImage("t", TOPIC, (0, 1, 2, 3))
+        self.words = words
+
+    @property
+    def machine(self):
+        return self.node.shard("g").machine
+
+    @property
+    def consumers(self):
+        return self.machine.consumers.groups.get("g")
+
+    def value(self, pending):
+        self.node.settle()
+        self.node.clock.advance(0)
+        self.node.settle()
+        return pending.value if pending.is_done else None
+
+    def ask_join(self, member_id="", *owned, **fields):
+        fields.setdefault("protocols", (Protocol("range", said(*owned)),))
+        return self.node.join("g", member_id, new_consumer_id="n", **fields)
+
+    def join(self, member_id="", *owned, **fields):
+        return self.value(self.ask_join(member_id, *owned, **fields))
+
+    def sync(self, member_id, generation, *given):
+        data = {member_id: assignment_bytes(said(), {"t": given})}
+        return self.value(self.node.sync("g", member_id, generation, data))
+
+    def classic(self):
+        """A stable classic group of one; its member's id."""
+        member_id = self.join().member_id
+        self.sync(member_id, 1, 0, 1, 2, 3)
+        return member_id
+
+    def beat(self, member_id, epoch, *, owned=None, **fields):
+        given = {"instance_id": None, "rack_id": None, "regex": None, "assignor": None}
+        given |= {"topics": None, "rebalance_timeout_ms": -1} | fields
+        held = None if owned is None else {TOPIC: owned}
+        heartbeat = Heartbeat(
+            member_id=member_id, epoch=epoch, owned=held, client_id="c", client_host="/h", **given
+        )
+        return self.value(self.node.coordinator.consumer_heartbeat("g", heartbeat))
+
+    def subscribe(self, member_id="m", **fields):
+        asked = {"topics": ("t",), "rebalance_timeout_ms": 60_000, "owned": []} | fields
+        asked["owned"] = None
+        given = {"instance_id": None, "rack_id": None, "regex": None, "assignor": None} | asked
+        given["owned"] = {}
+        heartbeat = Heartbeat(
+            member_id=member_id, epoch=0, client_id="c", client_host="/h", **given
+        )
+        return self.value(self.node.coordinator.consumer_heartbeat("g", heartbeat))
+
+    def classic_beat(self, member_id, generation):
+        value = self.value(self.node.beat("g", member_id, generation))
+        return value.code if isinstance(value, KafkaError) else value
+
+
+@pytest.fixture
+def mixed(make_groups, words):
+    return lambda **fields: Mixed(make_groups, words, **fields)
+
+
+@pytest.mark.parametrize(
+    ("policy", "up", "down"),
+    [
+        (MigrationPolicy.DISABLED, False, False),
+        (MigrationPolicy.UPGRADE, True, False),
+        (MigrationPolicy.DOWNGRADE, False, True),
+        (MigrationPolicy.BIDIRECTIONAL, True, True),
+    ],
+)
+def test_the_policy_says_which_ways_are_open(mixed, policy, up, down):
+    g = mixed(migration_policy=policy)
+    g.classic()
+    answer = g.subscribe()
+    assert (g.consumers is not None) is up
+    if not up:
+        assert answer.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+    g = mixed(migration_policy=policy)
+    g.subscribe()
+    g.join()
+    g.beat("m", -1)
+    assert (g.consumers is None) is down
+
+
+def test_a_group_too_large_for_a_classic_one_stays(mixed):
+    g = mixed(classic_members_max=1)
+    g.subscribe()
+    for member_id in ("a", "b"):
+        g.join(member_id)
+    g.beat("m", -1)
+    assert set(g.consumers.members) == {"a", "b"}
+    g.node.leave("g", ("a", None))
+    g.node.settle()
+    assert g.consumers is None
+
+
+def test_what_members_have_survives_both_ways(mixed):
+    g = mixed()
+    member_id = g.classic()
+    assert g.subscribe().epoch == 2
+    assert g.consumers.members[member_id].assigned == {TOPIC: dict.fromkeys(range(4), 1)}
+    assert g.classic_beat(member_id, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    g.join(member_id, 0, 1, 2, 3)
+    g.sync(member_id, 1)
+    assert g.join(member_id, 0, 1).generation == 2
+    assert g.beat("m", 2, owned=[]).assignment == {TOPIC: {2: 2, 3: 2}}
+    g.node.restart()
+    assert g.consumers.members[member_id].classic.protocols == (Protocol("range", said(0, 1)),)
+    g.beat("m", -1)
+    group = g.machine.groups["g"]
+    assert (group.generation, group.state) == (2, GroupState.PREPARING_REBALANCE)
+    assert g.join(member_id, 0, 1).generation == 3
+
+
+def test_who_waits_in_a_classic_group_is_told_to_come_again(mixed):
+    g = mixed()
+    g.classic()
+    waiting = g.ask_join("", instance_id="i")
+    g.subscribe()
+    assert waiting.value.code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(g.consumers.members) == 3
+
+
+def test_requests_wait_while_a_group_changes(mixed):
+    g = mixed()
+    member_id = g.classic()
+    beat = Heartbeat("m", 0, None, None, 60_000, ("t",), None, None, {}, "c", "/h")
+    opened = g.node.coordinator.consumer_heartbeat("g", beat)
+    told = g.node.beat("g", member_id, 1)
+    left = g.node.leave("g", (member_id, None))
+    assert not (opened.is_done or told.is_done or left.is_done)
+    g.node.settle()
+    assert told.value is ErrorCode.REBALANCE_IN_PROGRESS
+    assert set(g.consumers.members) == {"m"}
+
+
+def test_a_partition_given_twice_is_had_once(mixed):
+    g = mixed()
+    one = g.join().member_id
+    g.sync(one, 1, 0, 1, 9, -1)
+    other = g.ask_join("", protocols=(Protocol("range", said(1, 3)),))
+    again = g.ask_join(one, 0, 1)
+    other, again = g.value(other), g.value(again)
+    g.subscribe()
+    had = {member_id: one.assigned for member_id, one in g.consumers.members.items()}
+    assert had[one] == {TOPIC: {0: 2, 1: 2}}
+    assert had[other.member_id] == {TOPIC: {3: 2}}
+
+
+def test_a_member_that_does_not_join_again_in_time_goes(mixed):
+    g = mixed()
+    member_id = g.classic()
+    g.subscribe()
+    for _ in range(9):
+        assert g.classic_beat(member_id, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+        g.beat("m", 2, owned=[])
+        g.node.clock.advance(8)
+        g.node.settle()
+        if member_id not in g.consumers.members:
+            break
+    assert set(g.consumers.members) == {"m"}
+
+
+def test_a_member_that_does_not_sync_in_time_goes(mixed):
+    g = mixed()
+    g.subscribe()
+    g.join("a", rebalance_timeout_ms=9_000)
+    g.node.clock.advance(8)
+    g.classic_beat("a", 3)
+    g.node.settle()
+    assert "a" in g.consumers.members
+    g.node.clock.advance(2)
+    g.node.settle()
+    assert "a" not in g.consumers.members
+
+
+def test_a_silent_member_goes_after_the_session_timeout_it_named(mixed):
+    g = mixed()
+    g.subscribe()
+    g.join("a")
+    g.sync("a", 3)
+    g.node.clock.advance(9)
+    g.node.settle()
+    assert "a" in g.consumers.members
+    g.node.clock.advance(2)
+    g.node.settle()
+    assert "a" not in g.consumers.members
+
+
+def test_the_last_member_of_the_newer_protocol_dies(mixed):
+    g = mixed()
+    g.subscribe()
+    g.join("a")
+    for _ in range(8):
+        g.classic_beat("a", 3)
+        g.sync("a", 3)
+        g.node.clock.advance(6)
+        g.node.settle()
+    assert g.consumers is None
+    assert g.machine.groups["g"].state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_rebalance_that_a_crash_cut_short_is_made_up_for(mixed):
+    g = mixed()
+    g.subscribe()
+    g.join("a")
+    g.beat("m", -1)
+    g.node.restart()
+    assert g.machine.groups["g"].state is GroupState.PREPARING_REBALANCE
+    g.join("a")
+    g.sync("a", 4, 0, 1, 2, 3)
+    g.node.restart()
+    assert g.machine.groups["g"].state is GroupState.STABLE
+
+
+def test_a_static_member_goes_over_alone(mixed):
+    g = mixed()
+    g.subscribe("m", instance_id="i")
+    answer = g.join("", instance_id="i")
+    assert (answer.member_id, answer.generation) == ("n", 2)
+    group = g.machine.groups["g"]
+    assert (group.state, group.generation) == (GroupState.STABLE, 2)
+    assert g.sync("n", 2).assignment == assignment_bytes(said(), {"t": range(4)})
+    assert g.subscribe("m2", instance_id="i").epoch == 2
+    assert g.classic_beat("n", 2) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_refused_upgrade_changes_nothing(mixed):
+    g = mixed(members_max=1)
+    member_id = g.classic()
+    assert g.subscribe().code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert g.classic_beat(member_id, 1) is ErrorCode.NONE
+    g = mixed()
+    g.join("", protocols=(Protocol("range", b"\0"),))
+    assert g.subscribe().code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_an_empty_group_gives_its_place_in_one_batch(mixed):
+    g = mixed()
+    g.subscribe()
+    g.beat("m", -1)
+    before = g.node.partition(0).log.log_end_offset, g.node.partition(1).log.log_end_offset
+    g.join()
+    after = g.node.partition(0).log.log_end_offset, g.node.partition(1).log.log_end_offset
+    assert sum(after) - sum(before) == 3
+    g.node.restart()
+    assert "g" in g.machine.groups
+
+
+def test_consumer_settings_have_kafkas_defaults():
+    assert ConsumerSettings(1, 1, 1, 1).migration_policy is MigrationPolicy.BIDIRECTIONAL
