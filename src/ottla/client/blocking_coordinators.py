@@ -14,6 +14,8 @@ from ottla.client.coordination import (
     NAMES_ONLY,
     TRANSACTION,
     Committed,
+    check_commit,
+    commit_request,
     committed_request,
     find_coordinator_request,
     read_committed_offsets,
@@ -44,6 +46,7 @@ from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResp
 from ottla.protocol.messages.end_txn import EndTxnResponse
 from ottla.protocol.messages.find_coordinator import FindCoordinatorResponse
 from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
+from ottla.protocol.messages.offset_commit import OffsetCommitResponse
 from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
@@ -73,6 +76,16 @@ class BlockingCoordinators:
             return read_committed_offsets(group, answer)
 
         return self._asking(GROUP, group, ask)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Have the group remember ``offsets`` now. Only a group without members takes them."""
+        request = commit_request(group, offsets)
+
+        def ask(connection: BlockingConnection) -> None:
+            answer = connection.call(request, OffsetCommitResponse, highest=NAMES_ONLY)
+            check_commit(group, answer)
+
+        self._asking(GROUP, group, ask)
 
     def take_over(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
         """Return the id's next epoch; no producer with an earlier one can do anything any more.

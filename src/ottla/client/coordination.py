@@ -4,7 +4,7 @@ Shared by the asyncio side (``coordinators``, ``groups``) and the blocking one
 (``blocking_coordinators``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.client.errors import error_code
@@ -13,6 +13,12 @@ from ottla.ids import TopicPartition
 from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+)
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -27,6 +33,8 @@ TRANSACTION = 1
 """Kinds of coordinators, as FindCoordinator has them."""
 NAMES_ONLY = 9
 """The newest version of OffsetCommit and OffsetFetch that names topics, not their ids."""
+NOBODY = -1
+"""The generation of a commit by somebody who is no member."""
 
 
 class Committed(NamedTuple):
@@ -104,3 +112,35 @@ def read_committed_offsets(
                     one.committed_offset, one.committed_leader_epoch, one.metadata or ""
                 )
     return found
+
+
+def commit_request(
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    generation: int = NOBODY,
+    member_id: str = "",
+) -> OffsetCommitRequest:
+    """Return the request; without a generation only a group without members takes it."""
+    by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, index), offset in offsets.items():
+        by_topic.setdefault(topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=None
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=[
+            OffsetCommitRequestTopic(name=name, partitions=each) for name, each in by_topic.items()
+        ],
+    )
+
+
+def check_commit(group: str, answer: OffsetCommitResponse) -> None:
+    """Raise KafkaError for the first offset that was refused."""
+    for topic in answer.topics:
+        for one in topic.partitions:
+            check_coordinator(GROUP, group, one.error_code)

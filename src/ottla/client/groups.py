@@ -12,7 +12,9 @@ from ottla.client.connection import Connection
 from ottla.client.coordination import (
     GROUP,
     NAMES_ONLY,
+    NOBODY,
     Committed,
+    commit_request,
     committed_request,
     read_committed_offsets,
 )
@@ -32,16 +34,8 @@ from ottla.protocol.messages.consumer_group_describe import (
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ottla.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from ottla.protocol.messages.offset_commit import OffsetCommitResponse
 from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
-
-NOBODY = -1
-"""The generation of a commit by somebody who is no member."""
 
 
 class ListedGroup(NamedTuple):
@@ -141,22 +135,7 @@ class Groups:
         member_id: str = "",
     ) -> None:
         """Commit offsets; without a generation only a group without members takes them."""
-        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, index), offset in offsets.items():
-            by_topic.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=index, committed_offset=offset, committed_metadata=None
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=group,
-            generation_id_or_member_epoch=generation,
-            member_id=member_id,
-            topics=[
-                OffsetCommitRequestTopic(name=name, partitions=parts)
-                for name, parts in by_topic.items()
-            ],
-        )
+        request = commit_request(group, offsets, generation=generation, member_id=member_id)
 
         async def attempt() -> None:
             connection = await self.coordinator(group)

@@ -2,6 +2,9 @@
 
     source   what Spark calls           options   its options        offsets   options to ranges
     plan     ranges to read, asked of the cluster (planner's side)
+    stream   what Spark calls in a stream    tracker   what it does
+    lookup   questions to the cluster        loss      what became of offsets noted earlier
+    positions  offsets as JSON               progress, listener   how far a stream is behind
     read     the records of one range (executor's side)              columns   records to Arrow
     sink     writing as Spark calls it       sink_options, write_settings   its options
     write    rows to record batches (executor's side; sink_task calls it, rows finds the columns)
@@ -18,5 +21,7 @@ side import the standard library only, because Spark starts a Python process for
 from ottla.spark.export import Exported, from_parquet, to_parquet
 from ottla.spark.export_log import ExportError
 from ottla.spark.local import session
+from ottla.spark.progress import lag
+from ottla.spark.registration import register
 
-__all__ = ["session", "to_parquet", "from_parquet", "Exported", "ExportError"]
+__all__ = ["session", "register", "to_parquet", "from_parquet", "lag", "Exported", "ExportError"]

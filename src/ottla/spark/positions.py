@@ -5,12 +5,13 @@ The JSON of a stream's checkpoint and of its progress, and of the options ``star
 of a topic; without it, as the connector writes, the same is read, and less can be checked:
 
     positions = { [ "$ottla": marks, ] topic: { partition: offset, ... }, ... }
-    marks     = { "epochs": { topic: { partition: leader epoch, ... }, ... },
-                  "ids": { topic: topic id, ... }, "version": 1 }
+    marks     = { [ "begin": offsets, ] "epochs": leader epochs, "ids": { topic: topic id, ... },
+                  "version": 1 }                    both by topic and partition, as in positions
 
 Keys are sorted, since Spark compares offsets as texts. Offsets are those of the next record to
 read. A leader epoch is the one in force when the log was seen to reach the offset: what a log of
 that epoch holds below the offset has been read. A topic id is 22 characters, as Kafka prints it.
+``begin`` is in the end of a stream's first micro-batch, and says where that began.
 """
 
 import json
@@ -33,12 +34,15 @@ class Positions:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, TopicId] = field(default_factory=dict)
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    begin: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where a stream's first micro-batch began, which ends here; empty for any other."""
 
     def to_json(self) -> Json:
         """Return the object to write, its keys sorted."""
         value: Json = {}
-        if self.ids or self.epochs:
+        if self.ids or self.epochs or self.begin:
             value[MARKS] = {
+                **({"begin": _nested(self.begin)} if self.begin else {}),
                 "epochs": _nested(self.epochs),
                 "ids": {topic: topic_id_text(self.ids[topic]) for topic in sorted(self.ids)},
                 "version": VERSION,
@@ -84,6 +88,7 @@ def read_positions(value: Mapping[str, object], *, least: int = 0) -> Positions:
         offsets,
         {topic: parse_topic_id(text) for topic, text in ids.items()},
         dict(_read_nested(marks.get("epochs", {}), "leader epoch", 0)),
+        dict(_read_nested(marks.get("begin", {}), "offset", 0)),
     )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.spark.options import SourceOptions
+    from ottla.spark.stream import OttlaStreamReader
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 TYPES: dict[str, DataType] = {
@@ -71,6 +72,14 @@ class OttlaDataSource(DataSource):
         options = self._parsed(Use.BATCH)
         check_schema(options, schema)
         return OttlaReader(options)
+
+    def streamReader(self, schema: StructType) -> "OttlaStreamReader":  # noqa: N802 - Spark's name
+        """Return the reader of one streaming query. ``schema`` as for ``reader``."""
+        from ottla.spark.stream import OttlaStreamReader
+
+        options = self._parsed(Use.STREAM)
+        check_schema(options, schema)
+        return OttlaStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of one job. Raises OptionError, ColumnError; a topic only grows."""

@@ -33,6 +33,12 @@ def test_what_is_written_is_read():
     assert read_positions(json.loads(ALL.text())) == ALL
 
 
+def test_where_a_first_micro_batch_began_is_kept():
+    first = Positions({P0: 23}, {"t": ID}, {P0: 5}, {P0: 20})
+    assert first.to_json()["$ottla"]["begin"] == {"t": {"0": 20}}
+    assert read_positions(json.loads(first.text())) == first
+
+
 def test_the_connectors_form_is_read():
     assert read_positions({"t": {"0": 23}}) == Positions({P0: 23})
 

@@ -1,0 +1,206 @@
+"""Streams of format("ottla"): micro-batches, checkpoints, and what may become of a topic meanwhile.
+
+Asked of Apache Kafka, too (``--target kafka``).
+"""
+
+import json
+import time
+import uuid
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+
+from tools.wire_client import WireClient
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),  # one session, in one worker
+    pytest.mark.timeout(240),
+]
+
+
+class Stream:
+    """One query's place: a topic, a checkpoint, a table of Parquet files."""
+
+    def __init__(self, spark, bootstrap, topic, directory):
+        self.spark = spark
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.directory = directory
+
+    def start(self, *, available_now=True, **options):
+        given = {"kafka.bootstrap.servers": self.bootstrap, "startingOffsets": "earliest"}
+        if "subscribePattern" not in options:
+            given["subscribe"] = self.topic
+        frame = self.spark.readStream.format("ottla").options(**{**given, **options}).load()
+        writer = frame.writeStream.format("parquet").option("path", str(self.directory / "table"))
+        writer = writer.option("checkpointLocation", str(self.directory / "checkpoint"))
+        trigger = (
+            {"availableNow": True} if available_now else {"processingTime": "100 milliseconds"}
+        )
+        return writer.trigger(**trigger).start()
+
+    def run(self, **options):
+        """Read all there is; return the progress of the micro-batches that had rows."""
+        query = self.start(**options)
+        query.awaitTermination(120)
+        assert not query.isActive
+        return [each for each in query.recentProgress if each["numInputRows"]]
+
+    def rows(self):
+        frame = self.spark.read.parquet(str(self.directory / "table"))
+        return sorted((row.partition, row.offset, bytes(row.value)) for row in frame.collect())
+
+
+@pytest.fixture
+def topic(target):
+    name = f"stream-{uuid.uuid4().hex[:8]}"
+    with WireClient(target.bootstrap) as wire:
+        wire.create_topic(name, 2)
+    return name
+
+
+@pytest.fixture
+def stream(spark, target, topic, tmp_path):
+    return Stream(spark, target.bootstrap, topic, tmp_path)
+
+
+@pytest.fixture
+def produce(target, topic):
+    from confluent_kafka import Producer
+
+    def write(partition, first, count, *, to=topic, bootstrap=target.bootstrap):
+        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+        for number in range(first, first + count):
+            producer.produce(to, b"%d" % number, None, partition)
+        assert producer.flush(30) == 0
+
+    return write
+
+
+def rows_of(partition, first, count):
+    return [(partition, offset, b"%d" % offset) for offset in range(first, first + count)]
+
+
+def test_available_now_reads_all_in_pieces_and_publishes_its_progress(
+    stream, produce, topic, target
+):
+    from ottla.spark import lag
+
+    produce(0, 0, 60)
+    produce(1, 0, 20)
+    batches = stream.run(maxOffsetsPerTrigger="30", **{"group.id": f"group-{topic}"})
+    assert [each["numInputRows"] for each in batches] == [30, 30, 20]
+    assert stream.rows() == rows_of(0, 0, 60) + rows_of(1, 0, 20)
+    assert [sum(lag(each).values()) for each in batches] == [50, 20, 0]
+    assert committed(target, f"group-{topic}", topic) == {0: 60, 1: 20}
+
+
+def committed(target, group, topic):
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Place
+
+    consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": group})
+    try:
+        places = consumer.committed([Place(topic, 0), Place(topic, 1)], timeout=30)
+        return {place.partition: place.offset for place in places}
+    finally:
+        consumer.close()
+
+
+def test_a_checkpoint_goes_on_where_it_was_also_in_partitions_that_are_new(
+    stream, produce, topic, target
+):
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    produce(0, 0, 10)
+    stream.run()
+    produce(0, 10, 5)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    produce(2, 0, 7)
+    batches = stream.run(startingOffsets="latest")
+    assert [each["numInputRows"] for each in batches] == [12]
+    assert stream.rows() == rows_of(0, 0, 15) + rows_of(2, 0, 7)
+
+
+def test_a_topic_made_anew_is_told_or_begun_anew(stream, produce, topic, target):
+    from confluent_kafka.admin import AdminClient
+
+    produce(0, 0, 10)
+    stream.run()
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    with WireClient(target.bootstrap) as wire:
+        wire.create_topic(topic, 2)
+    produce(0, 0, 20)
+    with pytest.raises(Exception, match=f"TopicRecreated.*{topic}-0: the topic was deleted and"):
+        stream.run()
+    batches = stream.run(failOnDataLoss="false")
+    assert [each["numInputRows"] for each in batches] == [20]
+
+
+def test_records_that_were_deleted_are_told_or_gone_over(stream, produce, topic, target):
+    from confluent_kafka import TopicPartition as Place
+    from confluent_kafka.admin import AdminClient
+
+    produce(0, 0, 10)
+    stream.run()
+    produce(0, 10, 10)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    (deleted,) = admin.delete_records([Place(topic, 0, 15)]).values()
+    deleted.result(30)
+    with pytest.raises(Exception, match=rf"DataAgedOut.*{topic}-0: offsets \[10, 15\) are gone"):
+        stream.run()
+    stream.run(failOnDataLoss="false")
+    assert stream.rows() == rows_of(0, 0, 10) + rows_of(0, 15, 5)
+
+
+def test_the_connectors_checkpoint_form_is_gone_on_from(stream, produce, topic):
+    produce(0, 0, 10)
+    stream.run()
+    log = max((stream.directory / "checkpoint" / "offsets").glob("[0-9]*"))
+    lines = log.read_text().splitlines()
+    offsets = json.loads(lines[-1])
+    assert offsets.pop("$ottla")["version"] == 1
+    log.write_text("\n".join([*lines[:-1], json.dumps(offsets, separators=(",", ":"))]))
+    (log.parent / f".{log.name}.crc").unlink(missing_ok=True)
+    produce(0, 10, 5)
+    assert [each["numInputRows"] for each in stream.run()] == [5]
+
+
+def test_an_option_without_meaning_in_a_stream_is_one_clear_error(stream):
+    with pytest.raises(Exception, match="option endingOffsets has a meaning in a batch query only"):
+        stream.run(endingOffsets="latest")
+
+
+def test_a_running_stream_outlasts_its_broker(spark, ottla_server_factory, produce, tmp_path):
+    from tools.kafka_peer import free_port
+
+    server = ottla_server_factory(begin=False)
+    server._asked_port = free_port()
+    server.start()
+    with WireClient(server.bootstrap) as wire:
+        wire.create_topic("t", 1)
+    stream = Stream(spark, server.bootstrap, "t", tmp_path)
+    query = stream.start(available_now=False)
+    try:
+        produce(0, 0, 10, to="t", bootstrap=server.bootstrap)
+        wait_for_rows(query, 10)
+        server.kill9()
+        server.start()
+        produce(0, 10, 10, to="t", bootstrap=server.bootstrap)
+        wait_for_rows(query, 20)
+    finally:
+        query.stop()
+    assert stream.rows() == rows_of(0, 0, 20)
+
+
+def wait_for_rows(query, count):
+    deadline = time.monotonic() + 90
+    while sum(each["numInputRows"] for each in query.recentProgress) < count:
+        assert time.monotonic() < deadline, query.lastProgress
+        assert query.exception() is None
+        query.processAllAvailable()
+        time.sleep(0.05)
