@@ -160,7 +160,7 @@ def test_requests_wait_while_a_group_changes(mixed):
     opened = g.node.coordinator.consumer_heartbeat("g", beat)
     told = g.node.beat("g", member_id, 1)
     left = g.node.leave("g", (member_id, None))
-    assert not (opened.is_done or told.is_done or left.is_done)
+    assert not any(each.is_done for each in (opened, told, left))
     g.node.settle()
     assert told.value is ErrorCode.REBALANCE_IN_PROGRESS
     assert set(g.consumers.members) == {"m"}
