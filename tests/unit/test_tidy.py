@@ -88,13 +88,14 @@ def test_only_the_ports_open_files():
 
 
 def test_packages_only_gather_names():
-    """An __init__.py has a docstring, imports and plain assignments of names, no code."""
-    plain = (ast.Import, ast.ImportFrom, ast.Expr, ast.Assign, ast.Try)
+    """An __init__.py has a docstring, imports and names, no code but what imports a name late."""
+    plain = (ast.Import, ast.ImportFrom, ast.Expr, ast.Assign, ast.Try, ast.If)
     found = [
         path
         for path in source_files()
         if path.name == "__init__.py"
-        and not all(isinstance(node, plain) for node in ast.parse(path.read_bytes()).body)
+        for node in ast.parse(path.read_bytes()).body
+        if not isinstance(node, plain) and getattr(node, "name", "") != "__getattr__"
     ]
     assert not found
 

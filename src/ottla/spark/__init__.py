@@ -18,10 +18,31 @@ It speaks the wire protocol through ``ottla.client`` and knows no broker. Module
 side import the standard library only, because Spark starts a Python process for every step.
 """
 
-from ottla.spark.export import Exported, from_parquet, to_parquet
-from ottla.spark.export_log import ExportError
-from ottla.spark.local import session
-from ottla.spark.progress import lag
-from ottla.spark.registration import register
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.spark.export import Exported, from_parquet, to_parquet
+    from ottla.spark.export_log import ExportError
+    from ottla.spark.local import session
+    from ottla.spark.progress import lag
+    from ottla.spark.registration import register
 
 __all__ = ["session", "register", "to_parquet", "from_parquet", "lag", "Exported", "ExportError"]
+
+_PLACES = {
+    "session": "local",
+    "register": "registration",
+    "to_parquet": "export",
+    "from_parquet": "export",
+    "lag": "progress",
+    "Exported": "export",
+    "ExportError": "export_log",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for: Spark's processes import this package and use none of it."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -13,7 +13,7 @@ from struct import Struct, error, pack
 from typing import NamedTuple
 
 VERSION_MAX = 3
-OWNED_SINCE, RACK_SINCE = 1, 3
+OWNED_SINCE, GENERATION_SINCE, RACK_SINCE = 1, 2, 3
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 _NULL_BYTES = _INT32.pack(-1)
 
@@ -45,10 +45,9 @@ def read_subscription(data: bytes) -> Subscription:
         topics = tuple(reader.texts())
         reader.skip_bytes()
         owned = reader.partitions() if reader.version >= OWNED_SINCE else {}
-        rack_id = None
-        if reader.version >= RACK_SINCE:
+        if reader.version >= GENERATION_SINCE:
             reader.skip(_INT32.size)
-            rack_id = reader.text_or_none()
+        rack_id = reader.text_or_none() if reader.version >= RACK_SINCE else None
     except error as short:
         raise ValueError(f"a subscription of {len(data)} bytes ends too early") from short
     return Subscription(topics, owned, rack_id)
