@@ -45,6 +45,11 @@ def share(
         if left > 0 and shares[each] < sizes[each]:
             shares[each] += 1
             left -= 1
+    for each in sorted(sizes, key=lambda each: (-shares[each], each)):
+        if left < 0 < shares[each]:  # the one offset of the small ones is taken from the large
+            taken = min(-left, shares[each] - 1)
+            shares[each] -= taken
+            left += taken
     return {each: starts[each] + shares[each] if sizes[each] else ends[each] for each in ends}
 
 

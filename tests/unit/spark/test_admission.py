@@ -1,7 +1,7 @@
 """How much one micro-batch takes, and when it begins."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.ids import TopicPartition
@@ -33,6 +33,7 @@ def test_shares_are_in_proportion_and_nobody_starves(most, sizes, expected):
     assert ends(most, *sizes) == expected
 
 
+@example(3, [1, 1, 4])
 @given(st.integers(1, 500), st.lists(st.integers(0, 1000), max_size=4))
 def test_shares_fill_the_limit_and_do_not_pass_the_end(most, sizes):
     shared = ends(most, *sizes)
