@@ -18,12 +18,13 @@ class Backoff:
             now + (settings.retry_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         )
         self._count = 0
-        self._connected = False
+        self._connected = settings.awaits_cluster
 
     def pause_seconds(self, error: OttlaError, now: float) -> float | None:
         """Return how long to wait before the next try; None when there is to be none.
 
-        A first connection that fails is not tried again: it is what the user got wrong.
+        A first connection that fails is not tried again, unless the settings say so: it is what the
+        user got wrong.
         """
         if isinstance(error, KafkaError):
             self._connected = True

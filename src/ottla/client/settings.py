@@ -60,6 +60,9 @@ class ClientSettings:
     retry_backoff_ms: int = 50
     """The pause before the first retry; it doubles up to ``retry_backoff_max_ms``."""
     retry_backoff_max_ms: int = 1_000
+    awaits_cluster: bool = False
+    """Whether a first connection that fails is tried again, too: somebody has just been there, so
+    it is the cluster that is away, not the address that is wrong."""
     security: Security = NO_SECURITY
 
 

@@ -62,7 +62,8 @@ def deliver(
     Raises DeliveryError, KafkaError, ConnectionFailed: then nothing of it is to be seen, but for an
     error of the last step, which says so.
     """
-    with BlockingClient(options.client) as client:
+    # The tasks were there a moment ago.
+    with BlockingClient(replace(options.client, awaits_cluster=True)) as client:
         coordinators = BlockingCoordinators(client)
         timeout_ms = options.transaction_timeout_ms
         producer = coordinators.take_over(transactional_id, timeout_ms)

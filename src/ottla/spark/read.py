@@ -8,6 +8,7 @@ and what is not there any more is an error, or left out with a warning where the
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.client.blocking import BlockingClient
@@ -47,7 +48,10 @@ def read_ranges(
     longer by whoever keeps it. Raises DataLoss for what the log holds no more (failOnDataLoss),
     KafkaError: CORRUPT_MESSAGE, or what the broker answered; ConnectionFailed.
     """
-    settings = options.settings(retry_timeout_ms=options.read_retry_ms)
+    # Planning was there a moment ago: the cluster may be away, but it is there.
+    settings = replace(
+        options.settings(retry_timeout_ms=options.read_retry_ms), awaits_cluster=True
+    )
     with kept_client(settings) as client:
         yield from fetch_ranges(
             client,

@@ -6,6 +6,7 @@ never ends does no harm: what it hands back are its batches, encoded and compres
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,7 +18,7 @@ from ottla.client.view import TopicView
 from ottla.ids import TopicPartition
 from ottla.spark.delivery import too_large
 from ottla.spark.sink import Staged, Wrote
-from ottla.spark.sink_options import SinkOptions
+from ottla.spark.sink_options import RETRY_TIMEOUT_MS, SinkOptions
 from ottla.spark.write import RowsWriter
 
 QUERY_ID = "sql.streaming.queryId"
@@ -65,11 +66,34 @@ class StagingProducer:
         self._client.close()
 
 
+def batch_property() -> tuple[str | None, int | None]:
+    """Return the query's id and the micro-batch's number; None outside of streams."""
+    context = TaskContext.get()
+    query_id = context.getLocalProperty(QUERY_ID) if context else None
+    batch_id = context.getLocalProperty(BATCH_ID) if context else None
+    return query_id, None if batch_id is None else int(batch_id)
+
+
+def patient(options: SinkOptions) -> SinkOptions:
+    """Return the options for a query that has reached the cluster before: it waits for it."""
+    _, batch_id = batch_property()
+    if not batch_id:
+        return options
+    wait_ms = max(options.write.sending.metadata_timeout_ms, RETRY_TIMEOUT_MS)
+    sending = replace(options.write.sending, metadata_timeout_ms=wait_ms)
+    return replace(
+        options,
+        client=replace(options.client, awaits_cluster=True),
+        write=replace(options.write, sending=sending),
+    )
+
+
 def write_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Wrote:
     """Write the rows of this task, each at least once. Blocks.
 
     Raises RowError, KafkaError, ConnectionFailed.
     """
+    options = patient(options)
     writer = RowsWriter(options.client, options.write)
     try:
         for batch in rows:
@@ -85,6 +109,7 @@ def stage_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Staged:
 
     Raises RowError, DeliveryError, and what asking for the topics' partitions raises.
     """
+    options = patient(options)
     producer = StagingProducer(options)
     writer = RowsWriter(options.client, options.write, sender=producer)
     try:
@@ -93,7 +118,5 @@ def stage_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Staged:
         writer.finish()
     finally:
         writer.abort()
-    context = TaskContext.get()
-    query_id = context.getLocalProperty(QUERY_ID) if context else None
-    batch_id = context.getLocalProperty(BATCH_ID) if context else None
-    return Staged(query_id, None if batch_id is None else int(batch_id), producer.batches)
+    query_id, batch_id = batch_property()
+    return Staged(query_id, batch_id, producer.batches)
