@@ -10,7 +10,7 @@ those of ``records.column_writer``. A writer is for one task: what fails, fails 
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -58,6 +58,13 @@ class BatchSender(Protocol):
 
     def close(self) -> None:
         """Close."""
+
+
+class _Part(NamedTuple):
+    """The rows of one topic, as they were handed in and as the kernel sees them."""
+
+    rows: Rows
+    writer: ColumnWriter
 
 
 @dataclass(slots=True)
@@ -162,19 +169,20 @@ class RowsWriter:
         return topic
 
     def _write_topic(self, topic: _Topic, rows: Rows) -> None:
-        writer = rows.column_writer(self._clock.wall_ms())
-        self._choose_partitions(topic, writer, rows)
+        part = _Part(rows, rows.column_writer(self._clock.wall_ms()))
+        self._choose_partitions(topic, part)
         count = len(rows.value)
         ends = array("i", bytes(4 * topic.partition_count))
         group_rows(self._chosen, count, self._order, ends)
         start = 0
         for partition, end in enumerate(ends):
             if end > start:
-                self._fill(topic, partition, writer, start, end)
+                self._fill(topic, partition, part, start, end)
                 start = end
 
-    def _choose_partitions(self, topic: _Topic, writer: ColumnWriter, rows: Rows) -> None:
+    def _choose_partitions(self, topic: _Topic, part: _Part) -> None:
         """Have ``_chosen`` say where each row goes. Raises RowError for one that cannot go."""
+        rows, writer = part
         count = len(rows.value)
         if len(self._chosen) < count:
             self._chosen = array("i", bytes(4 * count))
@@ -211,31 +219,33 @@ class RowsWriter:
 
     # -- partitions to batches ---------------------------------------------------------------------
 
-    def _fill(
-        self, topic: _Topic, partition: int, writer: ColumnWriter, start: int, end: int
-    ) -> None:
+    def _fill(self, topic: _Topic, partition: int, part: _Part, start: int, end: int) -> None:
         """Encode the rows ``_order[start:end]`` into batches of one partition."""
         while True:
             filling = topic.filling.get(partition)
             if filling is None:
                 filling = topic.filling[partition] = FillingBatch(self._buffer())
-            start = writer.encode(self._order, start, end, filling.data, filling.state)
+            start = part.writer.encode(self._order, start, end, filling.data, filling.state)
             if start == end:
                 return
-            self._make_room(topic, partition, filling)
+            if not self._make_room(topic, partition, filling):
+                size = HEADER_SIZE_BYTES + filling.wanted_bytes - filling.size_bytes
+                limit = self._options.record_bytes_max
+                what = _describe(part.rows, self._order[start])
+                why = f"has {size} bytes as a batch, more than max.request.size={limit} allows"
+                raise RowError(f"{topic.name}-{partition}: {what} {why}")
 
-    def _make_room(self, topic: _Topic, partition: int, filling: FillingBatch) -> None:
-        """Close the batch when it is full, else let it grow."""
+    def _make_room(self, topic: _Topic, partition: int, filling: FillingBatch) -> bool:
+        """Close the batch when it is full, else let it grow; False: the row is too large."""
         limit = self._batch_bytes()
         wanted = filling.wanted_bytes
+        if HEADER_SIZE_BYTES + wanted - filling.size_bytes > self._options.record_bytes_max:
+            return False
         if filling.record_count and wanted > limit:
             self._close(topic, partition)
-            return
-        size = HEADER_SIZE_BYTES + wanted - filling.size_bytes
-        if size > self._options.record_bytes_max:
-            why = f"a row has {size} bytes as a batch, more than max.request.size allows"
-            raise RowError(f"{topic.name}-{partition}: {why} ({self._options.record_bytes_max})")
-        filling.grow(max(wanted, min(2 * len(filling.data), limit)))
+        else:
+            filling.grow(max(wanted, min(2 * len(filling.data), limit)))
+        return True
 
     def _batch_bytes(self) -> int:
         """Return what a batch may have: half of what a broker has refused, if one did."""

@@ -181,7 +181,7 @@ def test_a_partition_that_is_not_there_names_the_row(writer, topic):
 
 
 def test_a_row_that_is_too_large_is_named(writer, wire, topic):
-    with pytest.raises(RowError, match=rf"{topic}-\d.*1\d{{6}} bytes.*max.request.size"):
+    with pytest.raises(RowError, match=rf"{topic}-\d.*1\d{{6}} bytes as a batch.*max.request.size"):
         writer(topic).write(pa.record_batch({"value": [bytes(1_100_000)]}))
     one = writer(topic, max_request_size="3000000")
     one.write(pa.record_batch({"value": [bytes(1_100_000)], "key": [b"the-key"]}))
