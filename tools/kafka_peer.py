@@ -33,7 +33,9 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 </dependencies></project>
 """
 DEPENDENCY = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId>
-<version>{}</version></dependency>"""
+<version>{}</version>{}</dependency>"""
+EXCLUSION = """<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>
+</exclusions>"""
 KAFKA = "org.apache.kafka"
 BROKER = ((KAFKA, "kafka_2.13", VERSION), (KAFKA, "kafka-tools", VERSION))
 """Maven's names of the broker and of the command-line classes."""
@@ -45,6 +47,13 @@ APPLICATIONS = (
     ("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 """Programs that run against any broker, and a log for them; their jars are in a directory apart."""
+CONNECTOR = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    (KAFKA, "kafka-clients", "3.9.1"),
+    ("org.apache.commons", "commons-pool2", "2.12.0"),
+)
+"""Spark's own Kafka connector, the newest there is, and what it needs beyond Spark's jars."""
 PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
@@ -89,22 +98,33 @@ def application_libraries() -> Path:
     return _jars("applications", APPLICATIONS)
 
 
-def _jars(name: str, artifacts: Sequence[tuple[str, str, str]]) -> Path:
+def connector_libraries() -> Path:
+    """Return the directory of the jars of Spark's Kafka connector, as ``libraries`` does.
+
+    Raises KafkaUnavailable.
+    """
+    return _jars("spark-connector", CONNECTOR, alone=True)
+
+
+def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], *, alone: bool = False) -> Path:
     if shutil.which("java") is None:
         raise KafkaUnavailable("no java on the PATH (17 or newer is needed)")
     directory = cache_directory() / name
-    witness = directory / f"{artifacts[0][1]}-{VERSION}.jar"
+    witness = directory / f"{artifacts[0][1]}-{artifacts[0][2]}.jar"
     if not witness.exists():
-        _fetch(directory, artifacts, witness)
+        _fetch(directory, artifacts, witness, alone=alone)
     return directory
 
 
-def _fetch(directory: Path, artifacts: Sequence[tuple[str, str, str]], witness: Path) -> None:
-    """Bring the artifacts and all that they need into ``directory``, in one step at the end."""
+def _fetch(
+    directory: Path, artifacts: Sequence[tuple[str, str, str]], witness: Path, *, alone: bool
+) -> None:
+    """Bring the artifacts, and unless ``alone`` all they need, into ``directory``, in one step."""
     if shutil.which("mvn") is None:
         raise KafkaUnavailable(f"no jars in {directory}, and no mvn on the PATH to fetch them")
     directory.parent.mkdir(parents=True, exist_ok=True)
-    dependencies = "\n".join(DEPENDENCY.format(*one) for one in artifacts)
+    rest = EXCLUSION if alone else ""
+    dependencies = "\n".join(DEPENDENCY.format(*one, rest) for one in artifacts)
     with tempfile.TemporaryDirectory(dir=directory.parent) as work:
         Path(work, "pom.xml").write_text(POM.format(dependencies=dependencies))
         goal = ["dependency:copy-dependencies", "-DoutputDirectory=libs"]
