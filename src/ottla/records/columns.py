@@ -486,7 +486,7 @@ def _fill(  # noqa: C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - flat, an
     end_offset: cython.longlong = scope[_END_OFFSET]
     rows_max: cython.longlong = scope[_ROWS_MAX]
     bytes_max: cython.longlong = scope[_TARGET_BYTES]
-    special_bits: cython.int = _CODEC_BITS
+    judged_bits: cython.int = 0
     end: cython.longlong = len(view)
     position: cython.longlong = scope[_POSITION]
     # The batch under way.
@@ -537,7 +537,7 @@ def _fill(  # noqa: C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - flat, an
     index: cython.Py_ssize_t
 
     if scope[_JUDGE]:
-        special_bits |= _TRANSACTION_BITS
+        judged_bits = _TRANSACTION_BITS
     reason = _RECORDS_END if only_records else _DATA_END
 
     while True:
@@ -764,7 +764,8 @@ def _fill(  # noqa: C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - flat, an
             size = 0
             reason = _RANGE_END
             break
-        if base_offset + last_delta < start_offset:
+        attributes = _short(view, position + 21)
+        if base_offset + last_delta < start_offset and not (attributes & judged_bits):
             position += size
             size = 0
             continue
@@ -774,7 +775,6 @@ def _fill(  # noqa: C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - flat, an
             crc = crc32c(view[position + 21 : position + size])
         if crc != _unsigned(view, position + 17):
             return _SUM
-        attributes = _short(view, position + 21)
         base_timestamp = _signed_long(view, position + 27)
         max_timestamp = _signed_long(view, position + 35)
         count = _signed(view, position + 57)
@@ -786,7 +786,7 @@ def _fill(  # noqa: C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - flat, an
         scope[_MAX_TIMESTAMP] = max_timestamp
         if count < 0:
             return _COUNT
-        if attributes & special_bits:
+        if attributes & (_CODEC_BITS | judged_bits):
             reason = _SPECIAL
             break
         if attributes & _CONTROL_BIT:

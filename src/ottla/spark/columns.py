@@ -16,6 +16,7 @@ import pyarrow as pa
 from ottla.records import columns as kernel
 from ottla.records.column_buffers import BytesColumn, Columns, HeadersColumn
 from ottla.records.column_decoder import TARGET_BYTES, ColumnDecoder
+from ottla.spark.decompression import Decompressor
 from ottla.spark.offsets import OffsetRange
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -56,7 +57,7 @@ class ArrowDecoder:
     def __init__(self, columns: Sequence[str], *, target_bytes: int = TARGET_BYTES) -> None:
         self.schema = arrow_schema(columns)
         wanted = sum(_FLAGS.get(name, 0) for name in set(columns))
-        self._decoder = ColumnDecoder(wanted, target_bytes=target_bytes)
+        self._decoder = ColumnDecoder(wanted, target_bytes=target_bytes, decompress=Decompressor())
         self._columns = tuple(columns)
         self._topic = ""
         self._topics: pa.Array = pa.nulls(0)

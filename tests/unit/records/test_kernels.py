@@ -1,5 +1,6 @@
 """Each rule of the walk, on the compiled and the interpreted kernel alike."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -170,8 +171,8 @@ def test_a_big_payload_is_walked_with_the_lock_released_to_the_same_result(kerne
 
 
 def test_the_walks_checksum_is_crc32c(kernels):
-    data = bytes(range(256)) * 5
-    for size in [*range(20), 61, 1000]:
+    data = b"".join(hashlib.sha256(b"%d" % n).digest() for n in range(300))
+    for size in [*range(20), 61, 383, 384, 385, 1000, 3071, 3072, 3073, 3456, 7001, len(data)]:
         for portable in (False, True):
             assert kernels.checksum(data[:size], portable=portable) == crc32c(data[:size])
     assert kernels.checksum(b"123456789") == 0xE3069283
