@@ -5,7 +5,8 @@ the standard library and this project. Knows no pyarrow and no records.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.client.blocking import BlockingClient
 from ottla.ids import NULL_TOPIC_ID, TopicPartition
@@ -17,20 +18,26 @@ from ottla.spark.options import SourceOptions
 from ottla.spark.positions import Positions
 from ottla.spark.split import split
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
 LOG = logging.getLogger("ottla.spark")
 
 
-def plan(options: SourceOptions) -> list[OffsetRange]:
+def plan(options: SourceOptions, filters: Sequence["Filter"] = ()) -> list[OffsetRange]:
     """Return the ranges to read, none of them empty, one for each task. Blocks.
 
+    Offsets of which no record can match ``filters`` may be left out.
     Raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION), ConnectionFailed, OptionError for offsets that
     do not fit the partitions, DataLoss for offsets that the log does not hold.
     """
     with BlockingClient(options.settings(retry_timeout_ms=options.first_retry_ms)) as client:
-        return plan_with(client, options)
+        return plan_with(client, options, filters)
 
 
-def plan_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRange]:
+def plan_with(
+    client: BlockingClient, options: SourceOptions, filters: Sequence["Filter"] = ()
+) -> list[OffsetRange]:
     """Return what ``plan`` does, by ``client``."""
     partitions = partitions_of(client, options)
     now = cluster_state(client, partitions, read_committed=options.read_committed)
@@ -44,6 +51,10 @@ def plan_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRang
         if one.start > one.end and options.fail_on_data_loss:
             message = f"{one} ends before it starts: see {options.starting.option}"
             raise OptionError(message)
+    if filters:
+        from ottla.spark.pushdown import narrow, narrowing_of
+
+        ranges = narrow(client, ranges, narrowing_of(filters))
     return split(
         ranges,
         min_partitions=options.min_partitions,

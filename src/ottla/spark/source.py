@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import (
@@ -117,17 +118,38 @@ def check_schema(options: "SourceOptions", schema: StructType) -> None:
         raise OptionError(message)
 
 
+class FilterTaker:
+    """``pushFilters`` of a reader: notes the filters, and leaves every one to Spark as well.
+
+    Where ``spark.sql.python.filterPushdown.enabled`` is off, Spark refuses readers that have a
+    ``pushFilters`` of their own, lest filters that were meant to be applied are not. Nothing here
+    depends on being asked, so this passes for the inherited one.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, taken: list[Filter]) -> None:
+        self._taken = taken
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        """Note ``filters``; return those that Spark has to apply, which are all."""
+        self._taken[:] = filters
+        return filters
+
+
 class OttlaReader(DataSourceReader):
     """Plans on the driver, reads on the executors; travels there by pickle."""
 
     def __init__(self, options: "SourceOptions") -> None:
         self._options = options
+        self._filters: list[Filter] = []
+        self.pushFilters = FilterTaker(self._filters)  # type: ignore[method-assign]
 
     def partitions(self) -> list[InputPartition]:
         """Return one input partition for each range that holds records. Asks the cluster."""
         from ottla.spark.plan import plan
 
-        return [InputPartition(wanted) for wanted in plan(self._options)]
+        return [InputPartition(wanted) for wanted in plan(self._options, self._filters)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the rows of one range. Spark gives None when there is nothing to read at all."""
