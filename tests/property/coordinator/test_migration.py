@@ -237,6 +237,7 @@ class Groups(RuleBasedStateMachine):
     @rule()
     def restart(self):
         self.node.restart()
+        self.epoch = 0  # A generation is written with its assignment: one without is gone.
 
     @rule()
     def settle(self):

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from ottla.coordinator.group.classic_group import GroupState, Protocol
-from ottla.coordinator.group.consumer_machine import ConsumerSettings, Heartbeat
+from ottla.coordinator.group.consumer_machine import Heartbeat
 from ottla.coordinator.group.migration import MigrationPolicy
 from ottla.coordinator.group.subscription import assignment_bytes
 from ottla.errors import ErrorCode, KafkaError
@@ -64,21 +64,15 @@ class Mixed:
     def beat(self, member_id, epoch, *, owned=None, **fields):
         given = {"instance_id": None, "rack_id": None, "regex": None, "assignor": None}
         given |= {"topics": None, "rebalance_timeout_ms": -1} | fields
-        held = None if owned is None else {TOPIC: owned}
+        held = None if owned is None else {TOPIC: owned} if owned else {}
         heartbeat = Heartbeat(
             member_id=member_id, epoch=epoch, owned=held, client_id="c", client_host="/h", **given
         )
         return self.value(self.node.coordinator.consumer_heartbeat("g", heartbeat))
 
     def subscribe(self, member_id="m", **fields):
-        asked = {"topics": ("t",), "rebalance_timeout_ms": 60_000, "owned": []} | fields
-        asked["owned"] = None
-        given = {"instance_id": None, "rack_id": None, "regex": None, "assignor": None} | asked
-        given["owned"] = {}
-        heartbeat = Heartbeat(
-            member_id=member_id, epoch=0, client_id="c", client_host="/h", **given
-        )
-        return self.value(self.node.coordinator.consumer_heartbeat("g", heartbeat))
+        asked = {"topics": ("t",), "rebalance_timeout_ms": 60_000} | fields
+        return self.beat(member_id, 0, owned=[], **asked)
 
     def classic_beat(self, member_id, generation):
         value = self.value(self.node.beat("g", member_id, generation))
@@ -160,7 +154,7 @@ def test_requests_wait_while_a_group_changes(mixed):
     opened = g.node.coordinator.consumer_heartbeat("g", beat)
     told = g.node.beat("g", member_id, 1)
     left = g.node.leave("g", (member_id, None))
-    assert not any(each.is_done for each in (opened, told, left))
+    assert not any(one.is_done for one in (opened, told, left))
     g.node.settle()
     assert told.value is ErrorCode.REBALANCE_IN_PROGRESS
     assert set(g.consumers.members) == {"m"}
@@ -277,7 +271,3 @@ def test_an_empty_group_gives_its_place_in_one_batch(mixed):
     assert sum(after) - sum(before) == 3
     g.node.restart()
     assert "g" in g.machine.groups
-
-
-def test_consumer_settings_have_kafkas_defaults():
-    assert ConsumerSettings(1, 1, 1, 1).migration_policy is MigrationPolicy.BIDIRECTIONAL
