@@ -55,6 +55,11 @@ OPTIONS = {
     "group.consumer.session.timeout.ms": SESSION_SECONDS * 1000,
     "group.consumer.min.heartbeat.interval.ms": 500,
     "group.consumer.heartbeat.interval.ms": 500,
+    # Segments that roll, and internal topics that are compacted, while all this goes on.
+    "log.segment.bytes": 4 << 20,
+    "offsets.topic.segment.bytes": 1 << 20,
+    "transaction.state.log.segment.bytes": 1 << 20,
+    "log.cleaner.backoff.ms": 1000,
 }
 
 
