@@ -2,12 +2,15 @@
 every few seconds: is the result exact?
 
     python tests/campaigns/exactly_once.py [--client confluent|java] [--protocol classic|consumer]
-        [--records 1000000] [--batch 500] [--broker-kill 3,9] [--application-kill 2,7] [--seed 1]
+        [--records 1000000] [--batch 500] [--session 4] [--seed 1]
+        [--broker-kill 3,9] [--application-kill 2,7] [--target ottla|kafka]
 
 Two processes of the application share a consumer group. They are killed with SIGKILL, stopped for
 longer than their session, or replaced while they are stopped (a zombie comes back); the broker is
-killed with SIGKILL and started again on its port. Every 45 s the application is left alone for
-45 s: a process that says nothing for 30 s has stalled, is looked at and killed.
+killed with SIGKILL and started again on its port. (It has to live for longer than a session mostly:
+a start gives new ones to the group's members, also to those who are no more.) Every 45 s the
+application is left alone for 45 s: a process that says nothing for 30 s has stalled, is looked at
+and killed.
 
 Some transactions are aborted on purpose, in the input (by its source) and in the results; their
 records carry a mark. A reader of committed results follows all the time, another reads everything
@@ -43,7 +46,6 @@ from tools.wire_client import Closed, WireClient
 
 GROUP = "transforming"
 SOURCE_BATCH = 20_000
-SESSION_SECONDS = 4
 STALL_SECONDS = 30
 ROUGH_SECONDS, CALM_SECONDS = 45, 45
 SETTLE_SECONDS = 60
@@ -51,9 +53,6 @@ IDLE_STATES = {"Empty", "CompleteCommit", "CompleteAbort"}
 OPTIONS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
-    "group.consumer.min.session.timeout.ms": 1000,
-    "group.consumer.session.timeout.ms": SESSION_SECONDS * 1000,
-    "group.consumer.min.heartbeat.interval.ms": 500,
     "group.consumer.heartbeat.interval.ms": 500,
     # Segments that roll, and internal topics that are compacted, while all this goes on.
     "log.segment.bytes": 4 << 20,
@@ -70,7 +69,11 @@ class Campaign:
         self.options = options
         self.root = root
         make = {"ottla": OttlaPeer, "kafka": KafkaPeer}[options.target]
-        self.peer = make(root / "data", OPTIONS)
+        session = {"group.consumer.session.timeout.ms": options.session * 1000}
+        if options.target == "kafka":
+            session["group.consumer.min.session.timeout.ms"] = 1000
+            session["group.consumer.min.heartbeat.interval.ms"] = 500
+        self.peer = make(root / "data", OPTIONS | session)
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         self.stalls: list[str] = []
@@ -95,7 +98,8 @@ class Campaign:
         for number in range(self.options.instances):
             name = f"slot-{number}"
             limits = [str(self.options.batch), str(self.options.abort_every)]
-            arguments = [self.peer.bootstrap, name, *limits, self.options.protocol]
+            session = str(self.options.session)
+            arguments = [self.peer.bootstrap, name, *limits, self.options.protocol, session]
             self.slots.append(Slot(name, [*command, *arguments], self.root))
         self.ledger = Ledger("follower", self.options.records)
         follower = Follower(self.peer.bootstrap, self.ledger)
@@ -184,7 +188,7 @@ class Campaign:
                 self.is_over.wait(chooser.uniform(0, 1))
             elif chance < 0.8:
                 slot.signal(signal.SIGSTOP)
-                self.is_over.wait(SESSION_SECONDS + 2)
+                self.is_over.wait(self.options.session + 2)
                 slot.signal(signal.SIGCONT)
                 self.counts["pauses"] += 1
                 continue
@@ -333,6 +337,7 @@ def main() -> int:
     parser.add_argument("--abort-every", type=int, default=7)
     parser.add_argument("--broker-kill", type=span, default=(3.0, 9.0))
     parser.add_argument("--application-kill", type=span, default=(2.0, 7.0))
+    parser.add_argument("--session", type=int, default=4, help="of a member, in seconds")
     parser.add_argument("--seconds-max", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, help="keep logs and data here")

@@ -31,6 +31,7 @@ public class Transforming {
     final int batch;
     final int abortEvery;
     final String protocol;
+    final int sessionSeconds;
     final String born;
     KafkaProducer<String, String> producer;
     KafkaConsumer<String, String> consumer;
@@ -42,6 +43,7 @@ public class Transforming {
         batch = Integer.parseInt(arguments[2]);
         abortEvery = Integer.parseInt(arguments[3]);
         protocol = arguments[4];
+        sessionSeconds = Integer.parseInt(arguments[5]);
         born = slot + "/" + ProcessHandle.current().pid() + "/" + System.nanoTime();
     }
 
@@ -70,7 +72,7 @@ public class Transforming {
         properties.put("enable.auto.commit", "false");
         properties.put("max.poll.records", String.valueOf(batch));
         if (protocol.equals("classic")) {
-            properties.put("session.timeout.ms", "4000");
+            properties.put("session.timeout.ms", String.valueOf(1000 * sessionSeconds));
             properties.put("heartbeat.interval.ms", "500");
         }
         return new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer());

@@ -1,11 +1,13 @@
-"""The consume-transform-produce application of the exactly-once campaign, on confluent-kafka.
+r"""The consume-transform-produce application of the exactly-once campaign, on confluent-kafka.
 
-    python -m tests.campaigns.transforming.application BOOTSTRAP SLOT BATCH ABORT_EVERY PROTOCOL
+    python -m tests.campaigns.transforming.application \
+        BOOTSTRAP SLOT BATCH ABORT_EVERY PROTOCOL SESSION
 
 Reads ``in``, writes ``out``, ``audit`` and ``manifest`` and its offsets in transactions of BATCH
 inputs; every ABORT_EVERY-th is first done with marked records, offsets too, and aborted. SLOT is
-its transactional id. PROTOCOL: classic or consumer. Says each step on a line of its standard
-output. Lives through whatever it can; is killed for the rest.
+its transactional id. PROTOCOL: classic or consumer. SESSION: its timeout in seconds.
+Says each step on a line of its standard output. Lives through whatever it can; is killed for the
+rest.
 """
 
 import contextlib
@@ -30,7 +32,6 @@ CALM = {
 }
 if "CLIENT_DEBUG" in os.environ:
     CALM["debug"] = os.environ["CLIENT_DEBUG"]
-SESSION_TIMEOUT_MS = 4000
 TRANSACTION_TIMEOUT_MS = 20_000
 CALL_SECONDS = 10
 
@@ -43,7 +44,8 @@ class Application:
     """One life of it: ends with a KafkaException that only a new life helps against."""
 
     def __init__(self, arguments: list[str]) -> None:
-        self.bootstrap, self.slot, batch, abort_every, self.protocol = arguments
+        self.bootstrap, self.slot, batch, abort_every, self.protocol, session = arguments
+        self.session_timeout_ms = int(session) * 1000
         self.batch = int(batch)
         self.abort_every = int(abort_every)
         self.born = f"{self.slot}/{os.getpid()}/{time.monotonic_ns()}"
@@ -60,7 +62,10 @@ class Application:
             }
         )
         self.retry(lambda: self.producer.init_transactions(CALL_SECONDS))
-        session = {"session.timeout.ms": SESSION_TIMEOUT_MS, "heartbeat.interval.ms": 500}
+        session = {
+            "session.timeout.ms": self.session_timeout_ms,
+            "heartbeat.interval.ms": 500,
+        }
         self.consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,

@@ -1,0 +1,82 @@
+"""The short form of tests/campaigns/exactly_once.py, and whether its judge sees what is wrong."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns.transforming import records
+from tests.campaigns.transforming.ledger import Ledger
+
+CAMPAIGN = Path(__file__).resolve().parent.parent / "campaigns" / "exactly_once.py"
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.timeout(300)
+def test_a_transforming_application_is_exact_whoever_is_killed():
+    options = ["--records", "20000", "--batch", "100", "--abort-every", "5", "--seconds-max", "90"]
+    kills = ["--broker-kill", "2,5", "--application-kill", "1,4", "--session", "2"]
+    done = subprocess.run(
+        [sys.executable, CAMPAIGN, *options, *kills],
+        capture_output=True,
+        text=True,
+        timeout=290,
+    )
+    assert done.stdout.strip(), done.stderr
+    report = json.loads(done.stdout)
+    assert report["problems"] == []
+    assert report["broker kills"] >= 1
+    assert report["results_read"] == 40_000 + report["transactions"]
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def results(numbers, key=b"t"):
+    for number in numbers:
+        value = records.transformed(records.make_input(number))
+        for topic in (records.OUT, records.AUDIT):
+            yield topic, records.partition_of(topic, number), key, value
+    yield records.MANIFEST, 0, key, records.make_manifest(list(numbers))
+
+
+def judged(found, count=8):
+    ledger = Ledger("reader", count)
+    for offset, (topic, partition, key, value) in enumerate(found):
+        ledger.see(topic, partition, offset, key, value)
+    ledger.judge()
+    return ledger.problems
+
+
+WHOLE = list(results(range(8)))
+
+
+def test_the_judge_is_content_with_what_is_whole():
+    assert judged(WHOLE) == []
+    assert judged([*results(range(4), b"a"), *results(range(4, 8), b"b")]) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "found"),
+    [
+        ("not in out", WHOLE[2:]),
+        ("torn", WHOLE[:-1]),
+        ("torn", [*WHOLE[:2], *WHOLE[3:]]),
+        ("2. time", [*WHOLE, *results(range(1), b"again")]),
+        ("was aborted", [*WHOLE, (records.OUT, 0, b"t-", records.MARK)]),
+        ("behind", [*results(range(8, 16)), *WHOLE]),
+        ("another partition", [(topic, 3, key, value) for topic, _, key, value in WHOLE]),
+        ("says", [(records.OUT, 0, b"t", b"0:00000000"), *WHOLE[1:]]),
+        ("torn", [*WHOLE[:-1], (records.MANIFEST, 0, b"other", WHOLE[-1][3])]),
+    ],
+)
+def test_the_judge_sees(what, found):
+    problems = judged(found, 16 if what == "behind" else 8)
+    assert any(what in problem for problem in problems), problems
+
+
+def test_the_judge_sees_a_reader_that_is_sent_back():
+    ledger = Ledger("reader", 8)
+    for _ in range(2):
+        ledger.see(records.MANIFEST, 0, 5, b"t", b"0:0")
+    assert "went back" in ledger.problems[0]
