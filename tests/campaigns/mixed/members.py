@@ -192,6 +192,7 @@ class KafkaPython(threading.Thread):
             "max_poll_interval_ms": REBALANCE_TIMEOUT_MS,
             "partition_assignment_strategy": [self.assignor(assignor)],
         }
+        self.is_eager = not assignor.startswith("cooperative")
         self.progress = Progress(number)
         self.leaving = threading.Event()
 
@@ -223,6 +224,7 @@ class KafkaPython(threading.Thread):
 
         consumer = self.connected()
         progress = self.progress
+        is_eager = self.is_eager
 
         class Listener(ConsumerRebalanceListener):
             """Called inside of poll, when all that was read has been committed, or refused."""
@@ -235,6 +237,10 @@ class KafkaPython(threading.Thread):
 
             def on_partitions_revoked(self, revoked):
                 progress.gone("revoked", {one.partition for one in revoked})
+                if is_eager:
+                    # kafka-python keeps the positions of what it gets again, also when it has
+                    # missed the generation in which somebody else has read on from there.
+                    consumer._subscription.assign_from_subscribed([])
 
             def on_partitions_lost(self, lost):
                 progress.gone("lost", {one.partition for one in lost})
