@@ -110,6 +110,7 @@ class RowsWriter:
         self._rng = rng or SystemRng()
         self._topics: dict[str, _Topic] = {}
         self._free: list[bytearray] = []
+        self._has_closed = False
         self._chosen = array("i")
         self._order = array("i")
 
@@ -255,6 +256,7 @@ class RowsWriter:
 
     def _close(self, topic: _Topic, partition: int) -> None:
         filling = topic.filling.pop(partition)
+        self._has_closed |= filling.size_bytes > ROOM_BYTES_FIRST
         options = self._options
         data, size = filling.close(
             options.codec, options.level, transactional=self._is_transactional
@@ -283,9 +285,11 @@ class RowsWriter:
     # -- buffers -----------------------------------------------------------------------------------
 
     def _buffer(self) -> bytearray:
+        """Return an empty one: small until a batch was closed, since most tasks have few rows."""
         if self._free:
             return self._free.pop()
-        return bytearray(min(ROOM_BYTES_FIRST, max(self._batch_bytes(), HEADER_SIZE_BYTES)))
+        limit = max(self._batch_bytes(), HEADER_SIZE_BYTES)
+        return bytearray(limit if self._has_closed else min(ROOM_BYTES_FIRST, limit))
 
     def _give_back(self, buffer: bytearray) -> None:
         """Keep an empty buffer that has grown to a full batch, at most: writing to it is cheap."""
