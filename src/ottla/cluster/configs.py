@@ -1,4 +1,4 @@
-"""Changes the configs of topics and brokers: merges, checks, commits, waits until this node has it.
+"""Changes configs of topics, brokers and groups: merges, checks, commits, waits until they hold.
 
 The one place that writes configs of what exists already. What a request makes of the texts that are
 set is decided without I/O (``merge``); the commit is guarded by the revision it was decided on, and
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla.cluster.topics import topic_name_error
 from ottla.config.broker import BROKER_TABLE
 from ottla.config.config import Config, Layer, readable
+from ottla.config.group import GROUP_TABLE, checked_group_config
 from ottla.config.option import LIST, InvalidConfig, Source
 from ottla.config.topic import TOPIC_TABLE
 from ottla.config.unused import why_refused
@@ -23,6 +24,7 @@ from ottla.metadata.image import ImageFollower, MetadataImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (
     ABSENT,
+    KEY_BYTES_MAX,
     VALUE_BYTES_MAX,
     Ambiguous,
     Delete,
@@ -50,6 +52,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -159,6 +162,8 @@ class Configs:
                 why = f"The topic '{target.name}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
             guards.append(Guard(topic.key, mod_rev=topic.mod_rev))
+        elif target.config_type is ConfigType.GROUP:
+            texts = self._plan_group(alteration, given)
         else:
             texts = self._plan_broker(alteration, given)
         value = encode_config(texts)
@@ -185,8 +190,20 @@ class Configs:
             if name:
                 self._check_is_me(name)
             return _Target(ConfigType.BROKER, str(self._node_id) if name else CLUSTER_DEFAULT)
+        if alteration.resource_type == ResourceType.GROUP:
+            return self._target_group(name)
         why = f"Unknown resource type {alteration.resource_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+    def _target_group(self, name: str) -> _Target:
+        if not name:
+            why = "Default group resources are not allowed."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        key = self._keys.config(ConfigType.GROUP, name)
+        if len(key) > KEY_BYTES_MAX:
+            why = f"a group's name that takes {len(key)} bytes as a key; at most {KEY_BYTES_MAX}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        return _Target(ConfigType.GROUP, name)
 
     def _check_is_me(self, name: str) -> None:
         try:
@@ -208,6 +225,21 @@ class Configs:
         texts = merge(given, alteration, defaults)
         try:
             self._check_topic_config(texts)
+        except InvalidConfig as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return texts
+
+    def _plan_group(self, alteration: Alteration, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the group's texts; a group need not exist to have some."""
+        for change in _list_changes(alteration.changes):
+            name = Operation(change.operation).name
+            why = f"Can't {name} to key {change.key} because its type is not LIST."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, why)
+        broker = self._broker_config()
+        texts = merge(given, alteration, broker)
+        known = {key: text for key, text in texts.items() if key in GROUP_TABLE or key not in given}
+        try:
+            checked_group_config(known, broker)
         except InvalidConfig as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         return texts

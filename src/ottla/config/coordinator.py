@@ -64,6 +64,54 @@ GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS = Option(
     validator=NOT_NEGATIVE,
     unit="ms",
 )
+GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS = Option(
+    "group.consumer.min.session.timeout.ms",
+    INT,
+    45_000,
+    "The least consumer.session.timeout.ms that a group may have of its own.",
+    validator=POSITIVE,
+    unit="ms",
+)
+GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS = Option(
+    "group.consumer.max.session.timeout.ms",
+    INT,
+    60_000,
+    "The largest consumer.session.timeout.ms that a group may have of its own.",
+    validator=POSITIVE,
+    unit="ms",
+)
+GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = Option(
+    "group.consumer.min.heartbeat.interval.ms",
+    INT,
+    5_000,
+    "The least consumer.heartbeat.interval.ms that a group may have of its own.",
+    validator=POSITIVE,
+    unit="ms",
+)
+GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = Option(
+    "group.consumer.max.heartbeat.interval.ms",
+    INT,
+    15_000,
+    "The largest consumer.heartbeat.interval.ms that a group may have of its own.",
+    validator=POSITIVE,
+    unit="ms",
+)
+GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS = Option(
+    "group.consumer.min.assignment.interval.ms",
+    INT,
+    0,
+    "The least consumer.assignment.interval.ms that a group may have of its own.",
+    validator=NOT_NEGATIVE,
+    unit="ms",
+)
+GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS = Option(
+    "group.consumer.max.assignment.interval.ms",
+    INT,
+    15_000,
+    "The largest consumer.assignment.interval.ms that a group may have of its own.",
+    validator=NOT_NEGATIVE,
+    unit="ms",
+)
 GROUP_CONSUMER_MAX_SIZE = Option(
     "group.consumer.max.size",
     INT,
@@ -202,6 +250,12 @@ OPTIONS: tuple[Option[object], ...] = (
     GROUP_CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
+    GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
+    GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,
+    GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
+    GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
+    GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS,
+    GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS,
     GROUP_CONSUMER_MAX_SIZE,
     GROUP_CONSUMER_MIGRATION_POLICY,
     OFFSET_METADATA_MAX_BYTES,

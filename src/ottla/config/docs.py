@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ottla.config.broker import BROKER_TABLE
+from ottla.config.group import GROUP_TABLE
 from ottla.config.human import human_text
 from ottla.config.option import Option, Table, value_text
 from ottla.config.topic import TOPIC_TABLE
@@ -21,7 +22,8 @@ Made by `python -m ottla.config.docs --write docs/options.md`; do not edit.
 Keys are Apache Kafka's own; `ottla.*` are ours. A node's options stand in a properties or TOML file
 (`ottla serve --config FILE`) or on the command line (`-D key=value`, where `7d` and `1GiB` are
 understood). A topic's options are given with the topic (`ottla topic create T -c key=value`); those
-that are not follow the node's.
+that are not follow the node's. So do a consumer group's, which AlterConfigs and
+IncrementalAlterConfigs set, for groups that are there and for such that will be.
 
 "Change" says whether an option can change while the node runs: `read-only` never, `cluster-wide`
 through IncrementalAlterConfigs, for one node or for all.
@@ -34,7 +36,7 @@ def page() -> str:
 
 
 def _sections() -> Iterator[str]:
-    for table in (BROKER_TABLE, TOPIC_TABLE):
+    for table in (BROKER_TABLE, TOPIC_TABLE, GROUP_TABLE):
         for title, options in table.sections:
             yield f"## {title}\n"
             yield from _rows(table, options)
@@ -47,7 +49,7 @@ def _sections() -> Iterator[str]:
 
 
 def _rows(table: Table, options: tuple[Option[object], ...]) -> Iterator[str]:
-    last = "Follows" if table is TOPIC_TABLE else "Change"
+    last = "Change" if table is BROKER_TABLE else "Follows"
     yield f"| Key | Default | Type, bounds | {last} | What it does |"
     yield "| --- | --- | --- | --- | --- |"
     for option in options:
@@ -55,7 +57,7 @@ def _rows(table: Table, options: tuple[Option[object], ...]) -> Iterator[str]:
             continue
         bounds = f" {option.validator.text}" if option.validator else ""
         linked = ", ".join(f"`{followed.key}`" for followed, _ in option.follows)
-        fourth = linked if table is TOPIC_TABLE else option.scope.value
+        fourth = option.scope.value if table is BROKER_TABLE else linked
         yield (
             f"| `{option.key}` | {_default_cell(option)} | {option.type.name}{bounds} "
             f"| {fourth} | {option.doc} |"

@@ -30,11 +30,12 @@ class InvalidConfig(OttlaError):
 
 
 class Scope(Enum):
-    """Whether an option can change while the node runs, or belongs to a topic."""
+    """Whether an option can change while the node runs, or belongs to a topic or a group."""
 
     READ_ONLY = "read-only"
     CLUSTER_WIDE = "cluster-wide"
     TOPIC = "topic"
+    GROUP = "group"
 
 
 class Source(IntEnum):
@@ -45,6 +46,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ValueType(Generic[T_co]):

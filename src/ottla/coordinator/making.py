@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from ottla.cluster.producer_ids import ProducerIds
+from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.coordinator import GroupCoordinator
-from ottla.coordinator.group.settings import GroupSettings
+from ottla.coordinator.group.settings import ConsumerSettingsByGroup, GroupSettings
 from ottla.coordinator.group.shard import Groups
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.runtime import CoordinatorRuntime
@@ -58,6 +59,7 @@ def coordinators_of(
     node_id: NodeId,
 ) -> Coordinators:
     """Return a node's coordinators, not started."""
+    by_group = ConsumerSettingsByGroup(settings.groups.consumer)
     groups = GroupCoordinator(
         CoordinatorRuntime(
             context,
@@ -65,9 +67,10 @@ def coordinators_of(
             node_id=node_id,
             topic=GROUP_METADATA_TOPIC,
             partition_count=settings.group_partition_count,
-            make_machine=lambda shard: Groups(shard, settings.groups, image),
+            make_machine=lambda shard: Groups(shard, settings.groups, image, by_group),
         ),
         settings.groups,
+        GroupConfigs(image, by_group),
     )
     markers = MarkerWriter(context.replica_manager, groups, image, context.clock)
     collaborators = Collaborators(settings.transactions, producer_ids, markers)

@@ -173,6 +173,10 @@ class MetadataImage:
         """Return what is set for ``name`` ("" = the type's default); empty when nothing is."""
         return self._configs.get((config_type, name), _EMPTY)
 
+    def configured(self, config_type: ConfigType) -> list[str]:
+        """Return the names of this type that something is set for, sorted."""
+        return sorted(name for of_type, name in self._configs if of_type is config_type)
+
     def apply(self, batch: Batch) -> MetadataDelta:
         """Take one commit; return what it changed. Costs in proportion to the topics touched.
 

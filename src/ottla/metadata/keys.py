@@ -7,7 +7,7 @@ Source: cluster design 4.2.
     brokers/live/<id>         brokers/known/<id>
     topics/<name>             topic_ids/<topic id>  p/<topic id>/<partition>
     delete/<topic id>
-    config/<type>/<name>      type: topic, broker, client, user; <default> for the empty name
+    config/<type>/<name>      type: topic, broker, client, user, group; <default> for the empty name
 """
 
 from enum import Enum
@@ -45,6 +45,7 @@ class ConfigType(Enum):
     BROKER = "broker"
     CLIENT = "client"
     USER = "user"
+    GROUP = "group"
 
 
 class Place(NamedTuple):

@@ -275,7 +275,100 @@ def hostile_names(play):
     g.beat("m", -1)
 
 
+GROUP = 32
+SESSION = "consumer.session.timeout.ms"
+HEARTBEAT = "consumer.heartbeat.interval.ms"
+INTERVAL = "consumer.assignment.interval.ms"
+
+
+class GroupConfigs:
+    """Short words for what admin clients do to the configs of groups."""
+
+    def __init__(self, play):
+        self.play = play
+
+    def describe(self, name, *keys, synonyms=True):
+        """Those of consumer groups: share and streams groups have theirs in Kafka."""
+        keys = list(keys) or [SESSION, HEARTBEAT, INTERVAL]
+        asked = {"resource_type": GROUP, "resource_name": name, "configuration_keys": keys}
+        self.play.call(
+            "c",
+            "describe_configs",
+            4,
+            resources=[asked],
+            include_synonyms=synonyms,
+            include_documentation=False,
+        )
+
+    def set(self, name, *changes, validate=False, operation=0):
+        configs = [
+            {"name": key, "config_operation": operation, "value": value} for key, value in changes
+        ]
+        asked = {"resource_type": GROUP, "resource_name": name, "configs": configs}
+        self.play.call(
+            "c", "incremental_alter_configs", 1, resources=[asked], validate_only=validate
+        )
+
+    def replace(self, name, *changes):
+        configs = [{"name": key, "value": value} for key, value in changes]
+        asked = {"resource_type": GROUP, "resource_name": name, "configs": configs}
+        self.play.call("c", "alter_configs", 2, resources=[asked], validate_only=False)
+
+    def listed(self):
+        self.play.call("c", "list_config_resources", 1, resource_types=[GROUP])
+
+
+def group_configs(play):
+    play.create_topic("gc", 2)
+    play.wait_for_coordinator("gc")
+    c = GroupConfigs(play)
+    c.listed()
+    for name in ("gc", "", " ", "x" * 300):
+        c.describe(name)
+    c.describe("gc", SESSION, "nope", synonyms=False)
+    for key, values in {
+        SESSION: ("50000", "1", "44999", "45000", "60001", "x", "", None),
+        HEARTBEAT: ("5000", "4999", "15001", "60000", "0"),
+        INTERVAL: ("0", "-1", "15001", "15000"),
+        "nope": ("1",),
+    }.items():
+        for value in values:
+            c.set("gc", (key, value), validate=True)
+            c.set("gc", (key, value))
+            c.describe("gc")
+    c.listed()
+    c.set("gc", (SESSION, None), operation=1)
+    c.set("gc", ("nope", None), operation=1)
+    for operation in (2, 3):
+        c.set("gc", (HEARTBEAT, "6000"), operation=operation)
+    c.set("gc", (SESSION, "50000"), (SESSION, "51000"))
+    c.set("gc", (SESSION, "45000"), (HEARTBEAT, "15000"))
+    c.set("", (SESSION, "50000"))
+    c.describe("gc")
+    c.replace("gc", (SESSION, "55000"))
+    c.describe("gc")
+    for changes in ([("nope", "1")], [(SESSION, None)], [(SESSION, "1")]):
+        c.replace("gc", *changes)
+    c.replace("", (SESSION, "55000"))
+    c.replace("gc")
+    c.describe("gc")
+    c.listed()
+
+    g = Members(play, "gc", None, ["gc"])
+    c.set("gc", (HEARTBEAT, "7000"))
+    g.join("m")
+    c.set("gc", (HEARTBEAT, "8000"))
+    g.beat("m", 2)
+    c.set("gc", (HEARTBEAT, None), operation=1)
+    g.beat("m", 2)
+    c.set("gc", (SESSION, "50000"))
+    g.beat("m", -1)
+    play.call("c", "delete_groups", 2, groups_names=["gc"])
+    c.listed()
+
+
 SCRIPTS = [
+    group_configs,
     hostile_names,
     refusals,
     reconciliation,

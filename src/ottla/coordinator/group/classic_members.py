@@ -10,8 +10,8 @@ from ottla.coordinator.group import classic_in_consumer as machine
 from ottla.coordinator.group.classic_events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_groups import JOIN, SYNC, ConsumerGroups
-from ottla.coordinator.group.consumer_machine import ConsumerSettings
 from ottla.coordinator.group.consumer_targets import Topics
+from ottla.coordinator.group.settings import ConsumerSettingsByGroup
 from ottla.coordinator.shard import Shard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.pending import Pending
@@ -23,7 +23,7 @@ class ClassicMembers:
     def __init__(
         self,
         shard: Shard[Any],
-        settings: ConsumerSettings,
+        settings: ConsumerSettingsByGroup,
         topics: Topics,
         consumers: ConsumerGroups,
     ) -> None:
@@ -38,7 +38,9 @@ class ClassicMembers:
         """Take a member in, or one step further; answered when that is durable."""
         now_ms = self._shard.clock.wall_ms()
         try:
-            joined = machine.join(group, asked, self._topics, now_ms, self._settings)
+            joined = machine.join(
+                group, asked, self._topics, now_ms, self._settings.of(group.group_id)
+            )
         except KafkaError as error:
             pending.resolve(JoinAnswer("", error.code))
             return

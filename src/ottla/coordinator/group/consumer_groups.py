@@ -25,15 +25,12 @@ from ottla.coordinator.group.consumer_group import (
     ConsumerMember,
     MemberState,
 )
-from ottla.coordinator.group.consumer_machine import (
-    ConsumerSettings,
-    Heartbeat,
-    HeartbeatAnswer,
-)
+from ottla.coordinator.group.consumer_machine import Heartbeat, HeartbeatAnswer
 from ottla.coordinator.group.consumer_tables import GROUP
 from ottla.coordinator.group.consumer_targets import Topics
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, Offsets
 from ottla.coordinator.group.records import OffsetKey, group_tombstone
+from ottla.coordinator.group.settings import ConsumerSettingsByGroup
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord
 from ottla.coordinator.shard import Shard
 from ottla.errors import ErrorCode, KafkaError
@@ -89,7 +86,7 @@ class ConsumerGroups:
     def __init__(
         self,
         shard: Shard[Any],
-        settings: ConsumerSettings,
+        settings: ConsumerSettingsByGroup,
         topics: Topics,
         classic: ClassicGroups,
     ) -> None:
@@ -154,7 +151,8 @@ class ConsumerGroups:
         opening = self._group_for(group_id, may_make=beat.epoch == 0)
         group = opening.group
         known = group.members.get(beat.member_id)
-        decision = machine.heartbeat(group, beat, self._topics, now_ms, self._settings)
+        settings = self._settings.of(group_id)
+        decision = machine.heartbeat(group, beat, self._topics, now_ms, settings)
         group.is_stale, group.topics_changed = False, set()
 
         def done(error: KafkaError | None) -> None:
@@ -229,8 +227,9 @@ class ConsumerGroups:
             return _Opening(ConsumerGroup(group_id))
         if classic.state is GroupState.EMPTY:
             return _Opening(ConsumerGroup(group_id), [group_tombstone(group_id)])
+        settings = self._settings.of(group_id)
         migration.check_upgrade(
-            classic, self._settings.migration_policy, members_max=self._settings.members_max
+            classic, settings.migration_policy, members_max=settings.members_max
         )
         upgrade = migration.upgraded(classic, self._topics)
         return _Opening(upgrade.group, upgrade.records, classic)
@@ -267,7 +266,7 @@ class ConsumerGroups:
         self.write(group_id, found, done)
 
     def _downgrade(self, group: ConsumerGroup, gone: set[str]) -> migration.Downgrade | None:
-        settings = self._settings
+        settings = self._settings.of(group.group_id)
         is_open = gone and migration.may_downgrade(
             group, gone, settings.migration_policy, members_max=settings.classic_members_max
         )
@@ -324,7 +323,7 @@ class ConsumerGroups:
 
     def keep_alive(self, group_id: str, member: ConsumerMember) -> None:
         """Let a member live for its session timeout more."""
-        timeout_ms = self._settings.session_timeout_ms
+        timeout_ms = self._settings.of(group_id).session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self.fence_after(group_id, SESSION, member.member_id, timeout_ms, "its session is over")

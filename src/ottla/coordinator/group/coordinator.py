@@ -14,6 +14,7 @@ from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import records
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member
 from ottla.coordinator.group.commits import check_commit, check_delete, check_offset_delete
+from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_machine import (
     Heartbeat,
@@ -32,6 +33,7 @@ from ottla.coordinator.shard import ShardState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.keys import ConfigType
 from ottla.pending import Pending
 from ottla.protocol.compiler import STRING_BYTES_MAX
 
@@ -117,9 +119,16 @@ class DescribedGroup(NamedTuple):
 class GroupCoordinator:
     """See the module. All methods are for the loop; none blocks."""
 
-    def __init__(self, runtime: CoordinatorRuntime[Groups], settings: GroupSettings) -> None:
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[Groups],
+        settings: GroupSettings,
+        configs: GroupConfigs | None = None,
+    ) -> None:
+        """``configs`` None: no group has configs of its own."""
         self._runtime = runtime
         self._settings = settings
+        self._configs = configs
 
     @property
     def runtime(self) -> CoordinatorRuntime[Groups]:
@@ -128,11 +137,15 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Load the shards that this node leads already."""
+        if self._configs is not None:
+            self._configs.take_all()
         self._runtime.load_all()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Follow leaderships, and forget the offsets of topics that are gone."""
         del image
+        if self._configs is not None:
+            self._configs.take(name for kind, name in delta.configs if kind is ConfigType.GROUP)
         self._runtime.apply(delta)
         for topic in delta.topics_deleted:
             for shard in self._runtime.shards:

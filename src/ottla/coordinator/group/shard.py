@@ -22,7 +22,7 @@ from ottla.coordinator.group.consumer_targets import Topics
 from ottla.coordinator.group.expiry import expired_offsets
 from ottla.coordinator.group.offsets import Offsets
 from ottla.coordinator.group.records import OffsetKey
-from ottla.coordinator.group.settings import GroupSettings
+from ottla.coordinator.group.settings import ConsumerSettingsByGroup, GroupSettings
 from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
 from ottla.coordinator.shard import Shard, ShardState
 from ottla.errors import ErrorCode, KafkaError
@@ -37,13 +37,21 @@ _EXPIRY_TIMER = "expiry"
 class Groups:
     """A shard's state machine: classic groups and committed offsets."""
 
-    def __init__(self, shard: GroupsShard, settings: GroupSettings, topics: Topics) -> None:
+    def __init__(
+        self,
+        shard: GroupsShard,
+        settings: GroupSettings,
+        topics: Topics,
+        consumer_settings: ConsumerSettingsByGroup | None = None,
+    ) -> None:
+        """``consumer_settings`` None: those of ``settings`` hold for all."""
+        by_group = consumer_settings or ConsumerSettingsByGroup(settings.consumer)
         self._shard = shard
         self._settings = settings
         self.groups: dict[str, ClassicGroup] = {}
-        self.consumers = ConsumerGroups(shard, settings.consumer, topics, self)
+        self.consumers = ConsumerGroups(shard, by_group, topics, self)
         """Those of KIP-848."""
-        self.classic_members = ClassicMembers(shard, settings.consumer, topics, self.consumers)
+        self.classic_members = ClassicMembers(shard, by_group, topics, self.consumers)
         """Those of such groups that speak the classic protocol."""
         self.offsets = Offsets()
         self._offset_keys = records.OffsetKeyReader()

@@ -1,4 +1,4 @@
-"""DescribeConfigs, key 32: every option of a topic or of this broker, and where its value is from.
+"""DescribeConfigs, key 32: every option of a topic, a group or this broker, and its sources.
 
 v1 sources and synonyms (KIP-226), v3 type and documentation (KIP-569), v4 flexible.
 """
@@ -9,6 +9,7 @@ from ottla.cluster.configs import CLUSTER_DEFAULT, ResourceType, dynamic_texts
 from ottla.cluster.topics import topic_name_error
 from ottla.config.broker import BROKER_TABLE
 from ottla.config.config import Config, Layer
+from ottla.config.group import stored_group_config
 from ottla.config.option import Source
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
@@ -108,10 +109,12 @@ class DescribeConfigs:
             if resource.resource_name == CLUSTER_DEFAULT:
                 return self._cluster_defaults()
             return self._config_of_broker(resource.resource_name)
+        if resource.resource_type == ResourceType.GROUP:
+            return self._config_of_group(resource.resource_name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"resource type {resource.resource_type} is not described here: ask for 2 (topic) or "
-            "4 (broker)",
+            f"resource type {resource.resource_type} is not described here: ask for 2 (topic), "
+            "4 (broker) or 32 (group)",
         )
 
     def _config_of_topic(self, name: str) -> Config:
@@ -121,6 +124,13 @@ class DescribeConfigs:
         if name not in self._image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self._topic_config(name)
+
+    def _config_of_group(self, name: str) -> Config:
+        """Return what holds for a group, whether there is one or not, as Kafka does."""
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        texts = self._image.config(ConfigType.GROUP, name)
+        return stored_group_config(texts, self._broker_config())
 
     def _cluster_defaults(self) -> Config:
         texts = dynamic_texts(self._image.config(ConfigType.BROKER, CLUSTER_DEFAULT))

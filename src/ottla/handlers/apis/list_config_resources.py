@@ -1,21 +1,22 @@
 """ListConfigResources, key 74: the resources whose configs can be described.
 
 v0 asks for client metrics resources only (KIP-714), v1 for those of the types it names, for all
-when it names none (KIP-1142). Loggers, client metrics and groups have no configs here.
+when it names none (KIP-1142). Loggers and client metrics have no configs here.
 """
 
 from ottla.cluster.configs import ResourceType
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.keys import ConfigType
 from ottla.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
 
-_EMPTY_TYPES = frozenset({8, 16, 32})
-"""Broker loggers, client metrics, groups: types that Kafka knows and that have no configs here."""
+_EMPTY_TYPES = frozenset({8, 16})
+"""Broker loggers, client metrics: types that Kafka knows and that have no configs here."""
 _TYPES = frozenset(ResourceType) | _EMPTY_TYPES
 _V0_TYPES = frozenset({16})
 
@@ -29,7 +30,7 @@ class ListConfigResources:
     def handle(
         self, request: ListConfigResourcesRequest, call: Call
     ) -> ListConfigResourcesResponse:
-        """Name the brokers, then the topics."""
+        """Name the brokers, the topics, and the groups that have configs of their own."""
         wanted = frozenset(request.resource_types) or _TYPES
         if call.api_version == 0:
             wanted = _V0_TYPES
@@ -47,5 +48,10 @@ class ListConfigResources:
             resources += [
                 ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC)
                 for name in sorted(self._image.topics)
+            ]
+        if ResourceType.GROUP in wanted:
+            resources += [
+                ConfigResource(resource_name=name, resource_type=ResourceType.GROUP)
+                for name in self._image.configured(ConfigType.GROUP)
             ]
         return ListConfigResourcesResponse(config_resources=resources)

@@ -77,6 +77,7 @@ class TransactionNode(groups.GroupNode):
         self.both = coordinators_of(
             Context(self.node.replica_manager, self.executor, self.clock),
             SimpleNamespace(
+                configured=lambda kind: (),
                 topic=self.topics.get,
                 partition=lambda where: None if where in self.partitions_gone else "there",
             ),
