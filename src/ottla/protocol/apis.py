@@ -205,7 +205,7 @@ API_TABLE: dict[ApiKey, Api] = {
         Api(ApiKey.DESCRIBE_PRODUCERS, "0", 0),
         Api(ApiKey.UNREGISTER_BROKER, "0", 0),
         Api(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0),
-        Api(ApiKey.LIST_TRANSACTIONS, "0-2", 0, advertised="0-1"),
+        Api(ApiKey.LIST_TRANSACTIONS, "0-2", 0),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", 0),
         Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", 0),
         Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "0", 0),

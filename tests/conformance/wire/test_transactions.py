@@ -436,6 +436,31 @@ def test_lists_and_descriptions(client, wire, topic):
     assert [one["error_code"] for one in answer["transaction_states"]] == [105, 42]
 
 
+def test_ids_are_listed_by_a_pattern(wire, client):
+    def listed(pattern, version=2):
+        filters = {"state_filters": [], "producer_id_filters": [client.producer_id]}
+        filters |= {"duration_filter": -1, "transactional_id_pattern": pattern}
+        answer = wire.call("list_transactions", version, **filters)
+        return answer["error_code"], [
+            one["transactional_id"] for one in answer["transaction_states"]
+        ]
+
+    every = (0, [client.name])
+    for pattern in (
+        None,
+        "",
+        ".*",
+        f"^{client.name}$",
+        f"{client.name[:-1]}[^ ]",
+        f"x|{client.name}",
+    ):
+        assert listed(pattern) == every, pattern
+    for pattern in (client.name[:-1], client.name.upper() + "X", "x" * 1000):
+        assert listed(pattern) == (0, []), pattern
+    for pattern in ("(", "a**", "[", "*", "(?=a)"):
+        assert listed(pattern) == (128, []), pattern
+
+
 def test_markers_are_written_by_request(wire, client, topic):
     def write(producer_id, epoch, *partitions, version=1, **fields):
         marker = {

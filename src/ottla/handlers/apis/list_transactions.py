@@ -1,8 +1,12 @@
 """ListTransactions, key 66: the transactional ids that this node coordinates (KIP-664).
 
-v1 filters by how long a transaction has been open (KIP-994). v2's pattern is not served.
+v1 filters by how long a transaction has been open (KIP-994), v2 by a regular expression that the
+whole id has to match (KIP-1152).
 """
 
+from collections.abc import Sequence
+
+from ottla.coordinator.group.topic_pattern import TopicPattern
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.env.clock import Clock
@@ -27,11 +31,10 @@ class ListTransactions:
     def handle(self, request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
         """Answer with all that the filters let through or, while some are not known, an error."""
         del call
-        if request.transactional_id_pattern is not None:
-            return _refused(ErrorCode.UNSUPPORTED_VERSION)
-        found = self._transactions.list_all()
-        if isinstance(found, KafkaError):
-            return _refused(found.code)
+        try:
+            found = self._matching(request.transactional_id_pattern)
+        except KafkaError as error:
+            return _refused(error.code)
         now_ms = self._clock.wall_ms()
 
         def is_wanted(one: Transaction) -> bool:
@@ -61,6 +64,14 @@ class ListTransactions:
                 if is_wanted(one)
             ],
         )
+
+    def _matching(self, pattern: str | None) -> Sequence[Transaction]:
+        """Return the transactions whose ids match; an empty pattern is none. Raises KafkaError."""
+        matches = TopicPattern(pattern).matches if pattern else None
+        found = self._transactions.list_all()
+        if isinstance(found, KafkaError):
+            raise found
+        return [one for one in found if matches is None or matches(one.transactional_id)]
 
 
 def _refused(code: ErrorCode) -> ListTransactionsResponse:
