@@ -10,6 +10,7 @@ reader demands them:
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,6 +19,10 @@ from ottla.records.column_buffers import BytesColumn, Columns, HeadersColumn
 from ottla.records.column_decoder import TARGET_BYTES, ColumnDecoder
 from ottla.spark.decompression import Decompressor
 from ottla.spark.offsets import OffsetRange
+
+if TYPE_CHECKING:
+    from ottla.spark.value_options import ValueOptions
+    from ottla.spark.values import JsonValues
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 TYPES = {
@@ -49,14 +54,27 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 class ArrowDecoder:
     """Makes Arrow batches of fetched ones, with ``columns`` only (one at least), in their order.
 
+    ``value`` says what becomes of that column; None: it stays binary.
+
     Rows of one partition gather until there are a few MiB of them: call ``rest`` before another
     partition, and at the end. Batches that somebody keeps stay as they are; the memory of those
     that nobody keeps is used again.
     """
 
-    def __init__(self, columns: Sequence[str], *, target_bytes: int = TARGET_BYTES) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        value: "ValueOptions | None" = None,
+        *,
+        target_bytes: int = TARGET_BYTES,
+    ) -> None:
         self.schema = arrow_schema(columns)
         wanted = sum(_FLAGS.get(name, 0) for name in set(columns))
+        self._values = None if value is None or "value" not in columns else _json_values(value)
+        if self._values is not None:
+            at = self.schema.get_field_index("value")
+            self.schema = self.schema.set(at, pa.field("value", self._values.type))
+            wanted |= kernel.OFFSET  # to say where a malformed value is
         self._decoder = ColumnDecoder(wanted, target_bytes=target_bytes, decompress=Decompressor())
         self._columns = tuple(columns)
         self._topic = ""
@@ -97,7 +115,13 @@ class ArrowDecoder:
 
     def _wrap(self, filled: Columns) -> pa.RecordBatch:
         arrays = [self._array(name, filled) for name in self._columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if self._values is None:
+            return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        at = self._columns.index("value")
+        where = f"{self._topic}-{self._partition}"
+        arrays[at], stays = self._values.decode(arrays[at], filled.offset, where)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return batch if stays is None else batch.filter(stays)
 
     def _array(self, name: str, filled: Columns) -> pa.Array:
         rows = filled.rows
@@ -123,6 +147,12 @@ class ArrowDecoder:
             case _:
                 assert filled.headers is not None, "the decoder was made to read headers"
                 return _headers_array(rows, filled.headers)
+
+
+def _json_values(options: "ValueOptions") -> "JsonValues":
+    from ottla.spark.values import JsonValues  # which imports more than a task needs otherwise
+
+    return JsonValues(options)
 
 
 def _number_array(kind: pa.DataType, rows: int, numbers: memoryview) -> pa.Array:

@@ -51,11 +51,19 @@ MIN_OFFSETS_PER_TRIGGER = "minOffsetsPerTrigger"
 MAX_TRIGGER_DELAY = "maxTriggerDelay"
 INCLUDE_HEADERS = "includeHeaders"
 COLUMNS_OPTION = "columns"
+VALUE_FORMAT = "value.format"
+VALUE_SCHEMA = "value.schema"
+MODE = "mode"
+CORRUPT_COLUMN = "columnNameOfCorruptRecord"
+TIME_ZONE = "timeZone"
 GROUP_ID = "group.id"
 GROUP_ID_PREFIX = "groupIdPrefix"
 POLL_TIMEOUT = "kafkaConsumer.pollTimeoutMs"
 NUM_RETRIES = "fetchOffset.numRetries"
 RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
+
+VALUE_OPTIONS = (VALUE_FORMAT, VALUE_SCHEMA, MODE, CORRUPT_COLUMN, TIME_ZONE)
+"""What ``value_options`` reads."""
 
 OPTIONS = (
     OptionRow(BOOTSTRAP, "required", "`host:port,...`; `bootstrap.servers` is the same"),
@@ -139,6 +147,33 @@ OPTIONS = (
         " a query needs: without this all columns go to the JVM, whatever is selected",
         is_ours=True,
     ),
+    OptionRow(
+        VALUE_FORMAT,
+        "`raw`",
+        "`json`: `value` becomes a struct of typed columns, decoded before it goes to the JVM",
+        is_ours=True,
+    ),
+    OptionRow(
+        VALUE_SCHEMA,
+        "",
+        "with `value.format=json`, required: the struct's columns, `id bigint, name string` or the"
+        " JSON of a `StructType`",
+        is_ours=True,
+    ),
+    OptionRow(
+        MODE,
+        "`PERMISSIVE`",
+        "what becomes of a malformed value, as in Spark's JSON reader: `PERMISSIVE` (what cannot be"
+        " read is null), `DROPMALFORMED` (no row), `FAILFAST` (an error with the offset)",
+        is_ours=True,
+    ),
+    OptionRow(
+        CORRUPT_COLUMN,
+        "`_corrupt_record`",
+        "the column of `value.schema`, if it is there, that has the text of a malformed value",
+        is_ours=True,
+    ),
+    OptionRow(TIME_ZONE, "`UTC`", "of times in values that do not say their own", is_ours=True),
     OptionRow(
         GROUP_ID,
         "",

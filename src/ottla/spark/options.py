@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.client.fetching import FetchLimits
 from ottla.client.settings import ClientSettings
@@ -34,6 +34,9 @@ from ottla.spark.offsets import (
     parse_timestamps,
 )
 from ottla.spark.option_table import COLUMNS, HEADERS, OPTIONS, Use
+
+if TYPE_CHECKING:
+    from ottla.spark.value_options import ValueOptions
 
 READ_RETRY_TIMEOUT_MS = 60_000
 """How long a task, and a stream that has begun, outlasts a broker that is restarted."""
@@ -72,6 +75,8 @@ class SourceOptions:
     max_records_per_partition: int
     """0 for no limit, as with ``min_partitions``."""
     columns: tuple[str, ...]
+    value: "ValueOptions | None"
+    """What ``value`` is decoded to; None: it stays binary."""
     trigger: TriggerOptions
     group: str
     """The group that a stream commits as; empty for none."""
@@ -128,6 +133,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BOTH) -> SourceOption
         min_partitions=_number(values, names.MIN_PARTITIONS),
         max_records_per_partition=_number(values, names.MAX_RECORDS_PER_PARTITION),
         columns=_columns(values),
+        value=_value(values),
         trigger=_trigger(values),
         group=_group(values),
         first_retry_ms=retries.first_ms,
@@ -233,6 +239,14 @@ def _is_latest_when_none_as_new(values: Mapping[str, str]) -> bool:
         message = f"option {names.TIMESTAMP_STRATEGY} is error or latest, not {text!r}"
         raise OptionError(message)
     return text == "latest"
+
+
+def _value(values: Mapping[str, str]) -> "ValueOptions | None":
+    if not any(name.lower() in values for name in names.VALUE_OPTIONS):
+        return None  # and Spark's types need not be imported here
+    from ottla.spark.value_options import parse_value_options
+
+    return parse_value_options(values)
 
 
 def _columns(values: Mapping[str, str]) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ from ottla.spark.positions import Positions
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ottla.spark.value_options import ValueOptions
+
 LOG = logging.getLogger("ottla.spark")
 IDLE_ANSWERS_MAX = 60
 """So many answers without a whole batch, half a second each, and the range cannot be had."""
@@ -57,6 +59,7 @@ def read_ranges(
             client,
             wanted,
             columns=options.columns,
+            value=options.value,
             limits=options.fetch,
             fail_on_data_loss=options.fail_on_data_loss,
         )
@@ -67,6 +70,7 @@ def fetch_ranges(
     wanted: Sequence[OffsetRange],
     *,
     columns: tuple[str, ...],
+    value: "ValueOptions | None" = None,
     limits: FetchLimits = FETCH,
     fail_on_data_loss: bool = True,
 ) -> Iterator["pa.RecordBatch"]:
@@ -75,7 +79,7 @@ def fetch_ranges(
     assert len(ranges) == len(wanted), "one range of a partition at a time"
     ids = {one.topic: one.topic_id for one in wanted if one.topic_id != NULL_TOPIC_ID}
     ends = {each: (one.start, one.end) for each, one in ranges.items()}
-    decoder = ArrowDecoder(columns)
+    decoder = ArrowDecoder(columns, value)
     idle: Counter[TopicPartition] = Counter()
     current: TopicPartition | None = None
     with RangeFetcher(client, ends, limits, ids) as fetcher:

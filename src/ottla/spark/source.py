@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ottla.spark.options import SourceOptions
     from ottla.spark.stream import OttlaStreamReader
+    from ottla.spark.value_options import ValueOptions
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 TYPES: dict[str, DataType] = {
@@ -48,11 +49,16 @@ TYPES: dict[str, DataType] = {
 }
 
 
-def schema_of(columns: tuple[str, ...] = COLUMNS) -> StructType:
-    """Return the columns as Spark's Kafka connector has them, all of them nullable as there."""
+def schema_of(
+    columns: tuple[str, ...] = COLUMNS, value: "ValueOptions | None" = None
+) -> StructType:
+    """Return the columns as Spark's Kafka connector has them, all of them nullable as there.
+
+    ``value`` is a struct when it is decoded.
+    """
     schema = StructType()
     for name in columns:
-        schema.add(name, TYPES[name])
+        schema.add(name, TYPES[name] if name != "value" or value is None else value.schema)
     return schema
 
 
@@ -66,7 +72,8 @@ class OttlaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns. Raises OptionError for any wrong option, before all else."""
-        return schema_of(self._parsed(Use.BOTH).columns)
+        options = self._parsed(Use.BOTH)
+        return schema_of(options.columns, options.value)
 
     def reader(self, schema: StructType) -> "OttlaReader":
         """Return the reader of one query. ``schema`` is ours; another one is refused."""
@@ -112,7 +119,7 @@ def check_schema(options: "SourceOptions", schema: StructType) -> None:
     """Refuse a schema of the user's own. Raises OptionError."""
     from ottla.spark.connection import OptionError
 
-    own = schema_of(options.columns)
+    own = schema_of(options.columns, options.value)
     if schema != own:
         message = f"format 'ottla' has its own columns ({own.simpleString()}): leave out .schema()"
         raise OptionError(message)
