@@ -46,7 +46,7 @@ VICTIMS = ("driver", "worker", "broker")
 MOMENTS = ("any time", "in the transaction", "after its commit")
 AIM_SECONDS = 20
 """So long a moment is waited for; then any will do."""
-STALLED_SECONDS = 300
+STALLED_SECONDS = 900
 """Without a micro-batch for so long, something hangs."""
 
 

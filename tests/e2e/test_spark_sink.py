@@ -275,3 +275,34 @@ def test_foreach_batch_is_exactly_once_by_the_batchs_own_id(spark, read, topic, 
     assert "needs the option transactional.id" in str(run())
     assert run(**{"transactional.id": name}) is None
     assert sorted(m.value for m in read(topic)) == [b"a", b"b"]
+
+
+def test_an_aggregates_whole_result_is_appended_with_each_batch(
+    spark, read, topic, options, tmp_path
+):
+    """Output mode complete, as with the connector: the topic is the aggregate's changelog."""
+    (tmp_path / "lines").mkdir()
+    for number, text in enumerate(("a\nb\n", "a\n")):
+        path = tmp_path / "lines" / f"{number}"
+        path.write_text(text)
+        os.utime(path, (number, number))  # Spark takes the oldest first.
+    query = (
+        spark.readStream.option("maxFilesPerTrigger", 1)
+        .text(str(tmp_path / "lines"))
+        .groupBy("value")
+        .count()
+        .selectExpr("value AS key", "CAST(count AS STRING) AS value")
+        .writeStream.format("ottla")
+        .outputMode("complete")
+        .options(topic=topic, delivery="exactly-once", **options)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert sorted((m.key, m.value) for m in read(topic)) == [
+        (b"a", b"1"),
+        (b"a", b"2"),
+        (b"b", b"1"),
+        (b"b", b"1"),
+    ]

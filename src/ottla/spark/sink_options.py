@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TypeVar
 
 from ottla.client.settings import ClientSettings
-from ottla.config.human import parse_duration_ms, parse_size_bytes
+from ottla.config.human import parse_duration_ms, parse_size_bytes, size_text
 from ottla.config.option import InvalidConfig
 from ottla.spark.connection import CLIENT_ID, CONNECT_TIMEOUT_MS, PREFIX, OptionError
 from ottla.spark.option_table import BOOTSTRAP, BOOTSTRAP_SHORT, INCLUDE_HEADERS
@@ -69,6 +69,8 @@ RETRY_TIMEOUT_MS = 60_000
 TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's default for a producer. The transaction is open only while the driver sends."""
 MAX_BYTES_DEFAULT = 128 << 20
+MAX_BYTES_LIMIT = 1 << 30
+"""A task's answer is one value of a column, and has to be an array of the JVM's."""
 
 
 class Delivery(Enum):
@@ -122,7 +124,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         delivery=delivery,
         transactional_id=transactional_id,
         transaction_timeout_ms=_duration(values, TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS),
-        staged_bytes_max=_size(values, MAX_BYTES, MAX_BYTES_DEFAULT),
+        staged_bytes_max=_size(values, MAX_BYTES, MAX_BYTES_DEFAULT, MAX_BYTES_LIMIT),
         missing_is_new=_word(values, ON_MISSING_MARKER, {"fail": False, "write": True}),
     )
 
@@ -189,12 +191,16 @@ def _duration(values: Mapping[str, str], name: str, default: int) -> int:
         raise OptionError(message) from error
 
 
-def _size(values: Mapping[str, str], name: str, default: int) -> int:
+def _size(values: Mapping[str, str], name: str, default: int, limit: int) -> int:
     text = values.get(name.lower())
     if text is None:
         return default
     try:
-        return int(text) if text.strip().isdigit() else parse_size_bytes(text)
+        size_bytes = int(text) if text.strip().isdigit() else parse_size_bytes(text)
     except ValueError as error:
         message = f"option {name} is a size, such as 64m, not {text!r}"
         raise OptionError(message) from error
+    if not 0 < size_bytes <= limit:
+        message = f"option {name} is at most {size_text(limit)}, not {text!r}"
+        raise OptionError(message)
+    return size_bytes

@@ -108,6 +108,7 @@ def test_every_option_is_understood():
         ({"kafka.acks": "some"}, r"option kafka\.acks"),
         ({"kafka.zebra": "1"}, "zebra"),
         ({"exactlyoncemaxbytes": "much"}, "option exactlyOnceMaxBytes is a size"),
+        ({"exactlyoncemaxbytes": "2g"}, "option exactlyOnceMaxBytes is at most 1 GiB"),
         ({"onmissingmarker": "shrug"}, "option onMissingMarker is fail or write"),
         ({"transactional.id": "x"}, "option transactional.id needs delivery=exactly-once"),
         (
