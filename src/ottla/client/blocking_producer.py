@@ -366,11 +366,19 @@ class BlockingProducer:
                     self._hold(lane, error)
 
     def _take_answer(self, lane: Lane, batch: OutgoingBatch, appended: Appended) -> None:
-        error = failure(lane.partition, appended)
-        match lane.judge(batch, appended.error):
-            case Verdict.WRITTEN:
-                lane.succeed(batch, appended.base_offset)
-                self._release(lane, batch)
+        verdict = lane.judge(batch, appended.error)
+        if verdict is Verdict.WRITTEN:
+            lane.succeed(batch, appended.base_offset)
+            self._release(lane, batch)
+        else:
+            self._take_refusal(lane, batch, verdict, failure(lane.partition, appended))
+        if lane.is_back and lane.error is not None:
+            self._hold(lane, lane.error)
+
+    def _take_refusal(
+        self, lane: Lane, batch: OutgoingBatch, verdict: Verdict, error: KafkaError
+    ) -> None:
+        match verdict:
             case Verdict.AGAIN:
                 lane.put_back(batch, error)
             case Verdict.NEXT_EPOCH:
@@ -379,8 +387,6 @@ class BlockingProducer:
                 self._split(lane, batch, error)
             case Verdict.LOST:
                 raise self._named(batch, error)
-        if lane.is_back:
-            self._hold(lane, lane.error or error)
 
     def _release(self, lane: Lane, batch: OutgoingBatch) -> None:
         self._buffered_bytes -= batch.size_bytes

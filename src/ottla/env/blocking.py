@@ -13,12 +13,16 @@ from collections.abc import Sequence
 
 from ottla.env.tls import TlsFiles, client_context
 
+GATHERED_MAX = 64
+"""Pieces that go by one call; the system's limit is about 1,000. TLS takes them one by one."""
+
 
 class BlockingStream:
     """One connection. Not for use from two threads at once."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._poll: select.poll | None = None
 
     @classmethod
     def connect(
@@ -49,17 +53,25 @@ class BlockingStream:
 
     def send(self, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
         """Send all of the pieces, in order. Raises OSError."""
+        sent = 0
+        if 1 < len(pieces) <= GATHERED_MAX and not hasattr(self._socket, "pending"):
+            sent = self._socket.sendmsg(pieces)  # small pieces one by one would wake the peer often
         for piece in pieces:
-            self._socket.sendall(piece)
+            if sent >= len(piece):
+                sent -= len(piece)
+            else:
+                self._socket.sendall(memoryview(piece)[sent:])
+                sent = 0
 
     def is_readable(self) -> bool:
         """Tell without waiting whether there is something to receive, if only the peer's end."""
         decrypted = getattr(self._socket, "pending", None)  # of TLS; ssl is slow to import
         if decrypted is not None and decrypted():
             return True
-        waiter = select.poll()
-        waiter.register(self._socket, select.POLLIN)
-        return bool(waiter.poll(0))
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._socket, select.POLLIN)
+        return bool(self._poll.poll(0))
 
     def receive_into(self, buffer: memoryview) -> None:
         """Fill all of ``buffer``. Raises OSError; ConnectionResetError when the peer ends first."""
