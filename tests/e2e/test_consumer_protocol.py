@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PARTITIONS = 12
 RECORDS = 6_000
 OPTIONS = {
+    "group.initial.rebalance.delay.ms": 0,
     "group.consumer.heartbeat.interval.ms": 200,
     "group.consumer.session.timeout.ms": 3_000,
     "group.consumer.assignment.interval.ms": 100,
@@ -185,6 +186,47 @@ def test_javas_consumer_reads_as_a_member(broker, kafka_libs):
         check=False,
     )
     assert sorted(map(int, done.stdout.split())) == list(range(500)), done.stderr
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_goes_over_member_by_member_and_back(broker, strategy):
+    from confluent_kafka import KafkaError
+
+    classic = {"group.protocol": "classic", "partition.assignment.strategy": strategy}
+    classic |= {"heartbeat.interval.ms": 200, "session.timeout.ms": 6_000}
+    admin = create(broker.bootstrap, "t")
+    gone, numbers = [], iter(range(RECORDS))
+    readers = [Reader(broker.bootstrap, ["t"], **classic) for _ in range(3)]
+
+    def kind():
+        found = admin.list_consumer_groups().result(30).valid
+        return [one.type.name for one in found if one.group_id == "g"]
+
+    wait_for(lambda: share(readers))
+    assert kind() == ["CLASSIC"]
+    for options, after in (({}, "CONSUMER"), (classic, "CLASSIC")):
+        for _ in range(3):
+            produce(broker.bootstrap, "t", [next(numbers) for _ in range(RECORDS // 6)])
+            gone.append(readers.pop(0))
+            gone[-1].stop()
+            readers.append(Reader(broker.bootstrap, ["t"], **options))
+            wait_for(lambda: share(readers))
+        assert kind() == [after]
+
+    def read():
+        return {number for one in (*gone, *readers) for number in one.read}
+
+    wait_for(lambda: read() == set(range(RECORDS)))
+    for one in readers:
+        one.stop()
+    # Who waits in JoinGroup when the group goes over is told to come again, by Kafka, too.
+    told = KafkaError.REBALANCE_IN_PROGRESS
+    assert {one.code() for reader in (*gone, *readers) for one in reader.failures} <= {told}
+    again = Reader(broker.bootstrap, ["t"])
+    wait_for(lambda: share([again]))
+    time.sleep(1)  # Nothing comes: that takes a while to show.
+    again.stop()
+    assert again.read == [], "what was committed is not read again"
 
 
 def test_a_short_campaign():
