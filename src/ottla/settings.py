@@ -136,6 +136,7 @@ def group_settings_of(config: Config) -> GroupSettings:
         offsets_retention_check_interval_ms=config[
             coordinator_options.OFFSETS_RETENTION_CHECK_INTERVAL_MS
         ],
+        commit_timeout_ms=config[coordinator_options.OFFSETS_COMMIT_TIMEOUT_MS],
     )
 
 
@@ -171,6 +172,7 @@ def coordinator_settings_of(config: Config) -> CoordinatorSettings:
         group_topic_of(config).partition_count,
         transaction_settings_of(config),
         transaction_topic_of(config).partition_count,
+        Codec(config[coordinator_options.OFFSETS_TOPIC_COMPRESSION_CODEC]),
     )
 
 

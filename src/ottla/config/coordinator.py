@@ -5,7 +5,7 @@ compared with the DescribeConfigs answer of Apache Kafka 4.3.
 """
 
 from ottla.config.bounds import INT32_MAX, MIGRATION_POLICIES, NOT_NEGATIVE, POSITIVE
-from ottla.config.option import INT, LONG, SHORT, STRING, Option, Scope, at_least
+from ottla.config.option import INT, LONG, SHORT, STRING, Option, Scope, at_least, between
 
 _ALONE = "Kafka's is 3; a node that is alone in its cluster cannot do that."
 
@@ -152,6 +152,22 @@ OFFSETS_TOPIC_REPLICATION_FACTOR = Option(
 )
 SEGMENT_BYTES_VALID = at_least(1 << 20)
 """What ``segment.bytes`` of a topic takes: with less the topic could never be made."""
+OFFSETS_COMMIT_TIMEOUT_MS = Option(
+    "offsets.commit.timeout.ms",
+    INT,
+    5_000,
+    "How long a commit may take to become durable before its client is told to ask again.",
+    validator=POSITIVE,
+    unit="ms",
+)
+OFFSETS_TOPIC_COMPRESSION_CODEC = Option(
+    "offsets.topic.compression.codec",
+    INT,
+    0,
+    "What batches of __consumer_offsets are compressed with: 0 nothing, 1 gzip, 2 snappy, 3 lz4, "
+    "4 zstd.",
+    validator=between(0, 4),
+)
 OFFSETS_TOPIC_SEGMENT_BYTES = Option(
     "offsets.topic.segment.bytes",
     INT,
@@ -261,6 +277,8 @@ OPTIONS: tuple[Option[object], ...] = (
     OFFSET_METADATA_MAX_BYTES,
     OFFSETS_TOPIC_NUM_PARTITIONS,
     OFFSETS_TOPIC_REPLICATION_FACTOR,
+    OFFSETS_COMMIT_TIMEOUT_MS,
+    OFFSETS_TOPIC_COMPRESSION_CODEC,
     OFFSETS_TOPIC_SEGMENT_BYTES,
     OFFSETS_RETENTION_MINUTES,
     OFFSETS_RETENTION_CHECK_INTERVAL_MS,

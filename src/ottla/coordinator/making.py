@@ -16,6 +16,7 @@ from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.shard import Collaborators, Transactions
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.records.compression import Codec
 
 
 class CoordinatorSettings(NamedTuple):
@@ -26,6 +27,8 @@ class CoordinatorSettings(NamedTuple):
     """Counts while the topic is not there; so does the other."""
     transactions: TransactionSettings
     transaction_partition_count: int
+    group_codec: Codec = Codec.NONE
+    """What the batches of groups and offsets are compressed with."""
 
 
 class Coordinators(NamedTuple):
@@ -62,7 +65,7 @@ def coordinators_of(
     by_group = ConsumerSettingsByGroup(settings.groups.consumer)
     groups = GroupCoordinator(
         CoordinatorRuntime(
-            context,
+            context._replace(codec=settings.group_codec),
             image,
             node_id=node_id,
             topic=GROUP_METADATA_TOPIC,

@@ -38,6 +38,7 @@ from ottla.log.results import AppendResult
 from ottla.pending import Pending
 from ottla.records.batch import HEADER_SIZE_BYTES
 from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
 from ottla.records.record import Record
 from ottla.replication.append import AppendOutcome
 from ottla.replication.partition import Partition
@@ -86,6 +87,8 @@ class Context(NamedTuple):
     replica_manager: ReplicaManager
     executor: Executor
     clock: Clock
+    codec: Codec = Codec.NONE
+    """What their batches are compressed with."""
 
 
 class _Operation(NamedTuple):
@@ -111,6 +114,7 @@ class Shard(Generic[Machine]):
         self.clock = context.clock
         self._replica_manager = context.replica_manager
         self._executor = context.executor
+        self._codec = context.codec
         self.partition = partition
         """Use: the log. Another object once the replica manager had to open it anew."""
         self._in_flight = 0
@@ -327,11 +331,15 @@ class Shard(Generic[Machine]):
         now_ms = self.clock.wall_ms()
         found = [Record(timestamp=now_ms, key=one.key, value=one.value) for one in records]
         if producer is None:
-            batch = build_batch(found)
+            batch = build_batch(found, codec=self._codec)
         else:
             producer_id, epoch = producer
             batch = build_batch(
-                found, producer_id=producer_id, producer_epoch=epoch, transactional=True
+                found,
+                codec=self._codec,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                transactional=True,
             )
         limit = self.partition.log.config.max_message_bytes
         if len(batch) > limit:

@@ -17,6 +17,7 @@ from ottla.coordinator.shard import Context
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.image import MetadataDelta, PartitionChange, TopicImage
 from ottla.metadata.values import PartitionState
+from ottla.records.compression import Codec
 
 path = Path(__file__).parents[1] / "replication" / "conftest.py"
 spec = importlib.util.spec_from_file_location("replication_doubles", path)
@@ -45,7 +46,9 @@ def state_of(leader=1, epoch=0):
 class GroupNode:
     """The node, its coordinator, and short words for what clients do."""
 
-    def __init__(self, *, settings=SETTINGS, partitions=2, started=True, **config):
+    def __init__(
+        self, *, settings=SETTINGS, partitions=2, started=True, codec=Codec.NONE, **config
+    ):
         config.setdefault("is_compacted", True)
         self.node = doubles.Node(partitions=0, **config)
         self.clock, self.executor = self.node.clock, self.node.executor
@@ -57,6 +60,7 @@ class GroupNode:
             racks=lambda topic: ((),) * len(topic.partitions),
         )
         self.settings = settings
+        self.codec = codec
         self.partitions = partitions
         self.lead(*range(partitions), start=False)
         self.boot()
@@ -82,7 +86,7 @@ class GroupNode:
 
     def boot(self):
         """Make a coordinator that knows nothing: what it knows it reads from the logs."""
-        context = Context(self.node.replica_manager, self.executor, self.clock)
+        context = Context(self.node.replica_manager, self.executor, self.clock, self.codec)
         self.runtime = CoordinatorRuntime(
             context,
             self.image,

@@ -286,12 +286,13 @@ class GroupCoordinator:
                 machine.keep_alive(group, request.member_id)
             codes, found = self._records_of(request, shard.clock.wall_ms())
 
+            def done(error: KafkaError | None) -> None:
+                if not pending.is_done:  # It may have taken too long.
+                    pending.resolve(codes if error is None else error)
+
             if found:
-                shard.append(
-                    found,
-                    lambda error: pending.resolve(codes if error is None else error),
-                    producer=request.producer,
-                )
+                shard.append(found, done, producer=request.producer)
+                machine.commit_timeouts.watch(pending)
             else:
                 pending.resolve(codes)
 

@@ -41,3 +41,5 @@ class GroupSettings(NamedTuple):
     """``offset.metadata.max.bytes``; Kafka counts UTF-16 code units."""
     offsets_retention_ms: int
     offsets_retention_check_interval_ms: int
+    commit_timeout_ms: int = 5_000
+    """``offsets.commit.timeout.ms``"""

@@ -16,6 +16,7 @@ from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.classic_machine import step
 from ottla.coordinator.group.classic_members import ClassicMembers
 from ottla.coordinator.group.classic_rebalance import answer_join, answer_sync, session_timer
+from ottla.coordinator.group.commit_timeouts import CommitTimeouts
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_groups import ConsumerGroups
 from ottla.coordinator.group.consumer_targets import Topics
@@ -55,6 +56,7 @@ class Groups:
         """Those of such groups that speak the classic protocol."""
         self.offsets = Offsets()
         self._offset_keys = records.OffsetKeyReader()
+        self.commit_timeouts = CommitTimeouts(shard.timers, shard.clock, settings.commit_timeout_ms)
         self._replaced: dict[str, ConsumerGroup] = {}
         """Use: empty KIP-848 groups whose place a classic one takes that is not written yet."""
         self._rebalancing: set[str] = set()
