@@ -83,6 +83,14 @@ def test_batches_are_filled_over_many_sets_of_rows_and_not_beyond_their_size(mak
     assert all(900 < size <= 1000 for size in sizes[:-1])
 
 
+def test_rows_without_key_take_turns_by_the_batch(make):
+    writer, sender = make(3, batch_bytes=1000)
+    writer.write(rows([bytes(88)] * 90))
+    writer.finish()
+    counts = [len(sender.values(partition)) for partition in range(3)]
+    assert counts == [30, 30, 30]
+
+
 def test_a_row_larger_than_a_batch_goes_alone(make):
     writer, sender = make(batch_bytes=1000)
     values = [b"a", b"b" * 5000, b"c", b"d"]
