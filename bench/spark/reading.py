@@ -2,6 +2,7 @@
 
     python -m bench.spark.reading                      all of it: ten minutes and up
     python -m bench.spark.reading --sizes 100 --codecs none,lz4 --rounds 3 --json FILE
+    python -m bench.spark.reading --streaming          AvailableNow to noop, ten micro-batches, too
     python -m bench.spark.reading --ceiling            what Spark takes of prebuilt Arrow batches
 
 One broker, one session (local[2], ``ottla.spark.session``), topics of two partitions. In each
@@ -39,6 +40,7 @@ TUNED = {
     "kafka.max.poll.records": 20_000,
     "kafka.receive.buffer.bytes": 4 << 20,
 }
+MICRO_BATCHES = 10
 QUERIES = {
     "value": ("value", ["sum(length(value))"]),
     "two": ("key,value", ["sum(length(key))", "sum(length(value))"]),
@@ -86,8 +88,8 @@ def cpu_seconds() -> float:
     return sum(used.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
-def fill(peer: Peer, topic: str, *, size: int, records: int, codec: str) -> None:
-    """Write ``records`` of ``size`` bytes, with keys of ten, in batches made beforehand."""
+def fill(peer: Peer, topic: str, *, size: int, records: int, codec: str) -> int:
+    """Write ``records`` of ``size`` bytes, keys of ten, in prebuilt batches; return how many."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     from ottla.client.blocking import BlockingClient
@@ -103,6 +105,7 @@ def fill(peer: Peer, topic: str, *, size: int, records: int, codec: str) -> None
         client.refresh([topic])
         for number in range(records // per_batch):
             send(client, topic, number % PARTITIONS, batches[number % len(batches)])
+    return records // per_batch * per_batch
 
 
 def make_batches(size: int, count: int, codec: str) -> list[bytes]:
@@ -160,6 +163,24 @@ def arms(spark: Any, bootstrap: str, topic: str, query: str) -> dict[str, Callab
     return {"jvm": lambda: load("kafka", TUNED), "ottla": lambda: load("ottla", ours)}
 
 
+def streams(spark: Any, bootstrap: str, topic: str, records: int) -> dict[str, Callable[[], Any]]:
+    """Return what to run: each arm reads the topic in micro-batches to a sink that drops it."""
+
+    def run(source: str, options: Mapping[str, object]) -> int:
+        reader = spark.readStream.format(source).option("kafka.bootstrap.servers", bootstrap)
+        reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+        reader = reader.option("maxOffsetsPerTrigger", -(-records // MICRO_BATCHES))
+        for key, value in options.items():
+            reader = reader.option(key, value)
+        with tempfile.TemporaryDirectory() as checkpoint:
+            writer = reader.load().writeStream.format("noop").trigger(availableNow=True)
+            query = writer.option("checkpointLocation", checkpoint).start()
+            query.awaitTermination()
+            return sum(each["numInputRows"] for each in query.recentProgress)
+
+    return {"jvm": lambda: run("kafka", TUNED), "ottla": lambda: run("ottla", {})}
+
+
 def measure(run: Callable[[], Any]) -> tuple[Run, Any]:
     """Run once."""
     cpu, wall = cpu_seconds(), time.monotonic()
@@ -167,19 +188,21 @@ def measure(run: Callable[[], Any]) -> tuple[Run, Any]:
     return Run(time.monotonic() - wall, cpu_seconds() - cpu), row
 
 
-def compare(spark: Any, bootstrap: str, topic: str, rounds: int) -> dict[str, dict[str, list[Run]]]:
+Arms = Mapping[str, Callable[[], Any]]
+
+
+def compare(queries: Mapping[str, Arms], rounds: int) -> dict[str, dict[str, list[Run]]]:
     """Run every query by every arm, in turn within each round; the answers must be equal."""
     found: dict[str, dict[str, list[Run]]] = {}
     for number in range(rounds + 1):
-        for query in QUERIES:
+        for query, named in queries.items():
             rows = {}
-            named = arms(spark, bootstrap, topic, query)
             for name in sorted(named, reverse=bool(number % 2)):
                 run, rows[name] = measure(named[name])
                 if number:
                     found.setdefault(query, {}).setdefault(name, []).append(run)
             if len(set(rows.values())) != 1:
-                raise RuntimeError(f"{topic}, {query}: the answers differ: {rows}")
+                raise RuntimeError(f"{query}: the answers differ: {rows}")
     return found
 
 
@@ -227,6 +250,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--broker", choices=["ottla", "kafka"], default="ottla")
     parser.add_argument("--conf", action="append", default=[], help="key=value for the session")
     parser.add_argument("--ceiling", action="store_true")
+    parser.add_argument("--streaming", action="store_true")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
 
@@ -248,8 +272,12 @@ def main(arguments: Sequence[str]) -> int:
                 for codec in options.codecs.split(","):
                     topic = f"bench-{size}-{codec}"
                     records = options.megabytes * 1_000_000 // size
-                    fill(peer, topic, size=size, records=records, codec=codec)
-                    found = compare(spark, peer.bootstrap, topic, options.rounds)
+                    records = fill(peer, topic, size=size, records=records, codec=codec)
+                    where = spark, peer.bootstrap, topic
+                    queries: dict[str, Arms] = {query: arms(*where, query) for query in QUERIES}
+                    if options.streaming:
+                        queries["stream"] = streams(*where, records)
+                    found = compare(queries, options.rounds)
                     show(f"{size} B {codec}", records, found)
                     results[topic] = {"records": records, "runs": found}
         spark.stop()

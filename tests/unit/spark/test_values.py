@@ -19,6 +19,7 @@ from ottla.spark.columns import ArrowDecoder
 from ottla.spark.connection import OptionError
 from ottla.spark.json_rows import java_text
 from ottla.spark.offsets import OffsetRange
+from ottla.spark.source import schema_of
 from ottla.spark.value_options import parse_value_options
 from ottla.spark.values import JsonValues, MalformedValue
 
@@ -181,6 +182,15 @@ def test_a_batch_has_the_struct_in_the_place_of_value_and_loses_dropped_rows(bat
         {"offset": 5, "value": {"a": 1}},
         {"offset": 7, "value": {"a": 3}},
     ]
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, ODD])
+def test_the_struct_is_the_one_that_spark_demands(schema):
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    options = parse_value_options({"value.format": "json", "value.schema": schema})
+    theirs = to_arrow_schema(schema_of(("offset", "value"), options), timezone="UTC")
+    assert theirs.equals(ArrowDecoder(("offset", "value"), options).schema)
 
 
 @pytest.mark.parametrize(
