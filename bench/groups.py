@@ -42,13 +42,21 @@ class Subject:
         self.peer = peer
         self.groups = groups
         self.wire = WireClient(peer.bootstrap)
-        self.connections = [WireClient(peer.bootstrap) for _ in range(CONNECTIONS)]
+        self.connections: list[WireClient] = []
+        self.connect()
         with Play(peer.bootstrap) as play:
             play.create_topic(TOPIC, PARTITIONS)
             play.wait_for_coordinator(*(f"group-{number}" for number in range(60)))
         self.commits = [self.commit_of(f"group-{n}", PARTITIONS) for n in range(groups)]
         self.one = frame(self.commit_of("one", 1))
         self.beats = self.make_members(members)
+
+    def connect(self) -> None:
+        """Open connections anew: brokers close those that are idle for ten minutes."""
+        for wire in (self.wire, *self.connections):
+            wire.close()
+        self.wire = WireClient(self.peer.bootstrap)
+        self.connections = [WireClient(self.peer.bootstrap) for _ in range(CONNECTIONS)]
 
     def commit_of(self, group: str, partitions: int) -> bytes:
         """Return an OffsetCommit of a client that is in no group."""
@@ -79,14 +87,14 @@ class Subject:
             joins = [self.wire.encode("join_group", 3, group_id=one, **asked) for one in names]
             ids = [
                 str(self.wire.decode("join_group", 3, answer)["member_id"])
-                for answer in self.pipeline([frame(one) for one in joins])
+                for answer in self.spread([frame(one) for one in joins])
             ]
             members = [
                 {"group_id": group, "member_id": member, "generation_id": 1}
                 for group, member in zip(names, ids, strict=True)
             ]
             syncs = [self.wire.encode("sync_group", 3, **member) for member in members]
-            for answer in self.pipeline([frame(one) for one in syncs]):
+            for answer in self.spread([frame(one) for one in syncs]):
                 code = self.wire.decode("sync_group", 3, answer)["error_code"]
                 assert code == 0, f"SyncGroup: {code}"
             beats += [frame(self.wire.encode("heartbeat", 3, **member)) for member in members]
@@ -98,6 +106,13 @@ class Subject:
         """Send all, then read all answers."""
         self.wire.send(b"".join(frames))
         return [self.wire.receive_frame() for _ in frames]
+
+    def spread(self, frames: Sequence[bytes]) -> list[bytes]:
+        """Send all over all connections, then read all answers; in the order of ``frames``."""
+        for number, wire in enumerate(self.connections):
+            wire.send(b"".join(frames[number::CONNECTIONS]))
+        connections = self.connections
+        return [connections[n % CONNECTIONS].receive_frame() for n in range(len(frames))]
 
     # What is measured.
 
@@ -146,6 +161,7 @@ class Subject:
     def round(self, number: int, beats: int) -> Figures:
         """Measure everything once."""
         found: Figures = {}
+        self.connect()
         for groups in GROUP_COUNTS:
             if groups <= len(self.beats):
                 found |= self.beat(groups, beats)
@@ -154,8 +170,6 @@ class Subject:
 
     def restart(self) -> Figures:
         """Kill, start, and wait until every group is served."""
-        for wire in (self.wire, *self.connections):
-            wire.close()
         self.peer.kill9()
         began = time.monotonic()
         self.peer.start()
@@ -189,6 +203,7 @@ def rounds_of(
         while kafka.peer.cpu_seconds() - begin < options.warmup:
             kafka.round(0, options.beats)
     for subject in subjects.values():  # Every group has its offsets before anything counts.
+        subject.connect()
         subject.commit_many(0, subject.groups)
     for number in range(options.rounds):
         names = list(subjects)

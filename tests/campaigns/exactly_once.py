@@ -54,12 +54,12 @@ OPTIONS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
     "group.consumer.heartbeat.interval.ms": 500,
-    # Segments that roll, and internal topics that are compacted, while all this goes on.
     "log.segment.bytes": 4 << 20,
-    "offsets.topic.segment.bytes": 1 << 20,
-    "transaction.state.log.segment.bytes": 1 << 20,
     "log.cleaner.backoff.ms": 1000,
 }
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+COMPACTED_SOON = {"segment.ms": "3000", "min.cleanable.dirty.ratio": "0.01"}
+"""So that the coordinators' topics roll and are compacted while all this goes on."""
 
 
 class Campaign:
@@ -94,6 +94,7 @@ class Campaign:
             for topic, count in records.PARTITIONS.items():
                 wire.create_topic(topic, count)
         self.make_input()
+        self.compact_soon()
         command = command_of(self.options.client, self.root)
         for number in range(self.options.instances):
             name = f"slot-{number}"
@@ -154,6 +155,25 @@ class Campaign:
                 source.produce(records.IN, records.MARK, partition=number % 8)
             source.flush(30)
             source.abort_transaction(30)
+
+    def compact_soon(self) -> None:
+        """Have the internal topics made, and configure them."""
+        with WireClient(self.peer.bootstrap) as wire:
+            while True:
+                found = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[GROUP])
+                if found["coordinators"][0]["error_code"] == 0:
+                    break
+                time.sleep(0.1)
+            configs = [
+                {"name": name, "config_operation": 0, "value": value}
+                for name, value in COMPACTED_SOON.items()
+            ]
+            asked = [
+                {"resource_type": 2, "resource_name": topic, "configs": configs}
+                for topic in INTERNAL
+            ]
+            answer = wire.call("incremental_alter_configs", 1, resources=asked, validate_only=False)
+            assert not any(one["error_code"] for one in answer["responses"]), answer
 
     # What goes wrong.
 

@@ -55,6 +55,7 @@ class Transactional(RuleBasedStateMachine):
         if not hasattr(self, "node"):
             return
         self.wait()  # Whatever is open is aborted.
+        self.offsets_count_when_their_transaction_does()
         for index in (0, 1):
             stable, end = self.node.stable(index)
             assert stable == end, "nothing stays undecided"
