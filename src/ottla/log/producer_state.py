@@ -12,12 +12,17 @@ broker's answers:
     the same epoch, not the next sequence      OUT_OF_ORDER_SEQUENCE_NUMBER
     a producer that is not remembered          any sequence: its batches may be long gone (KIP-360)
     outside of its open transaction            INVALID_TXN_STATE
+    the same as one of an ended transaction    OUT_OF_ORDER_SEQUENCE_NUMBER
     a marker of an older epoch                 INVALID_PRODUCER_EPOCH; in transaction version 2 of
                                                the same one, too, when it would end a transaction
     a marker of an older coordinator           TRANSACTION_COORDINATOR_FENCED
 
-Unlike Kafka, a producer is forgotten by the time this broker last heard of it, not by its records'
-timestamps: who writes old timestamps is protected as well.
+The last is not Kafka's, which calls it a duplicate. Nobody sends again what a transaction that has
+ended holds; but a client that aborts with batches on their way may give their sequences to the next
+ones (librdkafka 2.16 does), which would be acknowledged and lost.
+
+Unlike Kafka, too, a producer is forgotten by the time this broker last heard of it, not by its
+records' timestamps: who writes old timestamps is protected as well.
 """
 
 from collections import OrderedDict
@@ -160,6 +165,8 @@ class ProducerStates:
                         batch.last_sequence == header.last_sequence
                         and batch.offset_delta == header.last_offset_delta
                     ):
+                        if header.is_transactional and not _is_open(batch, state):
+                            break
                         return batch
                 if state.epoch != NO_PRODUCER_EPOCH:
                     raise _out_of_order(header, state)
@@ -304,6 +311,12 @@ def _copy_of(state: ProducerState, generation: int) -> ProducerState:
     copy.coordinator_epoch = state.coordinator_epoch
     copy.current_transaction_first_offset = state.current_transaction_first_offset
     return copy
+
+
+def _is_open(batch: BatchMetadata, state: ProducerState) -> bool:
+    """Tell whether a batch is part of the producer's open transaction."""
+    first_offset = state.current_transaction_first_offset
+    return first_offset != NO_TRANSACTION and batch.first_offset >= first_offset
 
 
 def _check_epoch(header: BatchHeader, state: ProducerState) -> None:

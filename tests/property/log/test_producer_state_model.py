@@ -124,8 +124,10 @@ class TransactionsModel:
             else:
                 expected = (current[-1][2][-1] + 1) % WRAP if current else 0
                 if expected != sequence:
+                    since = self.open_since(producer_id)
                     for one in current[-5:]:
-                        if one[2] == sequences:
+                        is_ended = since is None or one[3] < since
+                        if one[2] == sequences and not (transactional and is_ended):
                             return one[3]
                     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             if self.open_since(producer_id) is not None and not transactional:

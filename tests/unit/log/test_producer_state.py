@@ -49,10 +49,10 @@ class Partition:
             self.states.transactions.complete(completed)
         return completed
 
-    def refusal(self, *fields):
+    def refusal(self, *fields, **options):
         before = self.states.get(fields[0]).batches.copy()
         with pytest.raises(KafkaError) as caught:
-            self.append(*fields)
+            self.append(*fields, **options)
         assert self.states.get(fields[0]).batches == before
         return caught.value.code
 
@@ -191,6 +191,22 @@ def test_a_batch_outside_of_the_open_transaction_is_refused_whoever_writes_it(pa
 def test_a_duplicate_is_answered_whatever_its_bits(partition):
     partition.append(5, 0, 0, attributes=0x10)
     assert partition.append(5, 0, 0) == (0, True)
+
+
+@pytest.mark.parametrize("aborts", [True, False])
+def test_sequences_of_an_ended_transaction_are_not_acknowledged_for_other_records(
+    partition, aborts
+):
+    """librdkafka gives them to the next transaction when it aborted with batches on their way."""
+    transactional = {"attributes": 0x10}
+    partition.append(5, 0, 0, 3, **transactional)
+    assert partition.append(5, 0, 0, 3, **transactional) == (0, True)
+    partition.complete(marker(5, 0), aborts=aborts)
+    refused = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert partition.refusal(5, 0, 0, 3, **transactional) is refused
+    partition.append(5, 0, 3, **transactional)
+    assert partition.refusal(5, 0, 0, 3, **transactional) is refused
+    assert partition.append(5, 0, 3, **transactional) == (4, True)
 
 
 @pytest.mark.parametrize(
