@@ -140,7 +140,7 @@ def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> SyncAnswer:
         why = f"member {member.member_id} did not join with {asked.protocol!r}"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
     is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
-    if group.epoch > member.epoch and not is_revoking:
+    if group.assignment_epoch > member.epoch and not is_revoking:
         why = f"member {member.member_id} should join again to catch up"
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, why)
     names: dict[TopicId, str] = {}
@@ -158,16 +158,26 @@ def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> SyncAnswer:
 
 
 def heartbeat(group: ConsumerGroup, beat: Heartbeat) -> ErrorCode:
-    """Tell whether a member has to join again (REBALANCE_IN_PROGRESS). Raises KafkaError."""
+    """Tell whether a member has to join again (REBALANCE_IN_PROGRESS). Raises KafkaError.
+
+    That is so when there is a target for it; until then it could only come in vain.
+    """
     member, _ = _member(group, beat.member_id, beat.instance_id)
     _check_generation(member, beat.generation)
     if (
-        member.epoch < group.epoch
+        member.epoch < group.assignment_epoch
         or member.state is MemberState.UNREVOKED_PARTITIONS
         or (member.state is MemberState.UNRELEASED_PARTITIONS and not _has_to_wait(group, member))
     ):
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
+
+
+def needs_targets(group: ConsumerGroup) -> bool:
+    """Tell whether targets are to be computed that no heartbeat of the other protocol asks for."""
+    return group.epoch > group.assignment_epoch and all(
+        member.classic is not None for member in group.members.values()
+    )
 
 
 def _has_to_wait(group: ConsumerGroup, member: ConsumerMember) -> bool:

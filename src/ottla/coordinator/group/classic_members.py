@@ -90,7 +90,15 @@ class ClassicMembers:
         self._consumers.keep_alive(group.group_id, group.members[beat.member_id])
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._await_join(group, beat.member_id)
+        elif machine.needs_targets(group):
+            self._await_targets(group)
         pending.resolve(code)
+
+    def _await_targets(self, group: ConsumerGroup) -> None:
+        """Compute the targets as soon as it is time; Kafka waits for somebody to join."""
+        interval_ms = self._settings.of(group.group_id).assignment_interval_ms
+        waited_ms = self._shard.clock.wall_ms() - group.assignment_timestamp_ms
+        self._consumers.await_assignment(group.group_id, max(interval_ms - waited_ms, 0))
 
     def _await_join(self, group: ConsumerGroup, member_id: str) -> None:
         if (group.group_id, JOIN, member_id) not in self._shard.timers:

@@ -271,3 +271,33 @@ def test_an_empty_group_gives_its_place_in_one_batch(mixed):
     assert sum(after) - sum(before) == 3
     g.node.restart()
     assert "g" in g.machine.groups
+
+
+def test_a_member_is_not_asked_to_join_before_there_is_a_target(mixed):
+    g = mixed(assignment_interval_ms=5_000)
+    g.node.clock.advance(100)
+    g.subscribe()
+    g.join("a")
+    assert g.classic_beat("a", 2) is ErrorCode.NONE
+    assert g.sync("a", 2).code is ErrorCode.NONE
+    g.node.clock.advance(6)
+    g.node.settle()
+    assert g.classic_beat("a", 2) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_members_of_the_classic_protocol_alone_get_what_was_left(mixed):
+    g = mixed(migration_policy=MigrationPolicy.UPGRADE)
+    g.subscribe()
+    g.join("a")
+    for owned in ([0, 1, 2, 3], [0, 1]):
+        g.beat("m", 2, owned=owned)
+    g.join("a")
+    g.sync("a", 3)
+    g.beat("m", -1)
+    assert g.consumers is not None
+    assert g.classic_beat("a", 3) is ErrorCode.NONE
+    g.node.clock.advance(0)
+    g.node.settle()
+    assert g.classic_beat("a", 3) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert g.join("a").generation == 4
+    assert g.sync("a", 4).assignment == assignment_bytes(said(), {"t": range(4)})
