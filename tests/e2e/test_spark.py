@@ -306,3 +306,46 @@ def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
                 server.start()
             offsets += batch.column("offset").to_pylist()
     assert offsets == list(range(count))
+
+
+JSON_VALUES = (
+    '{"a":1,"s":"x","d":1.5,"t":"2024-01-02T03:04:05Z","l":[1,2],"n":{"b":true}}', None, "", "  ",
+    "null", "{}", "[]", "{", '{"a":"1"}', '{"a":1.0}', '{"s":1.50}', '{"s":{"x": [1, 2.5]}}',
+    '{"d":"NaN"}', '{"t":"2024-01-02"}', '{"t":1700000000}', '{"t":"x"}', '{"l":[1,"x"]}',
+    '{"n":{"b":"x"}}', '{"a":1}{"a":2}', '{"a":1,"a":2}', '{"A":5}', '{"s":"a\nb"}',
+    '{"dt":"2024-02-30"}', '{"dec":12.345}', '{"dec":123456789}', '{"i":5,"a":"bad","s":"ok"}',
+    '{"ntz":"2024-01-02T03:04:05"}', '{"a":01}', '{"m":{"k":1,"j":null}}', '{"bin":"AQI="}',
+)  # fmt: skip
+JSON_SCHEMA = (
+    "a bigint, s string, d double, t timestamp, l array<bigint>, n struct<b:boolean>, dt date,"
+    " dec decimal(8,2), i int, ntz timestamp_ntz, _corrupt_record string"
+)
+
+
+@pytest.mark.parametrize(
+    "schema", [JSON_SCHEMA, JSON_SCHEMA + ", m map<string,bigint>, bin binary"]
+)
+def test_json_values_are_what_from_json_makes_of_them(load, topic, produce, schema):
+    from pyspark.sql import functions as f
+
+    produce([(0, None, value, [], 0) for value in JSON_VALUES])
+    typed = load(
+        subscribe=topic, columns="offset,value", **{"value.format": "json", "value.schema": schema}
+    )
+    options = {"columnNameOfCorruptRecord": "_corrupt_record", "timeZone": "UTC"}
+    theirs = load(subscribe=topic, columns="offset,value").select(
+        "offset", f.from_json(f.col("value").cast("string"), schema, options).alias("value")
+    )
+    assert typed.schema == theirs.schema
+    pairs = zip(typed.sort("offset").collect(), theirs.sort("offset").collect(), strict=True)
+    differences = [(mine, other) for mine, other in pairs if repr(mine) != repr(other)]
+    assert not differences
+
+
+def test_malformed_json_is_dropped_or_ends_the_query_as_the_mode_says(load, topic, produce):
+    produce([(0, None, value, [], 0) for value in ('{"a":1}', "{", '{"a":3}')])
+    options = {"subscribe": topic, "value.format": "json", "value.schema": "a int"}
+    rows = load(**options, mode="DROPMALFORMED").select("offset", "value.a").collect()
+    assert [tuple(row) for row in rows] == [(0, 1), (2, 3)]
+    with pytest.raises(Exception, match=f"{topic}-0 at offset 1: malformed JSON value"):
+        load(**options, mode="FAILFAST").collect()
