@@ -3,9 +3,11 @@
 Asked of Apache Kafka, too (``--target kafka``).
 """
 
-import json
+import importlib.util
+import sys
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ from tools.wire_client import WireClient
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),  # one session, in one worker
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(300, func_only=True),
 ]
 
 
@@ -44,8 +46,7 @@ class Stream:
     def run(self, **options):
         """Read all there is; return the progress of the micro-batches that had rows."""
         query = self.start(**options)
-        query.awaitTermination(120)
-        assert not query.isActive
+        assert query.awaitTermination(120)
         return [each for each in query.recentProgress if each["numInputRows"]]
 
     def rows(self):
@@ -157,19 +158,6 @@ def test_records_that_were_deleted_are_told_or_gone_over(stream, produce, topic,
     assert stream.rows() == rows_of(0, 0, 10) + rows_of(0, 15, 5)
 
 
-def test_the_connectors_checkpoint_form_is_gone_on_from(stream, produce, topic):
-    produce(0, 0, 10)
-    stream.run()
-    log = max((stream.directory / "checkpoint" / "offsets").glob("[0-9]*"))
-    lines = log.read_text().splitlines()
-    offsets = json.loads(lines[-1])
-    assert offsets.pop("$ottla")["version"] == 1
-    log.write_text("\n".join([*lines[:-1], json.dumps(offsets, separators=(",", ":"))]))
-    (log.parent / f".{log.name}.crc").unlink(missing_ok=True)
-    produce(0, 10, 5)
-    assert [each["numInputRows"] for each in stream.run()] == [5]
-
-
 def test_an_option_without_meaning_in_a_stream_is_one_clear_error(stream):
     with pytest.raises(Exception, match="option endingOffsets has a meaning in a batch query only"):
         stream.run(endingOffsets="latest")
@@ -204,3 +192,29 @@ def wait_for_rows(query, count):
         assert query.exception() is None
         query.processAllAvailable()
         time.sleep(0.05)
+
+
+def test_an_interrupted_query_reads_every_record_once(spark, target, topic, tmp_path):
+    """The short form of tests/campaigns/interrupted_stream.py: errors instead of kills."""
+    campaign = load_campaign()
+    campaign.produce(target.bootstrap, topic, campaign.AT_ONCE)
+    for stage in ("plan", "read", "sink"):
+        query = campaign.start(spark, target.bootstrap, topic, tmp_path, stage=stage)
+        with pytest.raises(Exception, match=f"interrupted at {stage}"):
+            query.awaitTermination(60)
+    campaign.start(spark, target.bootstrap, topic, tmp_path).awaitTermination(60)
+    problems, count = campaign.judge(target.bootstrap, topic, tmp_path)
+    assert problems == []
+    assert count >= campaign.AT_ONCE
+
+
+def load_campaign():
+    from pyspark import cloudpickle
+
+    path = Path(__file__).resolve().parent.parent / "campaigns" / "interrupted_stream.py"
+    spec = importlib.util.spec_from_file_location("interrupted_stream", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)  # Spark's processes cannot import it
+    return module

@@ -76,7 +76,12 @@ class StreamTracker:
         self._client.close()
 
     def initial(self) -> Positions:
-        """Return where a stream without a checkpoint begins. Raises OptionError besides."""
+        """Return where a stream without a checkpoint begins. Raises OptionError besides.
+
+        Spark asks twice: for the first micro-batch's end, and to plan it. That is one place.
+        """
+        if self._initial is not None:
+            return self._initial
         options = self._options
         now = self._look()
         offsets = resolve(self._client, options.starting, now, options)

@@ -1,6 +1,7 @@
 """The data source as Spark's own machinery sees it, without a session."""
 
 import pickle
+import subprocess
 import sys
 
 import pytest
@@ -62,3 +63,17 @@ def test_a_schema_of_ones_own_is_refused():
 def test_a_wrong_option_is_told_before_the_cluster_is_asked():
     with pytest.raises(OptionError, match="unknown option 'topics'"):
         OttlaDataSource(OPTIONS | {"topics": "t"}).schema()
+
+
+def test_the_planners_side_imports_the_standard_library_only():
+    """Spark starts a process for every step; what it imports is paid for each time."""
+    program = """
+import sys
+import pyspark.sql.datasource, pyspark.sql.streaming.datasource
+before = set(sys.modules)
+import ottla.spark.plan, ottla.spark.pushdown, ottla.spark.source, ottla.spark.stream
+rooms = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(*sorted(rooms - sys.stdlib_module_names - {"ottla"}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == ("", "", 0)

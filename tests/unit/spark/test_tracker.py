@@ -122,6 +122,14 @@ def test_a_stream_begins_where_the_options_say(options, offsets):
     assert make(cluster, **options).initial() == at(*offsets)
 
 
+def test_latest_is_one_place_however_often_it_is_asked():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    tracker = make(cluster, startingOffsets="latest")
+    start = tracker.initial()
+    cluster.logs[P0] = (0, 15, 0)
+    assert tracker.initial() == start
+
+
 def test_a_micro_batch_goes_to_the_ends_and_the_next_one_from_there():
     cluster = FakeCluster(t=[(0, 10, 0), (0, 7, 0)])
     tracker = make(cluster)
