@@ -141,7 +141,7 @@ def ensure_environment() -> None:
         create_environment()
     STAMP.unlink(missing_ok=True)
     pip_install("--verbose", "--no-build-isolation", *build_requirements())
-    pip_install("--verbose", "--no-build-isolation", "--editable", ".[dev,spark]")
+    pip_install("--verbose", "--no-build-isolation", "--editable", ".[dev,spark,pipelines]")
     require_kernel()
     STAMP.write_text(wanted)
     say(f"set up in {time.monotonic() - started:.0f} s")

@@ -22,10 +22,12 @@ class Broker:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start it and wait for its ready line, which names the port."""
+        """Start it and wait for its ready line, which names the port; later at the same one."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
-        command = [sys.executable, "-m", "ottla", "serve", "--data", str(self._data), "--port", "0"]
+        port = self.bootstrap.rpartition(":")[2] or "0"
+        command = [sys.executable, "-m", "ottla", "serve", "--data", str(self._data)]
+        command += ["--port", port]
         with self._log.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1

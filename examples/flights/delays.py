@@ -1,85 +1,146 @@
-"""The question asked of the flights: how late each airline is in each month.
+"""The question asked of the flights: how late each airline is at each hour of the day.
 
-Answered twice: by Spark from the topic, and by pandas from the file. They must agree.
+Answered twice: by a streaming query from the topic, into another topic and a table, and by pandas
+from the file. All must agree.
 """
 
-import os
-import sys
+import json
 from pathlib import Path
 
 import pandas as pd
+from kafka import KafkaConsumer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.flights.data import flights_file
 
-FLIGHT_COLUMNS = "carrier STRING, month INT, dep_delay INT, arr_delay INT"
-"""The four of the 19 columns that the question needs."""
-
-QUIET = Path(__file__).parent / "log4j2.properties"
+FLIGHT = "carrier STRING, hour INT, dep_delay INT, arr_delay INT"
+"""The four of the 19 columns that the question needs; the hour is that of the planned departure."""
+KEY = ["carrier", "hour"]
+COLUMNS = ["carrier", "airline", "hour", "flights", "mean_dep_delay", "mean_arr_delay"]
+FLIGHTS_PER_BATCH = 34_000
+"""Ten micro-batches in the year."""
 
 RELATIVE_TOLERANCE = 1e-12
-"""Both sides divide the same exact sums; only the last bit of a double may differ."""
+"""All sides divide the same exact sums; only the last bit of a double may differ."""
 
 
-def spark_session() -> SparkSession:
-    """Start Spark on this machine alone. No JAR is named: ``ottla`` is found by itself."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not just any python3 on the PATH
-    session: SparkSession = (
-        SparkSession.builder.appName("flights")
-        .master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={QUIET.as_uri()}")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    return session
-
-
-def mean_delays(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """Return flights and mean delays (minutes) per carrier and month, read from the topic."""
+def delays(spark: SparkSession, bootstrap: str, topic: str, airlines: dict[str, str]) -> DataFrame:
+    """Return flights and mean delays (minutes) per airline and hour, as they come in the topic."""
     records = (
-        spark.read.format("ottla")
+        spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("columns", "value")
+        .option("maxOffsetsPerTrigger", FLIGHTS_PER_BATCH)
         .load()
     )
-    flight = f.from_json(f.col("value").cast("string"), FLIGHT_COLUMNS).alias("flight")
+    names = spark.createDataFrame(list(airlines.items()), "carrier STRING, airline STRING")
+    flight = f.from_json(f.col("value").cast("string"), FLIGHT).alias("flight")
     return (
         records.select(flight)
         .select("flight.*")
-        .groupBy("carrier", "month")
+        .join(f.broadcast(names), "carrier")
+        .groupBy("carrier", "airline", "hour")
         .agg(
             f.count("*").alias("flights"),
             f.avg("dep_delay").alias("mean_dep_delay"),
             f.avg("arr_delay").alias("mean_arr_delay"),
         )
-        .orderBy("carrier", "month")
     )
 
 
-def mean_delays_by_pandas() -> pd.DataFrame:
-    """Return the same table, computed by pandas from the file without any broker."""
+def start(frame: DataFrame, bootstrap: str, topic: str, out: Path) -> StreamingQuery:
+    """Start to write what each micro-batch changes: to the topic exactly once, and to the table.
+
+    Ends when all that was in the topic of flights at the start is done.
+    """
+
+    def write(changed: DataFrame, number: int) -> None:
+        changed.persist()
+        key = f.concat_ws(" ", *KEY).alias("key")
+        changed.select(key, f.to_json(f.struct(*COLUMNS)).alias("value")).write.format(
+            "ottla"
+        ).mode("append").options(
+            **{
+                "kafka.bootstrap.servers": bootstrap,
+                "topic": topic,
+                "delivery": "exactly-once",
+                "transactional.id": topic,
+            }
+        ).save()
+        # A batch that comes again overwrites its own directory.
+        changed.coalesce(1).write.mode("overwrite").parquet(batch_directory(out, number))
+        changed.unpersist()
+
+    writer = frame.writeStream.outputMode("update").foreachBatch(write)
+    checkpoint = str(out / "checkpoint")
+    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+
+def batch_directory(out: Path, number: int) -> str:
+    """Return where the rows lie that a micro-batch changed."""
+    return str(out / "delays.parquet" / f"batch={number}")
+
+
+def is_written(out: Path, number: int) -> bool:
+    """Tell whether the table has this micro-batch."""
+    return Path(batch_directory(out, number), "_SUCCESS").exists()
+
+
+def by_pandas(airlines: dict[str, str]) -> pd.DataFrame:
+    """Return the same table, computed by pandas from the file, without any broker or Spark."""
     flights = pd.read_csv(flights_file())
-    table = flights.groupby(["carrier", "month"], as_index=False).agg(
+    flights["airline"] = flights["carrier"].map(airlines)
+    return flights.groupby(["carrier", "airline", "hour"], as_index=False).agg(
         flights=("flight", "size"),
         mean_dep_delay=("dep_delay", "mean"),
         mean_arr_delay=("arr_delay", "mean"),
     )
-    return table.sort_values(["carrier", "month"], ignore_index=True)
 
 
-def read_result(parquet: Path) -> pd.DataFrame:
-    """Return the table as Spark wrote it, read by pandas."""
-    table = pd.read_parquet(parquet)
-    return table.sort_values(["carrier", "month"], ignore_index=True)
+def from_table(out: Path) -> pd.DataFrame:
+    """Return the newest row of each airline and hour in the table that Spark wrote."""
+    table = pd.read_parquet(out / "delays.parquet")
+    table["batch"] = table["batch"].astype(int)
+    return table.sort_values("batch").groupby(KEY, as_index=False).last()[COLUMNS]
+
+
+def from_topic(bootstrap: str, topic: str) -> tuple[pd.DataFrame, int]:
+    """Return the newest row of each airline and hour in the topic, and how many rows there are.
+
+    Raises SystemExit when a row came twice: with each micro-batch the number of flights rises.
+    """
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=None,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        consumer_timeout_ms=3000,
+    )
+    newest: dict[bytes, dict[str, object]] = {}
+    count = 0
+    try:
+        for message in consumer:
+            row = json.loads(message.value)
+            before = newest.get(message.key)
+            if before is not None and int(str(before["flights"])) >= row["flights"]:
+                raise SystemExit(f"error: {topic} has a row twice: {row} after {before}")
+            newest[message.key] = row
+            count += 1
+    finally:
+        consumer.close()
+    return pd.DataFrame(newest.values(), columns=COLUMNS), count
 
 
 def require_equal(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     """Raise AssertionError, telling where, unless both tables say the same."""
-    pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=RELATIVE_TOLERANCE)
+    pd.testing.assert_frame_equal(
+        found.sort_values(KEY, ignore_index=True),
+        expected.sort_values(KEY, ignore_index=True),
+        check_dtype=False,
+        rtol=RELATIVE_TOLERANCE,
+    )

@@ -1,6 +1,5 @@
-"""The answer as a picture: airlines down, months across, minutes of delay as colour."""
+"""The answer as a picture: airlines down, hours across, minutes of delay as colour."""
 
-import calendar
 from pathlib import Path
 
 import matplotlib as mpl
@@ -21,12 +20,12 @@ FEW_FLIGHTS = 30
 
 
 def draw(table: pd.DataFrame, names: dict[str, str], path: Path) -> None:
-    """Write the picture of mean delays per carrier and month to ``path`` (PNG)."""
+    """Write the picture of mean delays per carrier and hour to ``path`` (PNG)."""
     weighted = table.assign(total=table["mean_arr_delay"] * table["flights"])
     by_carrier = weighted.groupby("carrier")[["total", "flights"]].sum()
     order = (by_carrier["total"] / by_carrier["flights"]).sort_values(ascending=False).index
-    minutes = table.pivot_table("mean_arr_delay", "carrier", "month").reindex(order)
-    counts = table.pivot_table("flights", "carrier", "month").reindex(order)
+    minutes = table.pivot_table("mean_arr_delay", "carrier", "hour").reindex(order)
+    counts = table.pivot_table("flights", "carrier", "hour").reindex(order)
     labels = [f"{names.get(carrier, carrier)}  {carrier}" for carrier in order]
 
     figure, (left, right) = plt.subplots(
@@ -52,7 +51,7 @@ def _draw_minutes(
 ) -> None:
     norm = Normalize(-MINUTES_MAX, MINUTES_MAX)
     image = axes.imshow(minutes.to_numpy(), cmap="RdBu_r", norm=norm, aspect="auto")
-    axes.set_xticks(range(minutes.shape[1]), [calendar.month_abbr[m] for m in minutes.columns])
+    axes.set_xticks(range(minutes.shape[1]), [f"{hour}h" for hour in minutes.columns])
     axes.set_yticks(range(minutes.shape[0]), labels)
     axes.set_title(
         "Mean arrival delay in minutes; blue arrives early. "

@@ -4,12 +4,18 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def spark():
-    """A session of ``ottla.spark.session`` that says nothing."""
+def spark(tmp_path_factory):
+    """A session of ``ottla.spark.session`` that says nothing, and can run pipelines."""
     pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
     from ottla.spark import session
+    from ottla.spark.pipelines.engine import SERVER_CONFS, TOKEN
 
-    confs = {"spark.sql.session.timeZone": "UTC"}
+    confs = {
+        **SERVER_CONFS,
+        TOKEN: "of the tests",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
     started = session("tests", master="local[2]", confs=confs, log_level="off")
     yield started
     started.stop()

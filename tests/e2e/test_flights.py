@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CARRIERS_AND_MONTHS = 185
+CARRIERS_AND_HOURS = 207
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,8 +23,10 @@ def test_flights_from_broker_to_picture(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     story = done.stderr + done.stdout
     assert done.returncode == 0, story
-    assert "kill -9" in story
-    assert story.count("every partition: same count, same digest") == 2
+    assert story.count("killed (kill -9)") == 2
+    assert story.count("every partition: same count, same digest") == 1
+    assert "none twice" in story
     assert "skipped" not in story
-    assert len(pd.read_parquet(tmp_path / "delays.parquet")) == CARRIERS_AND_MONTHS
+    table = pd.read_parquet(tmp_path / "delays.parquet")
+    assert len(table.groupby(["carrier", "hour"])) == CARRIERS_AND_HOURS
     assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")

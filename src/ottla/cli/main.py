@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": "ottla.cli.consume",
     "group": "ottla.cli.group",
     "txn": "ottla.cli.txn",
+    "pipeline": "ottla.cli.pipeline",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",
     "version": "ottla.cli.version",
@@ -35,6 +36,7 @@ ottla {__version__}: a Kafka-compatible streaming log
   ottla consume orders --from earliest    read them back; --tail to wait for more
   ottla topic list                        what topics there are (-o json for scripts)
   ottla group describe billing            how far a consumer group is, and who is in it
+  ottla pipeline init orders              a pipeline of Spark: topics, SQL, tables
   ottla doctor ottla-data                 how a data directory is doing; ottla log verify reads all
   ottla COMMAND --help                    every option of a command
 """

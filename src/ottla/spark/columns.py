@@ -10,6 +10,7 @@ reader demands them:
 """
 
 from collections.abc import Iterator, Sequence
+from struct import pack
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -132,11 +133,11 @@ class ArrowDecoder:
                 return _bytes_array(TYPES[name], rows, filled.value)
             case "topic":
                 if len(self._topics) < rows:
-                    self._topics = pa.repeat(pa.scalar(self._topic, TYPES[name]), rows)
+                    self._topics = pa.repeat(_text(self._topic), rows)
                 return self._topics.slice(0, rows)
             case "partition":
                 if len(self._partitions) < rows:
-                    self._partitions = pa.repeat(pa.scalar(self._partition, TYPES[name]), rows)
+                    self._partitions = pa.repeat(_number(self._partition), rows)
                 return self._partitions.slice(0, rows)
             case "offset":
                 return _number_array(TYPES[name], rows, filled.offset)
@@ -153,6 +154,18 @@ def _json_values(options: "ValueOptions") -> "JsonValues":
     from ottla.spark.values import JsonValues  # which imports more than a task needs otherwise
 
     return JsonValues(options)
+
+
+# ``pa.scalar`` would do, and import pandas: a third of a CPU second in every worker.
+def _text(value: str) -> pa.Scalar:
+    data = value.encode()
+    buffers = [None, pa.py_buffer(pack("=ii", 0, len(data))), pa.py_buffer(data)]
+    return pa.Array.from_buffers(TYPES["topic"], 1, buffers)[0]
+
+
+def _number(value: int) -> pa.Scalar:
+    buffers = [None, pa.py_buffer(pack("=i", value))]
+    return pa.Array.from_buffers(TYPES["partition"], 1, buffers)[0]
 
 
 def _number_array(kind: pa.DataType, rows: int, numbers: memoryview) -> pa.Array:

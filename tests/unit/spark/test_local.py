@@ -135,3 +135,26 @@ def test_the_planners_side_imports_the_standard_library_only(module):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
     )
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_reading_does_not_import_pandas():
+    """It would cost a third of a CPU second in every worker of a session."""
+    pytest.importorskip("pyarrow")
+    code = """
+import sys
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.record import Record
+from ottla.spark.columns import TYPES, ArrowDecoder
+from ottla.spark.offsets import OffsetRange
+data = build_batch([Record(timestamp=1, key=b"k", value=b"v")], codec=Codec.NONE, level=None)
+decoder = ArrowDecoder(tuple(TYPES))
+rows = [*decoder.decode(memoryview(bytes(data)), OffsetRange("t\u00e9", 7, 0, 1)), decoder.rest()]
+seen = "pandas" in sys.modules
+print(rows[0].column("topic")[0].as_py(), rows[0].column("partition")[0].as_py(), seen)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.split(), done.stderr) == (["t\u00e9", "7", "False"], "")

@@ -1,0 +1,156 @@
+"""The runs of ``ottla pipeline run``: events and progress as lines, again and again with --every.
+
+Beside ``pipeline``, which declares the options. A run is defined in Spark anew each time.
+"""
+
+import asyncio
+import json
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ottla.cli.failure import Exit, Failure
+from ottla.cli.output import note
+from ottla.config.human import parse_duration_ms, size_text
+from ottla.env.blocking import BlockingClock
+from ottla.env.clock import SystemClock
+
+if TYPE_CHECKING:
+    from ottla.spark.pipelines.engine import Engine
+    from ottla.spark.pipelines.graph import Graph
+    from ottla.spark.pipelines.project import Project
+    from ottla.spark.pipelines.running import Event, Progress, Refresh
+
+PARTITIONS = 3
+"""Of a topic that --with-broker makes."""
+
+
+class Printer:
+    """Prints events and progress, for people or as JSON lines. Called from two threads."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self.rows = 0
+        self._clock = SystemClock()
+
+    def event(self, event: "Event") -> None:
+        """Print an event; people see states only."""
+        if self._as_json:
+            print(json.dumps({"type": "event", **event._asdict()}), flush=True)
+        elif event.flow:
+            reason = f"  {event.message}" if event.state == "FAILED" else ""
+            self._line(event.time_ms, event.flow, event.state + reason)
+
+    def progress(self, progress: "Progress") -> None:
+        """Print what a micro-batch did."""
+        self.rows += progress.rows
+        if self._as_json:
+            row = {"type": "progress", "time_ms": self._clock.wall_ms(), **progress._asdict()}
+            print(json.dumps(row), flush=True)
+            return
+        lag = "" if progress.lag is None else f"  lag {progress.lag:,}"
+        state = ""
+        if progress.state_rows or progress.state_bytes:
+            state = f"  state {progress.state_rows:,} rows {size_text(progress.state_bytes)}"
+        text = (
+            f"batch {progress.batch}: {progress.rows:,} rows in {progress.seconds:.1f} s"
+            f" ({progress.rows_per_second:,.0f}/s){lag}{state}"
+        )
+        self._line(self._clock.wall_ms(), progress.flow, text)
+
+    def end(self, name: str, number: int, seconds: float) -> None:
+        """Print how a run went."""
+        if self._as_json:
+            row = {"type": "end", "run": number, "rows": self.rows, "seconds": round(seconds, 2)}
+            print(json.dumps(row), flush=True)
+        else:
+            print(f"{name}: done, {self.rows:,} rows read in {seconds:.1f} s", flush=True)
+        self.rows = 0
+
+    def _line(self, time_ms: int, flow: str, text: str) -> None:
+        clock = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone()
+        print(f"{clock:%H:%M:%S}  {flow:<20}  {text}", flush=True)
+
+
+def run_project(
+    options: Namespace,
+    project: "Project",
+    engine: "Engine",
+    define: Callable[[], "tuple[str, Graph]"],
+) -> None:
+    """Run the pipeline once, or with --every until it fails or is stopped."""
+    from ottla.spark.pipelines.running import follow, watch
+
+    every_s = _seconds(options.every)
+    printer = Printer(as_json=options.output == "json")
+    clock = BlockingClock()
+    end_watch = watch(engine.spark, printer.progress)
+    number = 0
+    try:
+        while True:
+            begun = clock.monotonic()
+            number += 1
+            graph_id, graph = define()
+            if options.with_broker and number == 1:
+                make_topics(graph, options.bootstrap or project.bootstrap)
+            refresh = _refresh(options, is_first=number == 1)
+            for event in follow(
+                engine.spark, graph_id, project.storage, refresh=refresh, dry=False
+            ):
+                printer.event(event)
+            took_s = clock.monotonic() - begun
+            printer.end(project.name, number, took_s)
+            if every_s is None or number == options.runs:
+                return
+            clock.sleep(max(every_s - took_s, 0))
+    finally:
+        end_watch()
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_duration_ms(text) / 1000
+    except ValueError as error:
+        raise Failure(f"--every {text}: {error}", fix="30s, 5m", code=Exit.USAGE) from error
+
+
+def _refresh(options: Namespace, *, is_first: bool) -> "Refresh":
+    """Return what is asked for; a later run of the same command makes nothing anew."""
+    from ottla.spark.pipelines.running import Refresh
+
+    def names(text: str | None) -> tuple[str, ...]:
+        return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+    full, only = names(options.full_refresh), names(options.refresh)
+    if options.full_refresh_all and (full or only):
+        raise Failure("--full-refresh-all says everything: leave the others out", code=Exit.USAGE)
+    if not is_first:
+        return Refresh(only=only)
+    return Refresh(only=only, full=full, everything=options.full_refresh_all)
+
+
+def make_topics(graph: "Graph", bootstrap: str) -> None:
+    """Make the topics of the graph that the cluster does not have."""
+    from ottla.client.admin import Admin
+    from ottla.client.cluster import Cluster
+    from ottla.client.settings import ClientSettings, parse_bootstrap
+
+    wanted = [
+        name.removeprefix("topic ")
+        for name, node in graph.nodes.items()
+        if node.kind.value == "topic" and node.detail in ("", bootstrap)
+    ]
+
+    async def make() -> None:
+        async with Cluster(ClientSettings(bootstrap=parse_bootstrap(bootstrap))) as cluster:
+            admin = Admin(cluster)
+            there = {topic.name for topic in await admin.list_topics()}
+            for name in wanted:
+                if name not in there:
+                    await admin.create_topic(name, partition_count=PARTITIONS)
+                    note(f"created topic {name}, {PARTITIONS} partitions")
+
+    asyncio.run(make())

@@ -1,0 +1,194 @@
+"""``ottla pipeline`` on its own templates: checked, explained, run, and run again."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+pytest.importorskip("grpc", reason="extra 'pipelines' is not installed")
+
+from ottla.cli.main import main
+from ottla.spark.pipelines.project import TEMPLATES, make
+from tools.ottla_peer import OttlaPeer
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),  # one session, in one worker
+    pytest.mark.timeout(300),
+]
+
+SAMPLES = {"orders": "topic-to-topic", "visits": "topic-to-table", "customers": "changes"}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with OttlaPeer(tmp_path_factory.mktemp("pipeline") / "data", {}) as peer:
+        peer.start()
+        yield peer
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, broker):
+    """One project with the transformations of all templates, so that they share one run."""
+    root = tmp_path_factory.mktemp("projects")
+    everything = root / "everything"
+    for template in TEMPLATES:
+        make(root / template, template, broker.bootstrap)
+        for file in (root / template).rglob("*"):
+            if file.is_file():
+                target = everything / file.relative_to(root / template)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(file.read_text())
+    return everything
+
+
+@pytest.fixture
+def ottla(spark, monkeypatch, capsys):
+    """Run a command in this process, by the session that is there: (exit code, output, notes)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ottla", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def produce(broker):
+    from confluent_kafka import Producer
+
+    def write(topic, lines, *, keyed=False):
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for line in lines:
+            key, _, value = line.partition(" ") if keyed else (None, "", line)
+            producer.produce(topic, value, key)
+        assert producer.flush(30) == 0
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def filled(project, broker, produce):
+    """The topics of the templates, with their samples."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for topic in (*SAMPLES, "totals"):
+        admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    for file in sorted((project / "sample").iterdir()):
+        lines = file.read_text().splitlines()
+        produce(file.stem, lines, keyed=file.suffix == ".txt")
+
+
+def committed(broker, topic):
+    """The values of a topic as a consumer of committed records reads them."""
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        group_id=None,
+        consumer_timeout_ms=2000,
+    )
+    try:
+        return sorted((m.key.decode(), json.loads(m.value)) for m in consumer)
+    finally:
+        consumer.close()
+
+
+def table(spark, name):
+    return spark.read.parquet(str(Path(spark.conf.get("spark.sql.warehouse.dir"), name)))
+
+
+def total(customer, hour, orders, total):
+    when = f"2026-11-21T{hour:02}:00:00.000Z"
+    return customer, {"customer": customer, "hour": when, "orders": orders, "total": total}
+
+
+def test_the_templates_checked_explained_run_and_run_again(
+    spark, ottla, project, filled, broker, produce
+):
+    code, out, err = ottla("pipeline", "check", project)
+    assert (code, out) == (0, "ok  changes: 11 nodes, 8 flows\n"), err
+
+    code, out, _ = ottla("pipeline", "explain", project, "-o", "json")
+    nodes = {row["name"]: row for row in json.loads(out)}
+    assert nodes["totals"]["inputs"] == ["orders"]
+    assert nodes["orders"]["inputs"] == ["topic orders"]
+    assert nodes["totals_topic"]["inputs"] == ["totals"]
+    assert nodes["topic totals"]["inputs"] == ["totals_topic"]
+    assert nodes["totals_topic"]["detail"] == "ottla exactly-once"
+    assert nodes["visits"]["detail"] == "parquet by day"
+    assert nodes["visits_per_day"]["inputs"] == ["visits"]
+    assert nodes["customers"]["inputs"] == ["customer_changes"]
+    assert nodes["visits"]["file"].startswith("transformations/visits.py:")
+
+    code, out, err = ottla("pipeline", "run", project)
+    assert code == 0, err
+    assert "customers" in out
+    assert "batch 0: " in out
+    ann = total("ann", 9, 2, 140.0)
+    bo = total("bo", 9, 1, 310.0)
+    assert committed(broker, "totals") == [ann, bo, total("bo", 10, 1, 7.0)]
+    visits = table(spark, "visits")
+    assert sorted((str(row.day), row.visitor) for row in visits.collect()) == [
+        ("2026-11-20", "ann"), ("2026-11-21", "ann"), ("2026-11-21", "bo"), ("2026-11-21", "bo"),
+    ]  # fmt: skip
+    customers = table(spark, "customers").collect()
+    assert sorted((row.id, row.city) for row in customers) == [("1", "Bergen"), ("2", "Malmo")]
+
+    produce("visits", ['{"page":"/","visitor":"cy","at":"2026-11-22T10:00:00Z"}'])
+    produce("orders", ['{"customer":"bo","total":1,"at":"2026-11-22T09:05:00Z"}'])
+    produce("customers", ["2 "], keyed=True)
+    code, out, err = ottla("pipeline", "run", project, "-o", "json")
+    assert code == 0, err
+    lines = [json.loads(line) for line in out.splitlines()]
+    read = {row["flow"]: row["rows"] for row in lines if row["type"] == "progress" and row["rows"]}
+    assert read == {"visits": 1, "publish": 1, "customer_changes": 1}
+    assert lines[-1]["type"] == "end"
+    assert committed(broker, "totals") == [
+        ann,
+        total("ann", 12, 1, 44.0),
+        bo,
+        total("bo", 10, 1, 7.0),
+    ]
+    per_day = table(spark, "visits_per_day").where("page = '/'").collect()
+    assert sorted((str(row.day), row.visits, row.visitors) for row in per_day) == [
+        ("2026-11-20", 1, 1), ("2026-11-21", 2, 1), ("2026-11-22", 1, 1),
+    ]  # fmt: skip
+    assert [row.id for row in table(spark, "customers").collect()] == ["1"]
+
+
+def test_what_is_wrong_is_told_with_its_place(ottla, project, tmp_path):
+    wrong = tmp_path / "wrong"
+    make(wrong, "topic-to-table", "127.0.0.1:1")
+    sql = wrong / "transformations" / "visits_per_day.sql"
+    python = wrong / "transformations" / "visits.py"
+    python.write_text("x = 1\nraise ValueError('no such thing')\n")
+    code, _, err = ottla("pipeline", "check", wrong)
+    assert code == 1
+    assert "visits.py:2: ValueError: no such thing" in err
+    assert "Traceback" not in err
+
+    python.write_text(
+        "from pyspark import pipelines as dp\n"
+        "from pyspark.sql import SparkSession\n"
+        "@dp.materialized_view\n"
+        "def visits():\n"
+        "    return SparkSession.active().range(3)\n"
+    )
+    sql.write_text("CREATE MATERIALIZED VIEW v AS SELECT nothing_like_it FROM visits;")
+    code, _, err = ottla("pipeline", "check", wrong)
+    assert code == 1
+    assert "nothing_like_it" in err
+    assert "\tat " not in err

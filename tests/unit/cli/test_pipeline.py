@@ -1,0 +1,101 @@
+"""``ottla pipeline`` before any Spark starts."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("yaml", reason="extra 'pipelines' is not installed")
+
+from ottla.cli.failure import Failure
+from ottla.cli.main import main
+from ottla.cli.own_broker import OwnBroker
+from ottla.cli.pipeline_run import Printer
+from ottla.spark.pipelines.running import Event, Progress
+
+
+@pytest.fixture
+def ottla(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ottla", "pipeline", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_project_is_made_and_not_overwritten(ottla, tmp_path):
+    code, out, err = ottla("init", "shop")
+    assert code == 0
+    assert "shop/spark-pipeline.yml" in out
+    assert "ottla pipeline explain" in err
+    assert (tmp_path / "shop" / "transformations" / "totals.sql").exists()
+    code, _, err = ottla("init", "shop")
+    assert (code, err.splitlines()[0]) == (2, "error: shop is not empty")
+
+
+def test_templates_are_listed(ottla):
+    code, out, _ = ottla("init", "--list")
+    assert code == 0
+    assert [line.split("\t")[0] for line in out.splitlines()] == [
+        "topic-to-topic",
+        "topic-to-table",
+        "changes",
+    ]
+    code, _, err = ottla("init", "x", "-t", "dance")
+    assert code == 2
+    assert "there are topic-to-topic" in err
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "run"])
+def test_without_a_project_there_is_one_clear_error(ottla, command):
+    code, _, err = ottla(command)
+    assert code == 2
+    assert "ottla pipeline init NAME makes a project" in err
+
+
+def test_the_command_line_starts_without_spark():
+    code = (
+        "import sys; sys.argv = ['ottla', 'pipeline', 'init', '--list']\n"
+        "from ottla.cli.main import main; main()\n"
+        "heavy = ('pyspark', 'pyarrow', 'grpc', 'asyncio')\n"
+        "print(*[name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""
+
+
+def test_progress_as_people_read_it(capsys):
+    printer = Printer(as_json=False)
+    printer.event(Event(0, "f", "RUNNING", "Flow f is RUNNING."))
+    printer.event(Event(0, "", "RUNNING", "Run is RUNNING."))
+    printer.progress(Progress("f", 4, 12_000, 15_000.0, 1204, 310, 3 << 20, 0.8))
+    printer.end("p", 1, 2.0)
+    lines = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].split() == ["f", "RUNNING"]
+    assert [part.strip() for part in lines[1].split("  ")[-3:]] == [
+        "batch 4: 12,000 rows in 0.8 s (15,000/s)", "lag 1,204", "state 310 rows 3 MiB",
+    ]  # fmt: skip
+    assert len(lines) == 3
+
+
+def test_a_broker_of_our_own_comes_and_goes(tmp_path, capsys):
+    from ottla.client.blocking import BlockingConnection
+    from ottla.client.errors import ConnectionFailed
+    from ottla.client.settings import Address, ClientSettings
+    from tools.kafka_peer import free_port
+
+    address = Address("127.0.0.1", free_port())
+    with OwnBroker(f"127.0.0.1:{address.port}", tmp_path / "data"):
+        BlockingConnection(address, ClientSettings()).close()
+        with pytest.raises(Failure, match="did not start") as failed:
+            OwnBroker(f"127.0.0.1:{address.port}", tmp_path / "other")
+        assert "in use" in failed.value.why
+    with pytest.raises(ConnectionFailed):
+        BlockingConnection(address, ClientSettings())
