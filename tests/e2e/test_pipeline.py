@@ -16,7 +16,7 @@ from tools.ottla_peer import OttlaPeer
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),  # one session, in one worker
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
 ]
 
 SAMPLES = {"orders": "topic-to-topic", "visits": "topic-to-table", "customers": "changes"}

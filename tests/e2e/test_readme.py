@@ -13,8 +13,8 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "127.0.0.1:9092"
 
 BLOCKS = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-CLIENT_BLOCKS = [block for block in BLOCKS if "pyspark" not in block]
-SPARK_BLOCKS = [block for block in BLOCKS if "pyspark" in block]
+CLIENT_BLOCKS = [block for block in BLOCKS if "spark" not in block]
+SPARK_BLOCKS = [block for block in BLOCKS if "spark" in block]
 
 
 def run(code, bootstrap):

@@ -41,6 +41,8 @@ done
 PYTHONPATH=$kept exec "{python}" "$@"
 """
 
+NO_DERBY_LOG = f"-Dderby.stream.error.file={os.devnull}"
+"""A session with a Hive catalog would leave a derby.log where it was started."""
 LOGGING = """# Spark's own messages: errors only, on standard error.
 status = error
 rootLogger.level = {level}
@@ -94,11 +96,12 @@ def local_confs(master: str, log_level: str) -> dict[str, str]:
     from ottla.spark.made_files import text_file
 
     logging = text_file("log4j2.properties", LOGGING.format(level=log_level))
+    log4j = f"-Dlog4j2.configurationFile={logging.as_uri()}"
     return {
         **CLUSTER_CONFS,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{log4j} {NO_DERBY_LOG}",
         # 200 by default: a streaming aggregate would keep 200 states for two cores.
         "spark.sql.shuffle.partitions": str(core_count(master)),
         "spark.ui.enabled": "false",

@@ -73,10 +73,13 @@ class Engine:
             raise needs_pipelines() from error
         token = SystemRng().random_bytes(16).hex()
         given = {**SERVER_CONFS, TOKEN: token, **(confs or {})}
+        own = {key: given.pop(key) for key in list(given) if not key.startswith("spark.")}
         os.environ.pop(MODE, None)
         self._classic, self._is_own = _classic(name, master, given, log_level)
         os.environ[MODE] = "1"
         self.spark = _connected(self._classic)
+        for key, value in own.items():  # settings of the user's, which Spark's launcher refuses
+            self.spark.conf.set(key, value)
         # It prints each error of Spark as JSON, beside the exception that tells the same.
         logging.getLogger("SQLQueryContextLogger").disabled = True
 
