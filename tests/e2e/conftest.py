@@ -13,6 +13,7 @@ def spark(tmp_path_factory):
     confs = {
         **SERVER_CONFS,
         TOKEN: "of the tests",
+        "spark.sql.pipelines.execution.maxConcurrentFlows": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }

@@ -47,6 +47,8 @@ def project_confs(project: Project) -> dict[str, str]:
         ),
         "spark.hadoop.hive.metastore.schema.verification": "false",
         "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
+        # 16 by default. Each flow of a topic starts Python processes, which Spark waits 10 s for.
+        "spark.sql.pipelines.execution.maxConcurrentFlows": "2",
         **project.configuration,
     }
 
