@@ -39,7 +39,7 @@ def test_a_storage_elsewhere_stays(project):
     ("text", "told"),
     [
         ("name: p\n", "storage is missing"),
-        (SPEC + "strage: x\n", "unknown field strage"),
+        (SPEC + "zebra: x\n", "unknown field zebra"),
         (SPEC + "configuration: {a: 1}\n", "configuration a is 1, not a string"),
         (SPEC + "configuration: [a]\n", "no mapping"),
         ("name: p\nstorage: x\nlibraries: {}\n", "libraries is missing"),
