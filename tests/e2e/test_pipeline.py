@@ -128,7 +128,7 @@ def test_the_templates_checked_explained_run_and_run_again(
     assert nodes["totals_topic"]["inputs"] == ["totals"]
     assert nodes["topic totals"]["inputs"] == ["totals_topic"]
     assert nodes["totals_topic"]["detail"] == "ottla exactly-once"
-    assert nodes["visits"]["detail"] == "parquet by day"
+    assert nodes["visits"]["detail"] == "parquet"
     assert nodes["visits_per_day"]["inputs"] == ["visits"]
     assert nodes["customers"]["inputs"] == ["customer_changes"]
     assert nodes["visits"]["file"].startswith("transformations/visits.py:")

@@ -21,7 +21,7 @@ BOOTSTRAP = "ottla.bootstrap"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TEMPLATES = {
     "topic-to-topic": "a topic, aggregated in SQL, to another topic, exactly once",
-    "topic-to-table": "a topic to a Parquet table by day, and an SQL view on it",
+    "topic-to-table": "a topic to a Parquet table, and an SQL view on it by day",
     "changes": "a topic of changes to a table of the latest state",
 }
 SUFFIX = ".template"
