@@ -101,7 +101,8 @@ def committed(broker, topic):
         consumer_timeout_ms=2000,
     )
     try:
-        return sorted((m.key.decode(), json.loads(m.value)) for m in consumer)
+        rows = [(m.key.decode(), json.loads(m.value)) for m in consumer]
+        return sorted(rows, key=lambda row: (row[0], row[1]["hour"]))
     finally:
         consumer.close()
 

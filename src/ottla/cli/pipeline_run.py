@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.project import Project
     from ottla.spark.pipelines.running import Event, Progress, Refresh
 
+LAST_PROGRESS_SECONDS = 0.5
+"""Progress comes over a connection of its own, that of the last micro-batch after the run's end."""
 PARTITIONS = 3
 """Of a topic that --with-broker makes."""
 
@@ -100,6 +102,7 @@ def run_project(
             ):
                 printer.event(event)
             took_s = clock.monotonic() - begun
+            clock.sleep(LAST_PROGRESS_SECONDS)
             printer.end(project.name, number, took_s)
             if every_s is None or number == options.runs:
                 return
