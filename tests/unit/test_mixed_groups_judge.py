@@ -64,6 +64,14 @@ def test_a_zombie_that_is_told_so_is_right():
     assert problems(*FIRST, *second, assigned(9, 1, [3], 3, "another id")) == []
 
 
+def test_a_commit_of_what_is_anothers_is_wrong_even_if_the_member_is_late():
+    second = [assigned(6, 2, generation=2), read(7, 2, 10, 20)]
+    assert problems(*FIRST, *second, gone(8, 1), is_classic=False) == []
+    late = [read(7, 1, 10, 12), *commit(8, 1, 12)]
+    found = problems(*FIRST, *second, *late, gone(10, 1), is_classic=False)
+    assert any("was taken" in each for each in found), found
+
+
 @pytest.mark.parametrize(
     ("events", "word"),
     [

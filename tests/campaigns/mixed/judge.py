@@ -14,6 +14,10 @@ in order to leave, or its process is dead. The rules:
    partitions are lost, or a commit of its is refused with a code that only strangers get, or it
    comes back under another member id, or it dies before it hears of it. And no commit of its for
    that partition, sent after the other began to hold it, may succeed.
+   In a KIP-848 group a member may also be late: the heartbeat that says what it owns was under way
+   when it began to own the partition, so the coordinator, told that it does not, is right to give
+   it to somebody else, and the member gives it up as soon as it hears. Then the coordinator's log
+   is the judge (``owners_in_log.py``), and the word about commits holds all the same.
 3. Nothing lost: what is read first in a hold is not past what all have read so far; then offsets
    follow each other; each record says at which offset it should be.
 4. Commits last: what is read first in a hold is not below an offset whose commit was answered with
@@ -267,5 +271,8 @@ class Judge:
         coming = [each for at, each in self._ids[hold.member] if at > hold.begin]
         if coming and coming[0] != hold.member_id:
             self.counts["zombies: new id"] += 1
+            return True
+        if not self.is_classic and hold.how == "revoked":
+            self.counts["overlaps by heartbeats under way"] += 1
             return True
         return False

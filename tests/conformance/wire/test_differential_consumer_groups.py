@@ -239,6 +239,23 @@ def classic_and_consumer(play):
     g.join("m2")
 
 
+def heartbeats_under_way(play):
+    """What a member says that it does not own (yet) is another's at once."""
+    topic_id = play.create_topic("tw", 4)
+    play.wait_for_coordinator("w")
+    g = Members(play, "w", topic_id, ["tw"])
+    g.join("m1")
+    g.join("m2")
+    g.beat("m1", 2, owned=[])
+    g.beat("m2", 3, owned=[])
+    g.beat("m1", 3, owned=[0, 1])
+    for epoch in (2, 3):
+        for index in range(4):
+            g.commit("m1", epoch, index=index)
+    g.beat("m1", -1)
+    g.beat("m2", -1)
+
+
 def hostile_names(play):
     """Names that are paths, long or no names at all, and odd numbers."""
     topic_id = play.create_topic("th", 2)
@@ -369,6 +386,7 @@ def group_configs(play):
 
 SCRIPTS = [
     group_configs,
+    heartbeats_under_way,
     hostile_names,
     refusals,
     reconciliation,
