@@ -13,6 +13,9 @@ def spark(tmp_path_factory):
     confs = {
         **SERVER_CONFS,
         TOKEN: "of the tests",
+        # With it ADD JAR, which brings Spark's own connector, would be for Connect's sessions only.
+        "spark.sql.artifact.isolation.enabled": "false",
+        "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
         "spark.sql.pipelines.execution.maxConcurrentFlows": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

@@ -114,11 +114,12 @@ def _classic(
     name: str, master: str, confs: Mapping[str, str], log_level: str
 ) -> "tuple[SparkSession, bool]":
     """Return the session in this process, and whether it was started now."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    there = SparkSession.getActiveSession()
-    if there is not None and there.conf.get("spark.plugins", "") == PLUGIN:
-        return there, False
+    there = SparkContext._active_spark_context  # noqa: SLF001 - getOrCreate would start one
+    if there is not None and there.getConf().get("spark.plugins", "") == PLUGIN:
+        return SparkSession.builder.getOrCreate(), False
     return session(name, master=master, confs=confs, log_level=log_level), True
 
 
