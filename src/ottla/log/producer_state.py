@@ -17,9 +17,9 @@ broker's answers:
                                                the same one, too, when it would end a transaction
     a marker of an older coordinator           TRANSACTION_COORDINATOR_FENCED
 
-The last is not Kafka's, which calls it a duplicate. Nobody sends again what a transaction that has
-ended holds; but a client that aborts with batches on their way may give their sequences to the next
-ones (librdkafka 2.16 does), which would be acknowledged and lost.
+A batch like one of an ended transaction is a duplicate for Kafka. Nobody sends again what such a
+transaction holds; but a client that aborts with batches on their way may give their sequences to
+the next ones (librdkafka 2.16 does), which would be acknowledged and lost (ADR 21).
 
 Unlike Kafka, too, a producer is forgotten by the time this broker last heard of it, not by its
 records' timestamps: who writes old timestamps is protected as well.
