@@ -33,10 +33,11 @@ class OwnBroker:
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
             )
         assert self._process.stdout is not None
-        with self._process.stdout as ready:
-            if any("Kafka" in line for line in ready):
-                note(f"broker at {address.host}:{address.port}, data in {data}, log in {log}")
-                return
+        # Left open to the end: what the broker says next would break the pipe.
+        if any("Kafka" in line for line in self._process.stdout):
+            note(f"broker at {address.host}:{address.port}, data in {data}, log in {log}")
+            return
+        self._process.stdout.close()
         self._process.wait()
         said = log.read_text(encoding="utf-8", errors="replace").strip().removeprefix("error: ")
         raise Failure("the broker did not start", why=said)
@@ -60,3 +61,5 @@ class OwnBroker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()

@@ -165,18 +165,17 @@ async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
     if not quiet:
         milliseconds = round((SystemClock().monotonic() - STARTED) * 1000)
         host, port = broker.address
-        print(
-            ready_lines(
-                node_id=config[options.NODE_ID],
-                cluster_id=broker.cluster_id,
-                address=(host, port),
-                data=None if memory else config[options.LOG_DIRS][0],
-                data_is_new=broker.data_is_new,
-                is_durable=config[options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
-                milliseconds=milliseconds,
-            ),
-            flush=True,
+        told = ready_lines(
+            node_id=config[options.NODE_ID],
+            cluster_id=broker.cluster_id,
+            address=(host, port),
+            data=None if memory else config[options.LOG_DIRS][0],
+            data_is_new=broker.data_is_new,
+            is_durable=config[options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
+            milliseconds=milliseconds,
         )
+        with contextlib.suppress(BrokenPipeError):  # whoever started it may listen no more
+            print(told, flush=True)
     failed = loop.create_task(broker.failed.wait())
     failed.add_done_callback(lambda _: stop.set())
     await stop.wait()
