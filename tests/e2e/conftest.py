@@ -18,6 +18,7 @@ def spark(tmp_path_factory):
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
         "spark.sql.pipelines.execution.maxConcurrentFlows": "1",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     started = session("tests", master="local[2]", confs=confs, log_level="off")

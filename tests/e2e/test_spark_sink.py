@@ -6,7 +6,6 @@ Asked of Apache Kafka, too (``--target kafka``).
 import contextlib
 import datetime as dt
 import os
-import sys
 import time
 import uuid
 
@@ -27,26 +26,6 @@ pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session, in one worker
     pytest.mark.timeout(180),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark():
-    from pyspark.sql import SparkSession
-
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture
