@@ -162,7 +162,7 @@ def test_the_newest_of_each_key_is_left(ottla_server_factory, codec):
 
 def test_compaction_and_retention_together(ottla_server_factory):
     peer = ottla_server_factory(CLEANER | {"log.retention.check.interval.ms": 100})
-    make_topic(peer.bootstrap, **{"cleanup.policy": "compact,delete", "retention.bytes": "700000"})
+    make_topic(peer.bootstrap, **{"cleanup.policy": "compact,delete", "retention.bytes": "100000"})
     records = list(history(8000))
     produce(peer.bootstrap, records)
     deadline, before = time.monotonic() + 30, []

@@ -107,6 +107,7 @@ def settings(peer, certificates):
         given = {
             "bootstrap.servers": peer.secured[protocol],
             "security.protocol": protocol,
+            "socket.connection.setup.timeout.ms": "20000",  # a JVM's first handshake
             "ssl.truststore.location": str(certificates / trusted),
         }
         for name, text in texts.items():
