@@ -177,8 +177,7 @@ def test_the_table_of_apis_is_the_one_kafka_advertises():
         for api in API_TABLE.values()
     }
     telemetry = {71: (0, 0), 72: (0, 0)}  # Kafka tells of these only when it has a receiver
-    without_pattern = {66: (0, 1)}  # ListTransactions by a pattern: docs/compatibility.md
-    assert ours == live | telemetry | without_pattern
+    assert ours == live | telemetry
 
 
 def test_a_fetched_batch_comes_out_as_it_went_in():
