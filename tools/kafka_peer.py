@@ -231,6 +231,7 @@ def main(arguments: Sequence[str]) -> int:
         case ["fetch"]:
             print(libraries())
             print(application_libraries())
+            print(connector_libraries())
         case ["start", directory]:
             with KafkaPeer(Path(directory)) as peer:
                 peer.start()

@@ -28,11 +28,10 @@ START_MS = int(time.time() * 1000) - 3_600_000
 def connector(spark):
     """The session, with format("kafka") besides."""
     from tests.conftest import need
-    from tools.kafka_peer import KafkaUnavailable
-    from tools.spark_connector import libraries
+    from tools.kafka_peer import KafkaUnavailable, connector_libraries
 
     try:
-        for jar in libraries():
+        for jar in connector_libraries().glob("*.jar"):
             spark.sql(f"ADD JAR '{jar}'")
     except KafkaUnavailable as error:
         need(str(error))
