@@ -261,33 +261,9 @@ class Filler:
         and buffers do not fit each other.
         """
         view: cython.const[cython.uchar][::1] = data
-        reason: cython.int
         if self._scope[_POSITION] < 0 or self._scope[_POSITION] > len(view):
             raise ValueError("POSITION lies outside of the data")
-        self._check(len(view))
-        with cython.nogil:
-            reason = _fill(
-                view,
-                False,
-                self._scope,
-                self._key_ends,
-                self._key_bits,
-                self._key_data,
-                self._value_ends,
-                self._value_bits,
-                self._value_data,
-                self._offsets,
-                self._timestamps,
-                self._types,
-                self._header_ends,
-                self._header_bits,
-                self._name_ends,
-                self._name_data,
-                self._content_ends,
-                self._content_bits,
-                self._content_data,
-            )
-        return reason
+        return self._take_in(view, False)
 
     def fill_records(self, payload: Buffer) -> int:
         """Take the records of one opened batch, from AT on; its header is in scope.
@@ -296,12 +272,19 @@ class Filler:
         RECORDS_END, POSITION and NEXT_OFFSET have moved behind the batch.
         """
         view: cython.const[cython.uchar][::1] = payload
+        return self._take_in(view, True)
+
+    @cython.cfunc
+    def _take_in(
+        self, view: cython.const[cython.uchar][::1], only_records: cython.bint
+    ) -> cython.int:
+        """Check, then fill from ``view``: batches, or the records of one only."""
         reason: cython.int
         self._check(len(view))
         with cython.nogil:
             reason = _fill(
                 view,
-                True,
+                only_records,
                 self._scope,
                 self._key_ends,
                 self._key_bits,
