@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -208,7 +209,21 @@ class KafkaPeer(Peer):
                 check=True,
                 capture_output=True,
             )
-        return super().start(timeout_seconds=timeout_seconds)
+        begin = time.monotonic()
+        super().start(timeout_seconds=timeout_seconds)
+        for address in self.secured.values():  # They open one after another.
+            self._wait_for_listener(address, begin + timeout_seconds)
+        return self
+
+    def _wait_for_listener(self, address: str, deadline: float) -> None:
+        host, _, port = address.rpartition(":")
+        while True:
+            try:
+                socket.create_connection((host, int(port)), timeout=5).close()
+                return
+            except OSError:
+                self._raise_if_over(deadline)
+                time.sleep(0.01)
 
     def command(self) -> Sequence[str]:
         """Return the command line that serves."""

@@ -128,7 +128,7 @@ def test_both_clients_come_in(settings, protocol, texts):
     async def make_topic():
         async with Cluster(given) as cluster:
             await Admin(cluster).create_topic(topic, partition_count=1)
-            await cluster.ensure([topic])
+            await cluster.ensure([topic], create=True)  # Its broker may hear of it a bit later.
 
     asyncio.run(make_topic())
     with BlockingClient(given) as client:
