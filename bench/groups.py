@@ -3,9 +3,9 @@
 Kafka, Ottla and an Ottla that flushes as Kafka does stand side by side and are measured in turn,
 round by round, by the same raw client: heartbeats with 10, 1,000 and 10,000 groups (they should
 cost the same), commits of ten partitions by many groups over 16 connections, and of one by one
-client. Then each is killed with SIGKILL: how long after its start are all groups served again? The
-JVM is warmed up by all of it, until it has spent ``--warmup`` seconds of CPU. Prints medians with
-minimum and maximum, and ratios to Kafka.
+client (``--members 0 --restarts 0``: commits only). Then each is killed with SIGKILL: how long
+after its start are all groups served again? The JVM is warmed up by all of it, until it has spent
+``--warmup`` seconds of CPU. Prints medians with minimum and maximum, and ratios to Kafka.
 """
 
 import argparse
@@ -117,12 +117,16 @@ class Subject:
     # What is measured.
 
     def measured(self, name: str, count: int, run: Callable[[], None]) -> Figures:
-        """Return the broker's CPU per request in us, and requests per second."""
-        before, began = self.peer.cpu_seconds(), time.monotonic()
+        """Return the broker's CPU per request in us, its own part, and requests per second."""
+        before, began = self.peer.user_and_system_seconds(), time.monotonic()
         run()
         seconds = time.monotonic() - began
-        cpu = self.peer.cpu_seconds() - before
-        return {f"{name}: CPU us": cpu / count * 1e6, f"{name}: per second": count / seconds}
+        after = self.peer.user_and_system_seconds()
+        return {
+            f"{name}: CPU us": (sum(after) - sum(before)) / count * 1e6,
+            f"{name}: user CPU us": (after[0] - before[0]) / count * 1e6,
+            f"{name}: per second": count / seconds,
+        }
 
     def beat(self, groups: int, count: int) -> Figures:
         """Send heartbeats of so many groups in turn, pipelined."""
@@ -159,7 +163,7 @@ class Subject:
         return self.measured("commit of 1, 1 connection", count, run)
 
     def round(self, number: int, beats: int) -> Figures:
-        """Measure everything once."""
+        """Measure everything once; heartbeats where there are members."""
         found: Figures = {}
         self.connect()
         for groups in GROUP_COUNTS:
@@ -244,7 +248,9 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--groups", type=int, default=10_000)
-    parser.add_argument("--members", type=int, default=max(GROUP_COUNTS))
+    parser.add_argument(
+        "--members", type=int, default=max(GROUP_COUNTS), help="that send heartbeats; 0: none do"
+    )
     parser.add_argument("--beats", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--restarts", type=int, default=3)

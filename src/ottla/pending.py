@@ -5,6 +5,8 @@ connection writes it. It lives on the loop's thread only and runs its listener a
 waiting request costs neither a task nor a turn of the loop (design D2). Knows nothing of requests.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
@@ -43,14 +45,14 @@ class Pending(Generic[Value]):
         if self._listener is not None:
             self._listener(self)
 
-    def take_over(self, other: "Pending[Value]") -> None:
+    def take_over(self, other: Pending[Value]) -> None:
         """Be done as ``other``, which is done, was."""
         if other.error is not None:
             self.fail(other.error)
         else:
             self.resolve(other.value)  # type: ignore[arg-type]
 
-    def on_done(self, listener: Callable[["Pending[Value]"], None]) -> None:
+    def on_done(self, listener: Callable[[Pending[Value]], None]) -> None:
         """Run ``listener(self)`` once done; at once when done already. One listener only."""
         if self._listener is not None:
             raise InvariantBroken("a Pending has one listener")
@@ -58,7 +60,7 @@ class Pending(Generic[Value]):
         if self.is_done:
             listener(self)
 
-    def then(self, transform: Callable[[Value], Mapped]) -> "Pending[Mapped]":
+    def then(self, transform: Callable[[Value], Mapped]) -> Pending[Mapped]:
         """Return a Pending that takes ``transform(value)``, or this one's error.
 
         An exception of ``transform`` becomes the error of the new one.

@@ -4,7 +4,12 @@ The same for groups and transactional ids. Source: Java's ``String.hashCode`` an
 ``Utils.abs``; a directory that Kafka wrote must be read back key by key.
 """
 
+from functools import lru_cache
+
 INT32_SIGN = 1 << 31
+_CACHED_KEYS_MAX = 16_384
+_CACHED_KEY_LENGTH_MAX = 128
+"""Longer ones are nobody's habit, and would make the cache large."""
 
 
 def java_hash(text: str) -> int:
@@ -21,8 +26,11 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & INT32_SIGN else value
 
 
+_cached_hash = lru_cache(_CACHED_KEYS_MAX)(java_hash)
+
+
 def partition_for(key: str, partition_count: int) -> int:
     """Return the partition, in ``[0, partition_count)``, whose leader coordinates ``key``."""
-    hashed = java_hash(key)
+    hashed = _cached_hash(key) if len(key) <= _CACHED_KEY_LENGTH_MAX else java_hash(key)
     # The one number without a positive twin is 0 in Kafka.
     return 0 if hashed == -INT32_SIGN else abs(hashed) % partition_count

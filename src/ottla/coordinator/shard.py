@@ -14,6 +14,8 @@ Owns that order. Knows a partition and a state machine, nothing of groups. Sourc
 CoordinatorRuntime in its effect.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,10 +36,16 @@ from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from ottla.log.append import Analysis, built
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
-from ottla.records.batch import HEADER_SIZE_BYTES
-from ottla.records.builder import build_batch
+from ottla.records.batch import (
+    HEADER_SIZE_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    read_header,
+)
+from ottla.records.builder import KeyAndValue, build_batch, build_plain_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
 from ottla.replication.append import AppendOutcome
@@ -104,7 +112,7 @@ class Shard(Generic[Machine]):
         self,
         context: Context,
         partition: Partition,
-        make_machine: Callable[["Shard[Machine]"], Machine],
+        make_machine: Callable[[Shard[Machine]], Machine],
     ) -> None:
         self.where: TopicPartition = partition.topic_partition
         self.leader_epoch = partition.leader_epoch
@@ -209,30 +217,32 @@ class Shard(Generic[Machine]):
 
     def append(
         self,
-        records: Sequence[CoordinatorRecord],
+        records: Sequence[KeyAndValue],
         done: Callable[[KafkaError | None], None],
         *,
         replayed: bool = True,
+        apply: Callable[[int], None] | None = None,
         producer: ProducerIdAndEpoch | None = None,
     ) -> None:
         """Append one batch; ``done`` once it is durable and replayed, or with why it is not.
 
         ``replayed`` False: the state machine has the change already, or makes it in ``done``.
-        ``producer``: whose transaction the records belong to. ``done`` may be called before this
-        returns.
+        ``apply``: called with the base offset, does to the state machine what a replay of the
+        records would do. ``producer``: whose transaction the records belong to. ``done`` may be
+        called before this returns.
         """
         try:
-            batch = self._batch(records, producer)
+            analysis = self._batch(records, producer)
         except KafkaError as error:
             done(error)
             return
 
-        def apply(base_offset: int) -> None:
+        def replay(base_offset: int) -> None:
             if replayed:
                 producer_id = -1 if producer is None else producer.producer_id
                 self._replay(records, base_offset, producer_id)
 
-        self._append(batch, apply, done)
+        self._append(analysis, apply or replay, done)
 
     def append_marker(
         self,
@@ -243,28 +253,22 @@ class Shard(Generic[Machine]):
         transaction_version: int,
     ) -> None:
         """End a producer's transaction in this partition by a marker, made already; as above."""
+        header = read_header(batch)
         self._append(
-            batch,
+            built(batch, header, transaction_version=transaction_version),
             lambda _: self.machine.end_transaction(marker),
             done,
-            transaction_version=transaction_version,
         )
 
     def _append(
         self,
-        batch: bytearray,
+        analysis: Analysis,
         apply: Callable[[int], None],
         done: Callable[[KafkaError | None], None],
-        *,
-        transaction_version: int = 0,
     ) -> None:
         """Append a batch; when it is durable, ``apply`` it with its base offset."""
         self._in_flight += 1
-        outcome = self._replica_manager.append_as_coordinator(
-            [(self.where, memoryview(batch))],
-            timeout_ms=NO_TIMEOUT_MS,
-            transaction_version=transaction_version,
-        )
+        outcome = self._replica_manager.append_own(self.where, analysis, timeout_ms=NO_TIMEOUT_MS)
 
         def finish(outcome: AppendOutcome) -> None:
             self._in_flight -= 1
@@ -285,7 +289,7 @@ class Shard(Generic[Machine]):
         if isinstance(outcome, Pending):
             outcome.on_done(lambda pending: finish(_first(pending)))
         else:
-            finish(outcome[0])
+            finish(outcome)
 
     def append_each(
         self, records: Sequence[CoordinatorRecord], done: Callable[[KafkaError | None], None]
@@ -326,33 +330,33 @@ class Shard(Generic[Machine]):
         return chunks
 
     def _batch(
-        self, records: Sequence[CoordinatorRecord], producer: ProducerIdAndEpoch | None
-    ) -> bytearray:
+        self, records: Sequence[KeyAndValue], producer: ProducerIdAndEpoch | None
+    ) -> Analysis:
         now_ms = self.clock.wall_ms()
-        found = [Record(timestamp=now_ms, key=one.key, value=one.value) for one in records]
-        if producer is None:
-            batch = build_batch(found, codec=self._codec)
+        producer_id, epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        if self._codec is Codec.NONE:
+            batch, header = build_plain_batch(
+                records, now_ms, producer_id=producer_id, producer_epoch=epoch
+            )
         else:
-            producer_id, epoch = producer
             batch = build_batch(
-                found,
+                [Record(timestamp=now_ms, key=key, value=value) for key, value in records],
                 codec=self._codec,
                 producer_id=producer_id,
                 producer_epoch=epoch,
-                transactional=True,
+                transactional=producer is not None,
             )
+            header = read_header(batch)
         limit = self.partition.log.config.max_message_bytes
         if len(batch) > limit:
             # What Kafka says to a group whose members' metadata is too large altogether.
             why = f"{len(batch)} bytes for {self.where}; max.message.bytes is {limit}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
-        return batch
+        return built(batch, header)
 
-    def _replay(
-        self, records: Sequence[CoordinatorRecord], base_offset: int, producer_id: int
-    ) -> None:
-        for offset, record in enumerate(records, base_offset):
-            self.machine.replay(StoredRecord(offset, producer_id, record.key, record.value))
+    def _replay(self, records: Sequence[KeyAndValue], base_offset: int, producer_id: int) -> None:
+        for offset, (key, value) in enumerate(records, base_offset):
+            self.machine.replay(StoredRecord(offset, producer_id, key, value))
 
     # Loading.
 

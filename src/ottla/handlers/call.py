@@ -68,5 +68,5 @@ through its decoder and ``Handler.handle``."""
 class DirectHandler(Handler[Request_contra], Protocol[Request_contra]):
     """A handler that has a shorter way for what it is asked most."""
 
-    def direct(self, version: int, encode: Encode) -> Direct:
-        """Return the shorter way of one version."""
+    def direct(self, version: int, encode: Encode) -> Direct | None:
+        """Return the shorter way of one version; None: it has none."""

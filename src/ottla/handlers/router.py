@@ -108,11 +108,13 @@ class Router:
             is_flexible_response=response_header_is_flexible(key, version),
         )
         self._routes[key, version] = route
-        direct = getattr(self._handlers[key], "direct", None)
-        if direct is not None:
-            self._directs[key, version] = direct(
+        make_direct = getattr(self._handlers[key], "direct", None)
+        if make_direct is not None:
+            direct = make_direct(
                 version, lambda message, correlation_id: _encode(message, correlation_id, route)
             )
+            if direct is not None:
+                self._directs[key, version] = direct
         return route
 
 

@@ -16,6 +16,7 @@ from ottla.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_LENGTH_MIN,
     CODEC_MASK,
+    CONTROL_BIT,
     CREATE_TIME,
     HEADER_SIZE_BYTES,
     MAGIC_V2,
@@ -93,6 +94,21 @@ class Analysis(NamedTuple):
 
     transaction_version: int = 0
     """Of a coordinator's markers: with 2 they carry a higher epoch than the records (KIP-890)."""
+
+    @property
+    def is_own_data(self) -> bool:
+        """Whether it is one batch of a coordinator, and no marker."""
+        return (
+            self.origin is AppendOrigin.COORDINATOR
+            and len(self.batches) == 1
+            and not self.batches[0].header.attributes & CONTROL_BIT
+        )
+
+
+def built(batch: bytearray, header: BatchHeader, *, transaction_version: int = 0) -> Analysis:
+    """Return one batch that this broker has just built, sum and all, as if it had been checked."""
+    batches = (AnalysedBatch(0, header),)
+    return Analysis(memoryview(batch), AppendOrigin.COORDINATOR, batches, transaction_version)
 
 
 def needs_executor(records: memoryview, compression: Codec | None) -> bool:

@@ -187,9 +187,9 @@ class Log(LogHealth):
         """
         if self.state is not LogState.OPEN:
             raise self._unusable()
-        if analysis.origin is not AppendOrigin.CLIENT:
-            return self._append_batches(analysis, leader_epoch)
-        return self._append_one(analysis.records, analysis.batches[0].header, leader_epoch)
+        if analysis.origin is CLIENT or analysis.is_own_data:
+            return self._append_one(analysis.records, analysis.batches[0].header, leader_epoch)
+        return self._append_batches(analysis, leader_epoch)
 
     def _append_one(
         self, records: memoryview, header: BatchHeader, leader_epoch: int

@@ -11,6 +11,8 @@ taken, write, settle the buffer. Bytes, room to write and resolved answers each 
 that are resolved in one turn of the loop (a group commit) share a round and a write.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import asyncio
 import logging
 from collections import deque
@@ -76,8 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         clock: Clock,
         net: Net,
         open_dispatch: OpenDispatch,
-        on_made: Callable[["Connection"], None],
-        on_lost: Callable[["Connection"], None],
+        on_made: Callable[[Connection], None],
+        on_lost: Callable[[Connection], None],
     ) -> None:
         self._limits = limits
         self._reader = FrameReader(budget, limits.request_bytes_max)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.ids import TopicPartition
+from ottla.log.append import Analysis, AppendOrigin, analyse
+from ottla.log.config import LogConfig
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
 from ottla.replication.partition import Partition
@@ -126,3 +128,22 @@ def joined(
 
     first.on_done(then_rest)
     return both
+
+
+def analysed(
+    records: memoryview | None,
+    config: LogConfig,
+    now_ms: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> Analysis | KafkaError:
+    """Analyse in an executor thread; a refusal is a value there, so that the others go on.
+
+    None stands for records that are too many to be looked at.
+    """
+    if records is None:
+        why = f"more than max.message.bytes ({config.max_message_bytes})"
+        return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
+    try:
+        return analyse(records, config, now_ms, origin)
+    except KafkaError as error:
+        return error

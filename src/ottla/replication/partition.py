@@ -7,6 +7,8 @@ meanwhile rides the next. Knows its log and nothing above; tells by callback tha
 Source: the API refactoring seed, KIP-101/279 (leader epochs), KIP-392.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import asyncio
 import logging
 from collections.abc import Callable

@@ -18,7 +18,6 @@ from ottla.log.append import (
     Analysis,
     AppendOrigin,
     TooLongForLoop,
-    analyse,
     needs_executor,
 )
 from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
@@ -26,6 +25,7 @@ from ottla.log.config import INT64_MAX, LogConfig
 from ottla.log.copies import LogCopies
 from ottla.log.directory import LogDirectory
 from ottla.log.manager import LogManager
+from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
@@ -35,6 +35,7 @@ from ottla.replication.append import (
     AppendRefusal,
     DelayedProduce,
     Uncommitted,
+    analysed,
     joined,
     refusal_of,
 )
@@ -208,6 +209,29 @@ class ReplicaManager:
             return self._append_large([(where, records)], acks, timeout_ms)
         if acks != ACKS_ALL or partition.high_watermark > result.last_offset:
             return result
+        return self._committed_one(where, result, timeout_ms)
+
+    def append_own(
+        self, where: TopicPartition, analysis: Analysis, *, timeout_ms: int
+    ) -> AppendOutcome | Pending[list[AppendOutcome]]:
+        """Append what this node built itself, see ``ottla.log.append.built``; wait for its commit.
+
+        The appends of one partition that are made this way are committed in their order.
+        """
+        partition = self._partitions.get(where)
+        if partition is None:
+            return AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            result = partition.append(analysis, acks=ACKS_ALL)
+        except KafkaError as error:
+            return refusal_of(error, partition.log_start_offset)
+        if partition.high_watermark > result.last_offset:
+            return result
+        return self._committed_one(where, result, timeout_ms)
+
+    def _committed_one(
+        self, where: TopicPartition, result: AppendResult, timeout_ms: int
+    ) -> Pending[list[AppendOutcome]]:
         queue = self._commit_queues.get(where)
         if queue is None:
             queue = self._commit_queues[where] = CommitQueue(self._clock)
@@ -573,22 +597,3 @@ class ReplicaManager:
             if where.topic in settings:
                 partition.configure(settings[where.topic])
                 self._flush_sweep.watch(partition)
-
-
-def analysed(
-    records: memoryview | None,
-    config: LogConfig,
-    now_ms: int,
-    origin: AppendOrigin = AppendOrigin.CLIENT,
-) -> Analysis | KafkaError:
-    """Analyse in an executor thread; a refusal is a value there, so that the others go on.
-
-    None stands for records that are too many to be looked at.
-    """
-    if records is None:
-        why = f"more than max.message.bytes ({config.max_message_bytes})"
-        return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
-    try:
-        return analyse(records, config, now_ms, origin)
-    except KafkaError as error:
-        return error

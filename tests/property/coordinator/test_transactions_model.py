@@ -15,7 +15,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.coordinator.group.coordinator import Commit, CommitRequest
+from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
@@ -121,7 +121,7 @@ class Transactional(RuleBasedStateMachine):
         assert added.value.code is ErrorCode.NONE
         self.count += 1
         who = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch)
-        asked = [Commit("t", 0, self.count, -1, None)]
+        asked = [TopicCommit("t", [(0, self.count, -1, None)])]
         done = self.node.coordinator.commit(
             CommitRequest(name, "", None, -1, -1, asked, False, producer=who)
         )

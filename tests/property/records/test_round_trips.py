@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records import batch as b
-from ottla.records.builder import build_batch
+from ottla.records.builder import build_batch, build_plain_batch
 from ottla.records.compression import Codec, compress, decompress
 from ottla.records.decode import decode_batches, decode_keys_and_values
 from ottla.records.message_set import up_convert
@@ -144,3 +144,22 @@ def test_codecs_refuse_any_bytes_by_a_known_error(payload, codec):
         assert len(decompress(codec, payload, 1000)) <= 1000
     except KafkaError as error:
         assert error.code in {ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE}  # noqa: PT017
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=600), st.none() | st.binary(max_size=9000)), min_size=1),
+    st.integers(0, 2**50),
+    st.none() | st.tuples(st.integers(0, 2**50), st.integers(0, 2**15 - 1)),
+)
+def test_the_plain_way_to_build_a_batch_makes_the_same_bytes(pairs, timestamp, producer):
+    producer_id, epoch = producer or (-1, -1)
+    batch, header = build_plain_batch(
+        pairs, timestamp, producer_id=producer_id, producer_epoch=epoch
+    )
+    assert batch == build_batch(
+        [Record(timestamp=timestamp, key=key, value=value) for key, value in pairs],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transactional=producer is not None,
+    )
+    assert header == b.read_header(batch)

@@ -8,8 +8,9 @@ import pytest
 
 from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group.classic_group import Protocol
+from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.group.consumer_machine import ConsumerSettings
-from ottla.coordinator.group.coordinator import Commit, CommitRequest, GroupCoordinator
+from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups
 from ottla.coordinator.runtime import CoordinatorRuntime
@@ -168,7 +169,7 @@ class GroupNode:
                 None,
                 generation,
                 retention_ms,
-                [Commit(topic, index, offset, -1, "m") for index, offset in offsets],
+                [TopicCommit(topic, [(index, offset, -1, "m") for index, offset in offsets])],
                 True,
             )
         )

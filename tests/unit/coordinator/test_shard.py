@@ -4,9 +4,12 @@ import copy
 
 import pytest
 
+from ottla.coordinator.group.committing import CommitRequest, TopicCommit
+from ottla.coordinator.records import EndMarker, ProducerIdAndEpoch
 from ottla.coordinator.shard import ShardState
 from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NULL_TOPIC_ID
 from ottla.log.log import LogState
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
@@ -217,12 +220,11 @@ def test_more_than_a_batch_may_hold(make_groups, words):
 
 
 def transactional(groups, group, offset, producer_id=7):
-    from ottla.coordinator.group.offsets import CommittedOffset
-    from ottla.coordinator.group.records import OffsetKey, offset_record
+    from ottla.coordinator.group.records import offset_records
 
-    record = offset_record(OffsetKey(group, "t", 0), CommittedOffset(offset, -1, "", 1))
+    ((key, value),) = offset_records(group, "t", NULL_TOPIC_ID, [(0, offset, -1, "")], 1, -1)
     return build_batch(
-        [Record(key=record.key, value=record.value)],
+        [Record(key=key, value=value)],
         producer_id=producer_id,
         producer_epoch=0,
         transactional=True,
@@ -324,7 +326,7 @@ def test_a_full_disk_is_no_failed_log(groups, words, monkeypatch):
     refusal = AppendRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
     with monkeypatch.context() as context:
         manager = groups.node.replica_manager
-        context.setattr(manager, "append_as_coordinator", lambda *_, **__: [refusal])
+        context.setattr(manager, "append_own", lambda *_, **__: refusal)
         refused = words.result_of(groups.commit("g", (0, 1)))
         assert refused.code is ErrorCode.NOT_COORDINATOR
     committed = groups.commit("g", (0, 2))
@@ -354,3 +356,28 @@ def doubled(partition):
     double = copy.copy(partition)
     double.log = copy.copy(partition.log)
     return double
+
+
+def test_a_marker_keeps_its_place_between_commits_of_one_flush(groups, words):
+    """The next transaction of a producer must not end with the marker of the one before."""
+    producer = ProducerIdAndEpoch(7, 0)
+
+    def commit(offset):
+        topic = TopicCommit("t", [(0, offset, -1, "")])
+        asked = CommitRequest("g", "", None, -1, -1, [topic], False, producer=producer)
+        return groups.coordinator.commit(asked)
+
+    first = commit(5)
+    marker = EndTransactionMarker(ControlType.COMMIT, 0)
+    batch = build_end_transaction_marker(marker, producer_id=7, producer_epoch=0, timestamp_ms=1)
+    index = groups.runtime.partition_for("g")
+    ended = groups.coordinator.end_transaction(index, batch, EndMarker(7, True), 1)
+    second = commit(6)
+    groups.settle()
+    assert words.result_of(ended) is None
+    assert words.result_of(first) == words.result_of(second) == [ErrorCode.NONE]
+    assert groups.fetch("g") == {("t", 0): 5}
+    assert groups.shard("g").machine.offsets.is_pending("g", "t", 0)
+    groups.restart()
+    assert groups.fetch("g") == {("t", 0): 5}
+    assert groups.shard("g").machine.offsets.is_pending("g", "t", 0)

@@ -5,15 +5,17 @@ in its turn. Every answer is a value or a KafkaError, never an exception: which 
 to is the handler's business. Source: Kafka's GroupCoordinatorService.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import records
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member
 from ottla.coordinator.group.commits import check_commit, check_delete, check_offset_delete
+from ottla.coordinator.group.committing import CommitRequest, write
 from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_machine import (
@@ -23,15 +25,14 @@ from ottla.coordinator.group.consumer_machine import (
     check_heartbeat,
     check_member_epoch,
 )
-from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset
-from ottla.coordinator.group.records import OffsetKey, written
+from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.records import OffsetKey
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups, GroupsShard
-from ottla.coordinator.records import CoordinatorRecord, EndMarker, ProducerIdAndEpoch
+from ottla.coordinator.records import CoordinatorRecord, EndMarker
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.shard import ShardState
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.pending import Pending
@@ -51,42 +52,6 @@ class _Turn(Enum):
     """After what came before is durable; what comes later waits. See ``Shard``."""
     AT_ONCE = "at once"
     """It only reads."""
-
-
-class Commit(NamedTuple):
-    """One partition of an OffsetCommit."""
-
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int
-    metadata: str | None
-    topic_id: TopicId = NULL_TOPIC_ID
-
-
-class CommitRequest(NamedTuple):
-    """An OffsetCommit, of partitions that exist."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    generation: int
-    """Negative: of a client that is in no group."""
-    retention_ms: int
-    """-1: the node's."""
-    commits: Sequence[Commit]
-    tells_unknown_group: bool
-    """A generation of a group that is not known is GROUP_ID_NOT_FOUND (v9), not
-    ILLEGAL_GENERATION."""
-    producer: ProducerIdAndEpoch | None = None
-    """In whose transaction the offsets are committed; then they wait for its end."""
-    check: Callable[[], None] | None = None
-    """Called in the commit's turn: raises KafkaError if it may not be."""
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether it is part of a transaction."""
-        return self.producer is not None
 
 
 class FetchedOffset(NamedTuple):
@@ -284,14 +249,18 @@ class GroupCoordinator:
                 GroupState.PREPARING_REBALANCE,
             ):
                 machine.keep_alive(group, request.member_id)
-            codes, found = self._records_of(request, shard.clock.wall_ms())
+            written = write(request, shard.clock.wall_ms(), self._settings.metadata_length_max)
+            codes, found = written.codes, written.records
+
+            def apply(base_offset: int) -> None:
+                machine.take_commit(request, written, base_offset)
 
             def done(error: KafkaError | None) -> None:
                 if not pending.is_done:  # It may have taken too long.
                     pending.resolve(codes if error is None else error)
 
             if found:
-                shard.append(found, done, producer=request.producer)
+                shard.append(found, done, apply=apply, producer=request.producer)
                 machine.commit_timeouts.watch(pending)
             else:
                 pending.resolve(codes)
@@ -315,27 +284,6 @@ class GroupCoordinator:
                 ended.resolve,
             )
         return ended
-
-    def _records_of(
-        self, request: CommitRequest, now_ms: int
-    ) -> tuple[list[ErrorCode], list[CoordinatorRecord]]:
-        expire_ms = NEVER_EXPIRES if request.retention_ms == -1 else now_ms + request.retention_ms
-        length_max = self._settings.metadata_length_max
-        codes: list[ErrorCode] = []
-        found: list[CoordinatorRecord] = []
-        for commit in request.commits:
-            metadata = commit.metadata or ""
-            # Kafka counts UTF-16 units: never more than twice the code points.
-            if 2 * len(metadata) > length_max and _utf16_length(metadata) > length_max:
-                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-                continue
-            codes.append(ErrorCode.NONE)
-            value = CommittedOffset(
-                commit.offset, commit.leader_epoch, metadata, now_ms, expire_ms, commit.topic_id
-            )
-            key = OffsetKey(request.group_id, commit.topic, commit.partition)
-            found.append(written(partial(records.offset_record, key, value)))
-        return codes, found
 
     def fetch_offsets(
         self,
@@ -499,10 +447,6 @@ def _known(shard: GroupsShard, group_id: str) -> ClassicGroup:
     return group
 
 
-def _utf16_length(text: str) -> int:
-    return len(text) + sum(character > "\uffff" for character in text)
-
-
 def _check_consumer_commit(group: ConsumerGroup, request: CommitRequest) -> None:
     """Raise KafkaError unless a KIP-848 group takes the commit."""
     is_nobody = (request.member_id, request.instance_id, request.generation) == ("", None, -1)
@@ -513,9 +457,9 @@ def _check_consumer_commit(group: ConsumerGroup, request: CommitRequest) -> None
     if is_old and member is not None and member.classic is None:
         why = "the consumer protocol needs OffsetCommit v9"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
-    commits = [(commit.topic_id, commit.partition) for commit in request.commits]
+    places = ((topic.topic_id, one[0]) for topic in request.topics for one in topic.partitions)
     try:
-        check_committed(group, request.member_id, request.generation, commits)
+        check_committed(group, request.member_id, request.generation, places)
     except KafkaError as error:
         if request.is_transactional and error.code is ErrorCode.STALE_MEMBER_EPOCH:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.why) from error

@@ -4,7 +4,7 @@ Holds what the log says and nothing else: every change comes by ``put``, ``remov
 ``end_transaction``, in the order of the log. Knows nothing of members or of requests.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.ids import NULL_TOPIC_ID, TopicId
@@ -59,6 +59,20 @@ class Offsets:
         else:
             _put(self._pending.setdefault(producer_id, {}), group, topic, partition, value)
             self._open.setdefault(group, set()).add(producer_id)
+
+    def put_all(
+        self,
+        group: str,
+        topic: str,
+        values: Sequence[tuple[int, CommittedOffset]],
+        producer_id: int = -1,
+    ) -> None:
+        """Take a commit of partitions of one topic, as ``put`` takes each."""
+        if producer_id >= 0:
+            for partition, value in values:
+                self.put(group, topic, partition, value, producer_id)
+        elif values:
+            self._committed.setdefault(group, {}).setdefault(topic, {}).update(values)
 
     def remove(self, group: str, topic: str, partition: int) -> None:
         """Forget an offset, pending ones too."""

@@ -17,6 +17,7 @@ from ottla.coordinator.group.classic_machine import step
 from ottla.coordinator.group.classic_members import ClassicMembers
 from ottla.coordinator.group.classic_rebalance import answer_join, answer_sync, session_timer
 from ottla.coordinator.group.commit_timeouts import CommitTimeouts
+from ottla.coordinator.group.committing import CommitRequest, Written, take
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_groups import ConsumerGroups
 from ottla.coordinator.group.consumer_targets import Topics
@@ -90,6 +91,16 @@ class Groups:
             return
         value = records.read_offset_value(stored)
         self.offsets.put(group, topic, partition, value, stored.producer_id)
+        self._know(group)
+
+    def take_commit(self, request: CommitRequest, written: Written, base_offset: int) -> None:
+        """Take what a durable commit says: as a replay of its records, which begin there, would."""
+        producer_id = -1 if request.producer is None else request.producer.producer_id
+        take(self.offsets, request.group_id, written, base_offset, producer_id)
+        self._know(request.group_id)
+
+    def _know(self, group: str) -> None:
+        """Whoever has offsets is a group."""
         if group not in self.groups and group not in self.consumers.groups:
             self.groups[group] = ClassicGroup(group, self._shard.clock.wall_ms())
 

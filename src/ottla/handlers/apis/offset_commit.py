@@ -3,9 +3,17 @@
 Partitions that do not exist are refused here and never reach the group. v10 names topics by id.
 """
 
-from ottla.coordinator.group.coordinator import Commit, CommitRequest, GroupCoordinator
-from ottla.errors import ErrorCode, KafkaError
-from ottla.handlers.call import Call
+from ottla.coordinator.group.committing import CommitRequest
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.errors import ErrorCode
+from ottla.handlers.apis.offset_commit_usual import (
+    COMPACT_SINCE,
+    IDS_SINCE,
+    TELLS_UNKNOWN_GROUP_SINCE,
+    OffsetCommitUsual,
+)
+from ottla.handlers.call import Call, Direct, Encode
+from ottla.handlers.commit_topics import sort_topics
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.pending import Pending
 from ottla.protocol.messages.offset_commit import (
@@ -15,9 +23,6 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-
-TELLS_UNKNOWN_GROUP_SINCE = 9
-IDS_SINCE = 10
 
 
 class OffsetCommit:
@@ -31,39 +36,14 @@ class OffsetCommit:
         self, request: OffsetCommitRequest, call: Call
     ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
         """Answer per partition, in the request's order."""
-        refusals: list[ErrorCode | None] = []
-        commits: list[Commit] = []
-        for asked in request.topics:
-            topic = self._topic(asked, call.api_version)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if topic is None and call.api_version >= IDS_SINCE:
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID
-            for part in asked.partitions:
-                index = part.partition_index
-                if topic is None or not 0 <= index < len(topic.partitions):
-                    refusals.append(unknown)
-                    continue
-                refusals.append(None)
-                commits.append(
-                    Commit(
-                        topic.name,
-                        index,
-                        part.committed_offset,
-                        part.committed_leader_epoch,
-                        part.committed_metadata,
-                        topic.topic_id,
-                    )
-                )
-        if not commits:
-            return _response(request, [code or ErrorCode.NONE for code in refusals])
-
-        def respond(outcome: list[ErrorCode] | KafkaError) -> OffsetCommitResponse:
-            if isinstance(outcome, KafkaError):
-                outcome = [outcome.code] * len(commits)
-            codes = iter(outcome)
-            merged = [next(codes) if refusal is None else refusal for refusal in refusals]
-            return _response(request, merged)
-
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if call.api_version >= IDS_SINCE:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        found = sort_topics(
+            request.topics, lambda asked: self._topic(asked, call.api_version), unknown
+        )
+        if not found.existing:
+            return _response(request, found.codes([]))
         committed = self._groups.commit(
             CommitRequest(
                 request.group_id,
@@ -71,11 +51,18 @@ class OffsetCommit:
                 request.group_instance_id,
                 request.generation_id_or_member_epoch,
                 request.retention_time_ms,
-                commits,
+                found.existing,
                 call.api_version >= TELLS_UNKNOWN_GROUP_SINCE,
             )
         )
-        return committed.then(respond)
+        return committed.then(lambda outcome: _response(request, found.codes(outcome)))
+
+    def direct(self, version: int, encode: Encode) -> Direct | None:
+        """Return the shorter way of commits without metadata; None for versions without one."""
+        del encode
+        if version < COMPACT_SINCE:
+            return None
+        return OffsetCommitUsual(version, self._groups, self._image).serve
 
     def _topic(self, asked: OffsetCommitRequestTopic, version: int) -> TopicImage | None:
         if version >= IDS_SINCE:

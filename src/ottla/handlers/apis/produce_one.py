@@ -16,6 +16,8 @@ test holds both ways against each other, byte for byte, in every version.
               v9-13   the same, compact, no tags; v13 has a topic id for the name
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import struct
 from collections.abc import Callable
 

@@ -4,7 +4,8 @@ They count when the transaction is committed; until then OffsetFetch with ``requ
 told to wait. From v5 on the request adds the group to the transaction by itself (KIP-890).
 """
 
-from ottla.coordinator.group.coordinator import Commit, CommitRequest, GroupCoordinator
+from ottla.coordinator.group.committing import CommitRequest, TopicCommit
+from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
@@ -12,6 +13,7 @@ from ottla.coordinator.transaction.machine import DONE, Answer
 from ottla.coordinator.transaction.transaction import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.commit_topics import sort_topics
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -41,40 +43,14 @@ class TxnOffsetCommit:
         self, request: TxnOffsetCommitRequest, call: Call
     ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
         """Answer per partition, in the request's order."""
-        refusals: list[ErrorCode | None] = []
-        commits: list[Commit] = []
-        for asked in request.topics:
-            topic = self._image.topic(asked.name)
-            for part in asked.partitions:
-                index = part.partition_index
-                if topic is None or not 0 <= index < len(topic.partitions):
-                    refusals.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                    continue
-                refusals.append(None)
-                commits.append(
-                    Commit(
-                        topic.name,
-                        index,
-                        part.committed_offset,
-                        part.committed_leader_epoch,
-                        part.committed_metadata,
-                        topic.topic_id,
-                    )
-                )
-
-        def respond(outcome: list[ErrorCode] | KafkaError) -> TxnOffsetCommitResponse:
-            if isinstance(outcome, KafkaError):
-                outcome = [outcome.code] * len(commits)
-            codes = iter(outcome)
-            merged = [next(codes) if refusal is None else refusal for refusal in refusals]
-            return _response(request, merged)
-
-        if not commits:
-            return respond([])
-        return self._commit(request, commits, call.api_version).then(respond)
+        found = sort_topics(request.topics, lambda asked: self._image.topic(asked.name))
+        if not found.existing:
+            return _response(request, found.codes([]))
+        committed = self._commit(request, found.existing, call.api_version)
+        return committed.then(lambda outcome: _response(request, found.codes(outcome)))
 
     def _commit(
-        self, request: TxnOffsetCommitRequest, commits: list[Commit], version: int
+        self, request: TxnOffsetCommitRequest, topics: list[TopicCommit], version: int
     ) -> Pending[list[ErrorCode] | KafkaError]:
         producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
         partition = self._groups.runtime.partition_for(request.group_id)
@@ -91,7 +67,7 @@ class TxnOffsetCommit:
             request.group_instance_id,
             request.generation_id,
             NO_EXPIRY,
-            commits,
+            topics,
             tells_unknown_group=False,
             producer=ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch),
             check=check,

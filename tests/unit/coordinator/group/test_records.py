@@ -39,10 +39,14 @@ def stored(key, value, offset=0):
 
 @pytest.mark.parametrize(("value", "text"), COMMITS)
 def test_offset_commits(value, text):
-    record = records.offset_record(KEY, value)
-    assert record.key == KEY_BYTES
-    assert record.value == bytes.fromhex(text)
-    back = stored(record.key, record.value, 12)
+    commit = (KEY.partition, value.offset, value.leader_epoch, value.metadata)
+    ((key, data),) = records.offset_records(
+        *(KEY.group, KEY.topic, value.topic_id, [commit]),
+        *(value.commit_timestamp_ms, value.expire_timestamp_ms),
+    )
+    assert key == KEY_BYTES
+    assert data == bytes.fromhex(text)
+    back = stored(key, data, 12)
     assert records.OffsetKeyReader().read(back) == KEY
     assert records.read_offset_value(back) == value._replace(record_offset=12)
 

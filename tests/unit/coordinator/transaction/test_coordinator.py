@@ -1,6 +1,6 @@
 """The coordinator over real logs: what is durable when, restarts in the middle, time."""
 
-from ottla.coordinator.group.coordinator import Commit, CommitRequest
+from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
@@ -127,7 +127,7 @@ def test_offsets_count_when_the_transaction_is_committed(node):
                 None,
                 -1,
                 -1,
-                [Commit("t", 0, offset, -1, "m")],
+                [TopicCommit("t", [(0, offset, -1, "m")])],
                 tells_unknown_group=False,
                 producer=ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch),
             )

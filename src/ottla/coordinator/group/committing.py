@@ -1,0 +1,134 @@
+"""An OffsetCommit on its way: what is asked, the records it becomes, the memory it becomes.
+
+The same for OffsetCommit and TxnOffsetCommit. Pure. A commit is what group coordinators do most, so
+neither an object per partition nor a look at our own records is spent on it: what a replay of them
+would put into ``Offsets`` is put there by ``take``, and a test holds both ways against each other.
+Whether a commit may be is decided in ``commits``; what the records look like, in ``records``.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import error as StructError  # noqa: N812 - it is a class
+from typing import NamedTuple
+
+from ottla.coordinator.group import records
+from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, Offsets
+from ottla.coordinator.records import ProducerIdAndEpoch
+from ottla.errors import ErrorCode
+from ottla.ids import NULL_TOPIC_ID, TopicId
+from ottla.records.builder import KeyAndValue
+
+PartitionCommit = tuple[int, int, int, str | None]
+"""Partition, offset, leader epoch of the last record read (-1: not told), metadata."""
+
+
+class TopicCommit(NamedTuple):
+    """The partitions of one topic in an OffsetCommit."""
+
+    topic: str
+    partitions: Sequence[PartitionCommit]
+    topic_id: TopicId = NULL_TOPIC_ID
+
+
+class CommitRequest(NamedTuple):
+    """An OffsetCommit, of partitions that exist."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    """Negative: of a client that is in no group."""
+    retention_ms: int
+    """-1: the node's."""
+    topics: Sequence[TopicCommit]
+    tells_unknown_group: bool
+    """A generation of a group that is not known is GROUP_ID_NOT_FOUND (v9), not
+    ILLEGAL_GENERATION."""
+    producer: ProducerIdAndEpoch | None = None
+    """In whose transaction the offsets are committed; then they wait for its end."""
+    check: Callable[[], None] | None = None
+    """Called in the commit's turn: raises KafkaError if it may not be."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it is part of a transaction."""
+        return self.producer is not None
+
+
+class Written(NamedTuple):
+    """What a commit comes to."""
+
+    codes: list[ErrorCode]
+    """Of each partition, in the order of the request."""
+    records: list[KeyAndValue]
+    """One for each partition whose code is NONE, in that order."""
+    topics: Sequence[TopicCommit]
+    """Those partitions."""
+    time_ms: int
+    expire_ms: int
+
+
+def write(request: CommitRequest, now_ms: int, metadata_length_max: int) -> Written:
+    """Return what a commit is written as. Raises KafkaError: a text is too long to store."""
+    expire_ms = NEVER_EXPIRES if request.retention_ms == -1 else now_ms + request.retention_ms
+    codes: list[ErrorCode] = []
+    found: list[KeyAndValue] = []
+    taken: list[TopicCommit] = []
+    for topic, asked, topic_id in request.topics:
+        partitions = asked
+        if any(metadata for _, _, _, metadata in asked):
+            partitions = []
+            for commit in asked:
+                fits = _fits(commit[3] or "", metadata_length_max)
+                codes.append(NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                if fits:
+                    partitions.append(commit)
+        else:
+            codes += [NONE] * len(asked)
+        try:
+            found += records.offset_records(
+                request.group_id, topic, topic_id, partitions, now_ms, expire_ms
+            )
+        except StructError as error:
+            raise records.too_long() from error
+        taken.append(TopicCommit(topic, partitions, topic_id))
+    return Written(codes, found, taken, now_ms, expire_ms)
+
+
+def take(
+    offsets: Offsets, group_id: str, written: Written, base_offset: int, producer_id: int
+) -> None:
+    """Put a commit into memory that stands in the log from ``base_offset`` on.
+
+    ``producer_id`` >= 0: of a transaction.
+    """
+    _, _, topics, time_ms, expire_ms = written
+    record_offset = base_offset
+    expires = expire_ms != NEVER_EXPIRES
+    for topic, partitions, told_id in topics:
+        # What the log keeps of a commit that expires: see ``records``.
+        topic_id = NULL_TOPIC_ID if expires else told_id
+        values: list[tuple[int, CommittedOffset]] = []
+        for partition, offset, told_epoch, metadata in partitions:
+            epoch = -1 if expires else told_epoch
+            values.append(
+                (
+                    partition,
+                    CommittedOffset(
+                        offset, epoch, metadata or "", time_ms, expire_ms, topic_id, record_offset
+                    ),
+                )
+            )
+            record_offset += 1
+        offsets.put_all(group_id, topic, values, producer_id)
+
+
+NONE = ErrorCode.NONE
+
+
+def _fits(metadata: str, length_max: int) -> bool:
+    """Kafka counts UTF-16 units: never more than twice the code points."""
+    return 2 * len(metadata) <= length_max or _utf16_length(metadata) <= length_max
+
+
+def _utf16_length(text: str) -> int:
+    return len(text) + sum(character > "\uffff" for character in text)

@@ -1,0 +1,190 @@
+"""The short way of OffsetCommit against the ordinary one: the same bytes, the same memory."""
+
+import importlib.util
+import random
+from pathlib import Path
+
+import pytest
+
+from ottla.errors import MalformedMessage
+from ottla.handlers.apis.offset_commit import OffsetCommit
+from ottla.handlers.apis.offset_commit_usual import OffsetCommitUsual
+from ottla.handlers.call import UNUSUAL, Client
+from ottla.handlers.router import Router
+from ottla.ids import NULL_TOPIC_ID, TopicId
+from ottla.metadata.image import TopicImage
+from ottla.pending import Pending
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.header import encode_request_header
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+path = Path(__file__).parents[1] / "coordinator" / "conftest.py"
+spec = importlib.util.spec_from_file_location("coordinator_doubles", path)
+doubles = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(doubles)
+
+CLIENT = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
+IDS = {"t": TopicId(b"the topic with t"), "other": TopicId(b"the other topic!")}
+COMPACT = range(8, 11)
+
+
+class Ordinary:
+    """An OffsetCommit handler without its short way."""
+
+    def __init__(self, handler):
+        self.handle = handler.handle
+
+
+class Way:
+    """A coordinator of two partitions' groups, with topics of 300 and of 2 partitions."""
+
+    def __init__(self, wrap):
+        self.groups = doubles.GroupNode()
+        for name, count in (("t", 300), ("other", 2)):
+            self.groups.topics[name] = TopicImage(name, IDS[name], (doubles.state_of(),) * count)
+        image = self.groups.image
+        image.topic_by_id = lambda topic_id: next(
+            (one for one in image.topics.values() if one.topic_id == topic_id), None
+        )
+        handler = OffsetCommit(self.groups.coordinator, image)
+        self.router = Router({ApiKey.OFFSET_COMMIT: wrap(handler)})
+        self.usual = {
+            version: OffsetCommitUsual(version, self.groups.coordinator, image)
+            for version in COMPACT
+        }
+
+    def say(self, frame):
+        """What the router does with a frame, in words that can be compared."""
+        try:
+            answer = self.router.dispatch(memoryview(bytearray(frame)), CLIENT)
+        except MalformedMessage as error:
+            return type(error)
+        if isinstance(answer, Pending):
+            self.groups.settle()
+            assert answer.error is None
+            answer = answer.value
+        return b"".join(map(bytes, answer))
+
+    def offsets(self):
+        machines = [shard.machine for shard in self.groups.runtime.shards]
+        return [(sorted(one.groups), one.offsets._committed) for one in machines]
+
+    def logs(self):
+        logs = [self.groups.partition(index).log for index in range(2)]
+        return [log.log_end_offset for log in logs]
+
+
+@pytest.fixture
+def ways():
+    """Both ways, in the same state; each has made its routes."""
+    both = [Way(wrap) for wrap in (lambda handler: handler, Ordinary)]
+    for way in both:
+        for version in range(2, 11):
+            way.say(frame(version, [("nowhere", [partition(0)])]))
+    assert len(both[0].router._directs) == len(COMPACT)
+    assert not both[1].router._directs
+    yield both
+    for way in both:
+        way.groups.check()
+
+
+def partition(index, offset=5, epoch=-1, metadata=""):
+    return OffsetCommitRequestPartition(
+        partition_index=index,
+        committed_offset=offset,
+        committed_leader_epoch=epoch,
+        committed_metadata=metadata,
+    )
+
+
+def frame(version, topics, group="g", generation=-1, member="", instance=None, client="c"):
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        group_instance_id=instance if version >= 7 else None,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name if version < 10 else "",
+                topic_id=IDS.get(name, NULL_TOPIC_ID) if version >= 10 else NULL_TOPIC_ID,
+                partitions=partitions,
+            )
+            for name, partitions in topics
+        ],
+    )
+    return encode_request_header(8, version, 77, client) + request.encode(version)
+
+
+def same(ways, data):
+    """Say it to both; return the answer."""
+    answers = [way.say(data) for way in ways]
+    assert answers[0] == answers[1]
+    assert ways[0].offsets() == ways[1].offsets()
+    assert ways[0].logs() == ways[1].logs()
+    return answers[0]
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_both_ways_answer_alike(ways, version):
+    epoch = 3 if version >= 6 else -1
+    many = [partition(index, 2**40 + index, epoch) for index in range(300)]
+    for topics in (
+        [("t", [partition(1)])],
+        [("t", many)],
+        [("t", many[5:150]), ("other", [partition(1, 9, metadata=None)])],
+        [("t", [partition(1, 6), partition(1, 7)])],
+        [("t", [partition(1, metadata="x")]), ("other", [partition(0)])],
+        [("t", [partition(1, metadata="x" * 9000), partition(2)])],
+        [("t", [partition(300), partition(0)]), ("nowhere", [partition(0)])],
+        [("t", [partition(-1)])],
+        [("t", [])],
+        [("nowhere", [])],
+        [],
+    ):
+        answer = same(ways, frame(version, topics))
+        assert isinstance(answer, bytes)
+    same(ways, frame(version, [("t", [partition(1)])], client=None))
+    for group in ("", "another", "g" * 300, "gr\u00fc\u00df", "\U0001f600"):
+        same(ways, frame(version, [("t", [partition(2, 8)])], group=group))
+    same(ways, frame(version, [("t", [partition(2)])], generation=4, member="m"))
+    same(ways, frame(version, [("t", [partition(2)])], member="m", instance="i"))
+
+
+@pytest.mark.parametrize("version", COMPACT)
+def test_what_is_usual_goes_the_short_way(ways, version):
+    usual = ways[0].usual[version]
+
+    def served(*arguments, **options):
+        data = frame(version, *arguments, **options)
+        answer = usual.serve(memoryview(data), 11, 77)
+        ways[0].groups.settle()
+        return answer is not UNUSUAL
+
+    assert served([("t", [partition(1), partition(299, metadata=None)]), ("other", [partition(0)])])
+    assert served([("t", [partition(index) for index in range(300)])], group="g" * 1000)
+    assert served([("t", [partition(1)])], generation=4, member="m", instance="i")
+    assert not served([("t", [partition(1, metadata="x")])])
+    assert not served([("t", [partition(300)])])
+    assert not served([("nowhere", [partition(0)])])
+    assert not served([])
+    assert not served([("t", [])])
+
+
+@pytest.mark.parametrize("version", COMPACT)
+def test_no_bytes_are_taken_differently(ways, version):
+    """Cut, changed and prolonged frames: refused alike, or answered alike."""
+    chance = random.Random(version)
+    topics = [("t", [partition(1), partition(2)]), ("other", [partition(0)])]
+    good = frame(version, topics, member="m", instance="i")
+    for size in range(10, len(good)):
+        same(ways, good[:size])
+    same(ways, good + b"\0")
+    for _ in range(600):
+        data = bytearray(good)
+        for _ in range(chance.choice((1, 1, 2))):
+            data[chance.randrange(8, len(data))] = chance.choice((0, 1, 2, 127, 128, 255))
+        same(ways, bytes(data))
