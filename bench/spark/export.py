@@ -5,9 +5,9 @@
 
 Three arms, in turn within each round of one session (local[2]): the connector's
 ``read.format("kafka").write.parquet``, the same with ``format("ottla")``, and ``to_parquet``. All
-write every column with snappy, as files of the same number of rows. Round 0 is left out, the best
-of the others shown. CPU as in ``reading``. Afterwards each directory is read back and must hold the
-same rows. Linux only; the connector's jars come from Maven.
+write every column with snappy, as files of the same number of rows. Round 0 is left out, of the
+others the median is shown. CPU as in ``reading``. Afterwards each directory is read back and must
+hold the same rows. Linux only; the connector's jars come from Maven.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.spark.reading import PARTITIONS, TUNED, Run, fill, measure
+from bench.spark.reading import PARTITIONS, TUNED, Run, fill, measure, show
 from tools.kafka_peer import connector_libraries
 from tools.ottla_peer import OttlaPeer
 
@@ -101,25 +101,11 @@ def main() -> None:
                         if number:
                             runs[name].append(run)
                 check(spark, root, list(named))
-                show(f"{size} B {codec}", records, runs)
+                show(f"{size} B {codec}", records, {"export": runs})
                 results[topic] = runs
         spark.stop()
     if options.json:
         Path(options.json).write_text(json.dumps(results))
-
-
-def show(what: str, records: int, runs: dict[str, list[Run]]) -> None:
-    """Print the best of each arm, and its ratio to the connector's."""
-    base_wall = min(run.wall_s for run in runs["jvm"])
-    base_cpu = min(run.cpu_s for run in runs["jvm"])
-    for name, each in runs.items():
-        wall, cpu = min(run.wall_s for run in each), min(run.cpu_s for run in each)
-        speed, thrift = records / wall / 1e6, records / cpu / 1e6
-        print(
-            f"{what:12} {name:10} {speed:5.2f} M/s {thrift:5.2f} M/cpu-s"
-            f"   wall {base_wall / wall:.2f}x  cpu {base_cpu / cpu:.2f}x",
-            flush=True,
-        )
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
     python -m bench.spark.reading                      all of it: ten minutes and up
     python -m bench.spark.reading --sizes 100 --codecs none,lz4 --rounds 3 --json FILE
     python -m bench.spark.reading --streaming          AvailableNow to noop, ten micro-batches, too
+    python -m bench.spark.reading --queries stream     nothing but that
     python -m bench.spark.reading --ceiling            what Spark takes of prebuilt Arrow batches
 
 One broker, one session (local[2], ``ottla.spark.session``), topics of two partitions. In each
-round every arm runs each query once, in turn; round 0 is left out and the best of the others shown.
-CPU is user and system of the driver: this process, the JVM and every Python worker; not the
-broker's. The connector's jars come from Maven (tools/kafka_peer.py), Kafka's client in it is tuned:
-fetches of 16 MiB a partition, 20,000 records a poll, a 4 MiB receive buffer, which about doubles
-its speed. Both arms of "value" and "two" are asked for the same; ours is told the columns
-(``columns=``), since Spark does not tell a Python source. Linux only.
+round every arm runs each query once, in turn; round 0 is left out, of the others the median is
+shown, with least and most. CPU is user and system of the driver: this process, the JVM and every
+Python worker; not the broker's. The connector's jars come from Maven (tools/kafka_peer.py), its
+Kafka client is tuned: fetches of 16 MiB a partition, 20,000 records a poll, a 4 MiB receive buffer,
+which about doubles its speed. Both arms of "value" and "two" are asked for the same; ours is told
+the columns (``columns=``), since Spark does not tell a Python source. Linux only.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -65,12 +67,18 @@ class Run(NamedTuple):
 
     wall_s: float
     cpu_s: float
+    java_s: float = 0.0
+    """What the JVM has of ``cpu_s``; the rest is Python."""
 
 
-def cpu_seconds() -> float:
-    """Return what this process and all below it have used, those that ended included."""
+def cpu_seconds() -> tuple[float, float]:
+    """Return what this process and all below it have used, those that ended included.
+
+    Second what the JVM has of it, without what is below it.
+    """
     parents: dict[int, int] = {}
     used: dict[int, int] = {}
+    java = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             stat = Path("/proc", name, "stat").read_text()
@@ -79,13 +87,16 @@ def cpu_seconds() -> float:
         fields = stat.rpartition(")")[2].split()
         parents[int(name)] = int(fields[1])
         used[int(name)] = sum(map(int, fields[11:15]))
+        if "(java)" in stat and int(fields[1]) == os.getpid():
+            java += sum(map(int, fields[11:13]))
     ours = {os.getpid()}
     while True:
         more = {pid for pid, parent in parents.items() if parent in ours} - ours
         if not more:
             break
         ours |= more
-    return sum(used.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+    ticks = os.sysconf("SC_CLK_TCK")
+    return sum(used.get(pid, 0) for pid in ours) / ticks, java / ticks
 
 
 def fill(peer: Peer, topic: str, *, size: int, records: int, codec: str) -> int:
@@ -183,9 +194,11 @@ def streams(spark: Any, bootstrap: str, topic: str, records: int) -> dict[str, C
 
 def measure(run: Callable[[], Any]) -> tuple[Run, Any]:
     """Run once."""
-    cpu, wall = cpu_seconds(), time.monotonic()
+    (cpu, java), wall = cpu_seconds(), time.monotonic()
     row = run()
-    return Run(time.monotonic() - wall, cpu_seconds() - cpu), row
+    wall = time.monotonic() - wall
+    cpu_after, java_after = cpu_seconds()
+    return Run(wall, cpu_after - cpu, java_after - java), row
 
 
 Arms = Mapping[str, Callable[[], Any]]
@@ -207,16 +220,23 @@ def compare(queries: Mapping[str, Arms], rounds: int) -> dict[str, dict[str, lis
 
 
 def show(what: str, records: int, found: Mapping[str, Mapping[str, Sequence[Run]]]) -> None:
-    """Print one line for each query: best wall and best CPU of each arm, and the ratios."""
+    """Print a line for each arm of each query: medians (least, most), and ratios of medians."""
     for query, by_arm in found.items():
-        wall = {arm: min(run.wall_s for run in runs) for arm, runs in by_arm.items()}
-        cpu = {arm: min(run.cpu_s for run in runs) for arm, runs in by_arm.items()}
-        speeds = "  ".join(
-            f"{arm} {records / wall[arm] / 1e6:5.2f} M/s {records / cpu[arm] / 1e6:5.2f} M/cpu-s"
-            for arm in by_arm
-        )
-        ratios = f"wall {wall['jvm'] / wall['ottla']:.2f}x  cpu {cpu['jvm'] / cpu['ottla']:.2f}x"
-        print(f"{what:14} {query:6} {speeds}  ottla/jvm: {ratios}", flush=True)
+        base = by_arm["jvm"]
+        for arm, runs in by_arm.items():
+            walls, cpus = [run.wall_s for run in runs], [run.cpu_s for run in runs]
+            wall, cpu = median(walls), median(cpus)
+            faster = median([run.wall_s for run in base]) / wall
+            cheaper = median([run.cpu_s for run in base]) / cpu
+            print(
+                f"{what:12} {query:6} {arm:10} {records / wall / 1e6:5.2f} M/s"
+                f" {records / cpu / 1e6:5.2f} M/cpu-s"
+                f"  wall {wall:5.2f} ({min(walls):.2f} {max(walls):.2f})"
+                f"  cpu {cpu:5.2f} ({min(cpus):.2f} {max(cpus):.2f})"
+                f"  java {median([run.java_s for run in runs]):5.2f}"
+                f"  ratio {faster:.2f} {cheaper:.2f}",
+                flush=True,
+            )
 
 
 def ceiling(spark: Any, rounds: int) -> None:
@@ -250,6 +270,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--broker", choices=["ottla", "kafka"], default="ottla")
     parser.add_argument("--conf", action="append", default=[], help="key=value for the session")
     parser.add_argument("--ceiling", action="store_true")
+    parser.add_argument("--queries", default=",".join(QUERIES))
     parser.add_argument("--streaming", action="store_true")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
@@ -274,9 +295,13 @@ def main(arguments: Sequence[str]) -> int:
                     records = options.megabytes * 1_000_000 // size
                     records = fill(peer, topic, size=size, records=records, codec=codec)
                     where = spark, peer.bootstrap, topic
-                    queries: dict[str, Arms] = {query: arms(*where, query) for query in QUERIES}
-                    if options.streaming:
-                        queries["stream"] = streams(*where, records)
+                    asked = options.queries.split(",") + ["stream"] * options.streaming
+                    queries: dict[str, Arms] = {
+                        query: streams(*where, records)
+                        if query == "stream"
+                        else arms(*where, query)
+                        for query in asked
+                    }
                     found = compare(queries, options.rounds)
                     show(f"{size} B {codec}", records, found)
                     results[topic] = {"records": records, "runs": found}

@@ -5,7 +5,7 @@
 
 One broker, one session (local[2], ``ottla.spark.session``), a cached DataFrame of keys of 12 bytes
 and values, topics of two partitions. In each round every arm writes once, in turn, into a topic of
-its own; round 0 is left out and the best of the others shown. CPU is the driver's, as in
+its own; round 0 is left out, of the others the median is shown. CPU is the driver's, as in
 ``bench.spark.reading``. Both arms: acks=all, idempotent, Kafka's default level of each codec. The
 connector's producer is tuned (batches of 512 KiB, 20 ms of linger, 64 MiB of buffer), which about
 doubles its speed. The topics are read back once: equal counts and equal sums of hashes.

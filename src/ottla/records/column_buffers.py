@@ -203,18 +203,19 @@ class BufferPool:
         self._scope = scope
         self._sets: list[BufferSet] = []
         self._rows = 1
-        self._data_bytes = 0
+        self.data_bytes = 0
+        """What the next set is to have of each kind, so far."""
         self._headers = 0
 
     def expect(self, rows: int, data_bytes: int) -> None:
         """Say that coming sets should hold so much at least."""
         self._rows = max(self._rows, rows)
-        self._data_bytes = max(self._data_bytes, data_bytes)
+        self.data_bytes = max(self.data_bytes, data_bytes)
         self._headers = max(self._headers, 2 * rows)
 
     def expect_record(self, record_bytes: int) -> None:
         """Say that coming sets must hold a record whose fields together have so many bytes."""
-        self._data_bytes = max(self._data_bytes, record_bytes)
+        self.data_bytes = max(self.data_bytes, record_bytes)
         self._headers = max(self._headers, record_bytes // 2 + 1)
 
     def free_set(self) -> BufferSet:
@@ -229,7 +230,7 @@ class BufferPool:
             self._wanted,
             self._scope,
             rows=self._rows,
-            data_bytes=self._data_bytes,
+            data_bytes=self.data_bytes,
             headers=self._headers,
         )
         self._sets = [*self._sets[-SETS_MAX + 1 :], made]
@@ -238,6 +239,6 @@ class BufferPool:
     def _suffices(self, one: BufferSet) -> bool:
         return (
             one.rows >= self._rows
-            and one.data_bytes >= self._data_bytes
+            and one.data_bytes >= self.data_bytes
             and one.headers >= self._headers
         )

@@ -93,6 +93,11 @@ class ColumnDecoder:
         self._waiting: list[tuple[int, int]] = []
         self._aborted: set[int] = set()
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether a record did not fit into buffers of ``target_bytes``: they are larger now."""
+        return self._pool.data_bytes > self._target_bytes
+
     def decode(
         self,
         records: memoryview,

@@ -88,6 +88,11 @@ class ArrowDecoder:
         """Where to read on: behind the last batch decoded, or the start where there was none."""
         return self._decoder.next_offset
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether a record was larger than the buffers, so that these are larger now."""
+        return self._decoder.has_grown
+
     def decode(
         self,
         records: memoryview,

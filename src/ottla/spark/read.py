@@ -8,6 +8,7 @@ and what is not there any more is an error, or left out with a warning where the
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicPartition
 from ottla.spark.columns import ArrowDecoder
 from ottla.spark.connection import FETCH
-from ottla.spark.kept import kept_client
+from ottla.spark.kept import kept_client, kept_decoder
 from ottla.spark.lookup import cluster_state
 from ottla.spark.loss import find_losses
 from ottla.spark.offsets import OffsetRange
@@ -79,10 +80,10 @@ def fetch_ranges(
     assert len(ranges) == len(wanted), "one range of a partition at a time"
     ids = {one.topic: one.topic_id for one in wanted if one.topic_id != NULL_TOPIC_ID}
     ends = {each: (one.start, one.end) for each, one in ranges.items()}
-    decoder = ArrowDecoder(columns, value)
     idle: Counter[TopicPartition] = Counter()
     current: TopicPartition | None = None
-    with RangeFetcher(client, ends, limits, ids) as fetcher:
+    lent = kept_decoder(columns) if value is None else nullcontext(ArrowDecoder(columns, value))
+    with lent as decoder, RangeFetcher(client, ends, limits, ids) as fetcher:
         for fetched in fetcher.answers():
             partition, offset, answer = fetched
             left = ranges[partition]._replace(start=offset)

@@ -158,3 +158,13 @@ print(rows[0].column("topic")[0].as_py(), rows[0].column("partition")[0].as_py()
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
     )
     assert (done.stdout.split(), done.stderr) == (["t\u00e9", "7", "False"], "")
+
+
+def test_workers_do_not_look_for_garbage_among_what_was_imported_before_the_fork():
+    script = (
+        "import gc\nfrom ottla.spark.daemon import preload\npreload()\nprint(gc.get_freeze_count())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 10_000
