@@ -1,4 +1,4 @@
-"""Build the four extensions, the loops over records, where a C compiler is at hand.
+"""Build the five extensions, the loops over records, where a C compiler is at hand.
 
 Everything else is declared in pyproject.toml. The extension comes from the very .py file that is
 installed beside it: whoever cannot build it gets the same results from the interpreted form.
@@ -15,7 +15,7 @@ extensions = cythonize(
             [f"src/ottla/records/{name}.py"],
             extra_compile_args=["-g0"],  # without symbols it is a fifth of the size
         )
-        for name in ("kernels", "cleaning", "columns", "column_writer")
+        for name in ("kernels", "cleaning", "columns", "column_writer", "avro")
     ],
     build_dir="build",  # the generated C stays out of the sources
 )

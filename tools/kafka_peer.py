@@ -55,6 +55,8 @@ CONNECTOR = (
     ("org.apache.commons", "commons-pool2", "2.12.0"),
 )
 """Spark's own Kafka connector, the newest there is, and what it needs beyond Spark's jars."""
+AVRO = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
+"""Spark's ``from_avro``, the newest there is; what decodes is in Spark's own jars."""
 PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
@@ -105,6 +107,14 @@ def connector_libraries() -> Path:
     Raises KafkaUnavailable.
     """
     return _jars("spark-connector", CONNECTOR, alone=True)
+
+
+def avro_libraries() -> Path:
+    """Return the directory of the jar of Spark's Avro functions, as ``libraries`` does.
+
+    Raises KafkaUnavailable.
+    """
+    return _jars("spark-avro", AVRO, alone=True)
 
 
 def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], *, alone: bool = False) -> Path:
@@ -247,6 +257,7 @@ def main(arguments: Sequence[str]) -> int:
             print(libraries())
             print(application_libraries())
             print(connector_libraries())
+            print(avro_libraries())
         case ["start", directory]:
             with KafkaPeer(Path(directory)) as peer:
                 peer.start()

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LINES_MAX = 600
 TABLES = {
     "src/ottla/config/broker.py",
+    "src/ottla/records/avro.py",
     "src/ottla/records/cleaning.py",
     "src/ottla/records/columns.py",
 }

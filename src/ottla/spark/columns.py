@@ -22,6 +22,7 @@ from ottla.spark.decompression import Decompressor
 from ottla.spark.offsets import OffsetRange
 
 if TYPE_CHECKING:
+    from ottla.spark.avro_values import AvroValues
     from ottla.spark.value_options import ValueOptions
     from ottla.spark.values import JsonValues
 
@@ -71,7 +72,7 @@ class ArrowDecoder:
     ) -> None:
         self.schema = arrow_schema(columns)
         wanted = sum(_FLAGS.get(name, 0) for name in set(columns))
-        self._values = None if value is None or "value" not in columns else _json_values(value)
+        self._values = None if value is None or "value" not in columns else _values(value)
         if self._values is not None:
             at = self.schema.get_field_index("value")
             self.schema = self.schema.set(at, pa.field("value", self._values.type))
@@ -155,10 +156,16 @@ class ArrowDecoder:
                 return _headers_array(rows, filled.headers)
 
 
-def _json_values(options: "ValueOptions") -> "JsonValues":
-    from ottla.spark.values import JsonValues  # which imports more than a task needs otherwise
+def _values(options: "ValueOptions") -> "JsonValues | AvroValues":
+    from ottla.spark.value_options import JsonOptions
 
-    return JsonValues(options)
+    if isinstance(options, JsonOptions):
+        from ottla.spark.values import JsonValues  # which imports more than a task needs otherwise
+
+        return JsonValues(options)
+    from ottla.spark.avro_values import AvroValues
+
+    return AvroValues(options)
 
 
 # ``pa.scalar`` would do, and import pandas: a third of a CPU second in every worker.

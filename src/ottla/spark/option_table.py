@@ -56,13 +56,18 @@ VALUE_SCHEMA = "value.schema"
 MODE = "mode"
 CORRUPT_COLUMN = "columnNameOfCorruptRecord"
 TIME_ZONE = "timeZone"
+AVRO_SCHEMA = "avroSchema"
+AVRO_HEADER = "avroHeader"
+AVRO_SCHEMA_ID = "avroSchemaId"
 GROUP_ID = "group.id"
 GROUP_ID_PREFIX = "groupIdPrefix"
 POLL_TIMEOUT = "kafkaConsumer.pollTimeoutMs"
 NUM_RETRIES = "fetchOffset.numRetries"
 RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
 
-VALUE_OPTIONS = (VALUE_FORMAT, VALUE_SCHEMA, MODE, CORRUPT_COLUMN, TIME_ZONE)
+JSON_OPTIONS = (VALUE_SCHEMA, MODE, CORRUPT_COLUMN, TIME_ZONE)
+AVRO_OPTIONS = (AVRO_SCHEMA, AVRO_HEADER, AVRO_SCHEMA_ID, MODE)
+VALUE_OPTIONS = (VALUE_FORMAT, *dict.fromkeys((*JSON_OPTIONS, *AVRO_OPTIONS)))
 """What ``value_options`` reads."""
 
 OPTIONS = (
@@ -150,7 +155,8 @@ OPTIONS = (
     OptionRow(
         VALUE_FORMAT,
         "`raw`",
-        "`json`: `value` becomes a struct of typed columns, decoded before it goes to the JVM",
+        "`json` or `avro`: `value` becomes a struct of typed columns, decoded before it goes to the"
+        " JVM",
         is_ours=True,
     ),
     OptionRow(
@@ -162,15 +168,35 @@ OPTIONS = (
     ),
     OptionRow(
         MODE,
-        "`PERMISSIVE`",
-        "what becomes of a malformed value, as in Spark's JSON reader: `PERMISSIVE` (what cannot be"
-        " read is null), `DROPMALFORMED` (no row), `FAILFAST` (an error with the offset)",
+        "`PERMISSIVE`; with `avro` `FAILFAST`",
+        "what becomes of a malformed value, as in Spark's JSON reader and `from_avro`: `PERMISSIVE`"
+        " (what cannot be read is null), `DROPMALFORMED` (no row), `FAILFAST` (an error with the"
+        " offset)",
         is_ours=True,
     ),
     OptionRow(
         CORRUPT_COLUMN,
         "`_corrupt_record`",
         "the column of `value.schema`, if it is there, that has the text of a malformed value",
+        is_ours=True,
+    ),
+    OptionRow(
+        AVRO_SCHEMA,
+        "",
+        "with `value.format=avro`, required: the schema, as JSON, that values were written with",
+        is_ours=True,
+    ),
+    OptionRow(
+        AVRO_HEADER,
+        "`none`",
+        "`confluent`: each Avro value begins with a zero and four bytes of schema id, as those of"
+        " Confluent's serializers",
+        is_ours=True,
+    ),
+    OptionRow(
+        AVRO_SCHEMA_ID,
+        "",
+        "the schema id that belongs to `avroSchema`: a value with another one is malformed",
         is_ours=True,
     ),
     OptionRow(TIME_ZONE, "`UTC`", "of times in values that do not say their own", is_ours=True),

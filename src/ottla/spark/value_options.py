@@ -1,22 +1,26 @@
 """The options of typed values: what ``value`` holds, and what it becomes.
 
-The planner's side: no pyarrow. ``values`` does the work on the executors. Names and meanings of
-``mode``, ``columnNameOfCorruptRecord`` and ``timeZone`` are those of Spark's JSON reader.
+The planner's side: no pyarrow. ``values`` and ``avro_values`` do the work on the executors. Names
+and meanings of ``mode``, ``columnNameOfCorruptRecord`` and ``timeZone`` are those of Spark's JSON
+reader, those of ``avroSchema`` and ``mode`` those of ``from_avro``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
-from ottla.spark.connection import OptionError
+from ottla.errors import OttlaError
+from ottla.spark import option_table as names
+from ottla.spark.connection import OptionError, whole_number
 from ottla.spark.ddl import parse_schema
-from ottla.spark.option_table import CORRUPT_COLUMN, MODE, TIME_ZONE, VALUE_OPTIONS
-from ottla.spark.option_table import VALUE_FORMAT as FORMAT
-from ottla.spark.option_table import VALUE_SCHEMA as SCHEMA
 
 CORRUPT_COLUMN_DEFAULT = "_corrupt_record"
+SCHEMA_ID_MAX = 0x7FFFFFFF
+
+Choice = TypeVar("Choice", bound=Enum)
 
 
 class Mode(Enum):
@@ -30,8 +34,20 @@ class Mode(Enum):
     """The query fails."""
 
 
+class Header(Enum):
+    """What stands before an Avro datum."""
+
+    NONE = "none"
+    CONFLUENT = "confluent"
+    """A zero and the number of the schema in a registry, in four bytes."""
+
+
+class MalformedValue(OttlaError):
+    """A value that is not what its schema says, and the mode is FAILFAST."""
+
+
 @dataclass(frozen=True, slots=True)
-class ValueOptions:
+class JsonOptions:
     """Values that are JSON of one schema. Travels to the executors by pickle."""
 
     schema_json: str
@@ -47,26 +63,27 @@ class ValueOptions:
         return parse_schema(self.schema_json)
 
 
-def value_columns(format_name: str, schema: str) -> StructType | None:
-    """Return the struct that ``value`` becomes; None: it stays binary. Raises OptionError."""
-    match format_name.strip().lower():
-        case "raw":
-            return None
-        case "json":
-            try:
-                return parse_schema(schema)
-            except ValueError as error:
-                message = f"option {SCHEMA}: {error}"
-                raise OptionError(message) from error
-        case "avro":
-            message = (
-                f"option {FORMAT}: avro is not decoded here yet: read values raw, and use"
-                " from_avro of Spark's Avro package"
-            )
-            raise OptionError(message)
-        case other:
-            message = f"option {FORMAT} is raw or json, not {other!r}"
-            raise OptionError(message)
+@dataclass(frozen=True, slots=True)
+class AvroOptions:
+    """Values that are Avro of one schema. Travels to the executors by pickle."""
+
+    schema_json: str
+    """As Avro spells it: the schema that values were written with."""
+    mode: Mode
+    header: Header
+    schema_id: int
+    """The one that values must have in their header; -1: any."""
+
+    @property
+    def schema(self) -> DataType:
+        """The type of ``value``; what is permitted to be malformed may be null everywhere."""
+        from ottla.spark.avro_schema import all_nullable, parse_avro_schema
+
+        kind = parse_avro_schema(self.schema_json).kind
+        return all_nullable(kind) if self.mode is Mode.PERMISSIVE else kind
+
+
+ValueOptions = JsonOptions | AvroOptions
 
 
 def parse_value_options(values: Mapping[str, str]) -> ValueOptions | None:
@@ -74,24 +91,83 @@ def parse_value_options(values: Mapping[str, str]) -> ValueOptions | None:
 
     ``values`` have names in lower case.
     """
-    given = {name: values[name.lower()] for name in VALUE_OPTIONS if name.lower() in values}
-    schema = value_columns(given.get(FORMAT, "raw"), given.get(SCHEMA, ""))
-    if schema is None:
-        for name in given.keys() - {FORMAT}:
-            message = f"option {name} has a meaning with {FORMAT}=json only"
+    given = {name: values[name.lower()] for name in names.VALUE_OPTIONS if name.lower() in values}
+    match given.pop(names.VALUE_FORMAT, "raw").strip().lower():
+        case "raw":
+            _refuse_others(given, ())
+            return None
+        case "json":
+            _refuse_others(given, names.JSON_OPTIONS)
+            return _json_options(given)
+        case "avro":
+            _refuse_others(given, names.AVRO_OPTIONS)
+            return _avro_options(given)
+        case other:
+            message = f"option {names.VALUE_FORMAT} is raw, json or avro, not {other!r}"
             raise OptionError(message)
-        return None
+
+
+def _refuse_others(given: Mapping[str, str], meant: Collection[str]) -> None:
+    for name in given:
+        if name not in meant:
+            formats = {"json": names.JSON_OPTIONS, "avro": names.AVRO_OPTIONS}
+            having = " or ".join(each for each, options in formats.items() if name in options)
+            message = f"option {name} has a meaning with {names.VALUE_FORMAT}={having} only"
+            raise OptionError(message)
+
+
+def _json_options(given: Mapping[str, str]) -> JsonOptions:
     try:
-        mode = Mode(given.get(MODE, "PERMISSIVE").strip().lower())
+        schema = parse_schema(given.get(names.VALUE_SCHEMA, ""))
     except ValueError as error:
-        names = ", ".join(each.name for each in Mode)
-        message = f"option {MODE} is one of {names}, not {given[MODE]!r}"
+        message = f"option {names.VALUE_SCHEMA}: {error}"
         raise OptionError(message) from error
-    corrupt = given.get(CORRUPT_COLUMN, CORRUPT_COLUMN_DEFAULT)
+    corrupt = given.get(names.CORRUPT_COLUMN, CORRUPT_COLUMN_DEFAULT)
     if corrupt in schema.names and schema[corrupt].dataType != StringType():
-        message = f"option {SCHEMA}: the column {corrupt} for malformed values must be a string"
+        message = (
+            f"option {names.VALUE_SCHEMA}: the column {corrupt} for malformed values must be a"
+            " string"
+        )
         raise OptionError(message)
-    return ValueOptions(schema.json(), mode, corrupt, _time_zone(given.get(TIME_ZONE, "UTC")))
+    zone = _time_zone(given.get(names.TIME_ZONE, "UTC"))
+    return JsonOptions(schema.json(), _mode(given, Mode.PERMISSIVE), corrupt, zone)
+
+
+def _avro_options(given: Mapping[str, str]) -> AvroOptions:
+    text = given.get(names.AVRO_SCHEMA)
+    if text is None:
+        message = f"option {names.AVRO_SCHEMA} is missing: the schema that values were written with"
+        raise OptionError(message)
+    header = _choice(given, names.AVRO_HEADER, Header.NONE)
+    number = given.get(names.AVRO_SCHEMA_ID)
+    if number is not None and header is Header.NONE:
+        message = f"option {names.AVRO_SCHEMA_ID} has a meaning with {names.AVRO_HEADER} only"
+        raise OptionError(message)
+    schema_id = -1 if number is None else whole_number(names.AVRO_SCHEMA_ID, number, least=0)
+    if schema_id > SCHEMA_ID_MAX:
+        message = f"option {names.AVRO_SCHEMA_ID}: {schema_id} is above {SCHEMA_ID_MAX}"
+        raise OptionError(message)
+    options = AvroOptions(text, _mode(given, Mode.FAILFAST), header, schema_id)
+    try:
+        assert options.schema is not None, "parsed on the way"
+    except ValueError as error:
+        message = f"option {names.AVRO_SCHEMA}: {error}"
+        raise OptionError(message) from error
+    return options
+
+
+def _mode(given: Mapping[str, str], default: Mode) -> Mode:
+    return _choice(given, names.MODE, default)
+
+
+def _choice(given: Mapping[str, str], name: str, default: Choice) -> Choice:
+    kinds = type(default)
+    try:
+        return kinds(given.get(name, str(default.value)).strip().lower())
+    except ValueError as error:
+        found = ", ".join(each.name for each in kinds)
+        message = f"option {name} is one of {found}, not {given[name]!r}"
+        raise OptionError(message) from error
 
 
 def _time_zone(name: str) -> str:
@@ -100,6 +176,6 @@ def _time_zone(name: str) -> str:
     try:
         ZoneInfo(name.strip())
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        message = f"option {TIME_ZONE}: {name!r} is no time zone such as Europe/Berlin"
+        message = f"option {names.TIME_ZONE}: {name!r} is no time zone such as Europe/Berlin"
         raise OptionError(message) from error
     return name.strip()

@@ -27,9 +27,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.errors import OttlaError
 from ottla.spark.json_rows import JsonRows
-from ottla.spark.value_options import Mode, ValueOptions
+from ottla.spark.value_options import JsonOptions, MalformedValue, Mode
 
 FEW = 8
 """So few values are read one by one when some of them are malformed."""
@@ -39,14 +38,10 @@ FAILURES_MAX = 100
 """After so many refusals in one batch, too, the rest is read one by one: it is all bad."""
 
 
-class MalformedValue(OttlaError):
-    """A value that is not what ``value.schema`` says, and the mode is FAILFAST."""
-
-
 class JsonValues:
     """Makes one struct column of values."""
 
-    def __init__(self, options: ValueOptions) -> None:
+    def __init__(self, options: JsonOptions) -> None:
         schema = options.schema
         self.type: pa.StructType = arrow_type(schema)
         self._mode = options.mode

@@ -196,8 +196,8 @@ def test_the_struct_is_the_one_that_spark_demands(schema):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"value.format": "avro", "value.schema": "{}"}, "avro is not decoded here yet"),
-        ({"value.format": "xml"}, "raw or json, not 'xml'"),
+        ({"value.format": "avro", "value.schema": "{}"}, "value.format=json only"),
+        ({"value.format": "xml"}, "raw, json or avro, not 'xml'"),
         ({"value.format": "json"}, "value.schema: expected a column's name"),
         ({"value.format": "json", "value.schema": "a int", "mode": "strict"}, "PERMISSIVE, DROP"),
         ({"value.schema": "a int"}, "value.schema has a meaning with value.format=json only"),

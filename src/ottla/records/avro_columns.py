@@ -1,0 +1,223 @@
+"""The tables and the buffers of ``ottla.records.avro``: values in, filled columns out.
+
+Between that kernel and whoever knows schemas (``ottla.spark.avro_schema``) and Arrow
+(``ottla.spark.avro_values``); knows neither. A schema comes as ``Node``s, of which a reader makes
+the kernel's tables; of what the kernel measures it makes one buffer, and views of its parts.
+"""
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import NamedTuple
+
+from ottla.errors import OttlaError
+from ottla.records import avro as kernel
+
+ALIGNMENT = 64
+"""What Arrow recommends."""
+ENDS_MAX = 0x7FFFFFFF
+_LISTS = (kernel.ARRAY, kernel.MAP)
+_BYTES = (kernel.OCTETS, kernel.FIXED)
+_ENDS = (*_LISTS, *_BYTES)
+_WIDTHS = {
+    kernel.INT: 4,
+    kernel.ENUM: 4,
+    kernel.FLOAT: 4,
+    kernel.LONG: 8,
+    kernel.MILLIS: 8,
+    kernel.DOUBLE: 8,
+    kernel.DECIMAL: 16,
+    kernel.FIXED_DECIMAL: 16,
+    **dict.fromkeys(_ENDS, 4),
+}
+"""Bytes of a value in a column, or of an end."""
+_LEAST = {
+    kernel.NULL: 0,
+    kernel.FLOAT: 4,
+    kernel.DOUBLE: 8,
+}
+
+
+@dataclass(slots=True)
+class Node:
+    """A type, and the column of its values. Children are in the order in which they are written."""
+
+    kind: int
+    size: int = 0
+    """Bytes of a FIXED and a FIXED_DECIMAL, symbols of an ENUM."""
+    precision: int = 0
+    """Digits of a DECIMAL and a FIXED_DECIMAL."""
+    null_branch: int = -1
+    value_branch: int = -1
+    """When not -1 the type is in a union of one, or of two with null, at these places."""
+    children: "list[Node]" = field(default_factory=list)
+    """Fields of a RECORD, branches of a UNION but null, the items of an ARRAY, the keys and the
+    values of a MAP."""
+    branches: list[int] = field(default_factory=list)
+    """Of a UNION: for each branch which of ``children`` it is, or -1 for null."""
+    number: int = -1
+    """Given by the reader."""
+
+    def least_bytes(self) -> int:
+        """Return how short a datum can be: 0, or a number that is not too large."""
+        if self.value_branch >= 0 or self.kind == kernel.UNION:
+            return 1
+        match self.kind:
+            case kernel.RECORD:
+                return sum(child.least_bytes() for child in self.children)
+            case kernel.FIXED | kernel.FIXED_DECIMAL:
+                return self.size
+            case _:
+                return _LEAST.get(self.kind, 1)
+
+
+class Column(NamedTuple):
+    """One node's column. Views; empty ones where the kind has none."""
+
+    slots: int
+    nulls: int
+    bits: memoryview
+    values: memoryview
+    """Ends where ``data`` is, or items are, of one's own."""
+    data: memoryview
+
+
+class Unfillable(OttlaError):
+    """Values were changed while they were read, or have more items than Arrow can count."""
+
+
+class AvroReader:
+    """Reads values of one schema, batch by batch."""
+
+    def __init__(self, root: Node, *, has_header: bool = False, schema_id: int = -1) -> None:
+        self._nodes = list(_numbered(root))
+        branches: list[int] = []
+        bounds: list[int] = []
+        table: list[int] = []
+        for node, sibling in _with_siblings(root):
+            assert node.number * kernel.NODE_SIZE == len(table), "in the order of their numbers"
+            table += _row(node, sibling, branches, bounds)
+        self._columns = array("q", bytes(8 * kernel.COLUMN_SIZE * len(self._nodes)))
+        self._kernel = kernel.Reader(
+            array("i", table),
+            array("i", branches or [0]),
+            array("Q", bounds or [0]),
+            self._columns,
+            has_header=has_header,
+            schema_id=schema_id,
+        )
+
+    def measure(self, data: memoryview, ends: memoryview, statuses: bytearray) -> int:
+        """Judge values; return how many are malformed.
+
+        ``ends``: int32, one more than values, in ``data``. ``statuses``: ABSENT where a value is
+        null, else GOOD; gets one of ``kernel.REASONS`` where one is malformed.
+        """
+        self._columns[:] = array("q", bytes(8 * len(self._columns)))
+        return self._kernel.measure(data, ends, statuses)
+
+    def fill(self, data: memoryview, ends: memoryview, statuses: bytearray) -> list[Column]:
+        """Return the columns of what was just measured, by the numbers of their nodes.
+
+        Malformed values are as ``kernel.Reader.fill`` says. Raises Unfillable.
+        """
+        room = self._lay_out(len(statuses))
+        buffer = bytearray(room)
+        for node in self._nodes:
+            bits = self._field(node, kernel.BITS_AT)
+            size = _bits_bytes(node, self._field(node, kernel.SLOTS_MAX))
+            buffer[bits : bits + size] = b"\xff" * size
+        views = memoryview(buffer)
+        as_numbers = views.cast("i"), views.cast("q"), views.cast("Q")
+        reason = self._kernel.fill(data, ends, statuses, (views, *as_numbers))
+        if reason:
+            raise Unfillable(kernel.REASONS[reason])
+        return [self._column(node, views) for node in self._nodes]
+
+    def _field(self, node: Node, name: int) -> int:
+        return self._columns[node.number * kernel.COLUMN_SIZE + name]
+
+    def _lay_out(self, rows: int) -> int:
+        """Give each column its place; return how many bytes there are in all."""
+        at = 0
+        slots = {0: rows}
+        for node in self._nodes:
+            count = slots[node.number]
+            used = self._field(node, kernel.USED)
+            if used > ENDS_MAX:
+                raise Unfillable(f"{used} items of one array in {rows} values")
+            for child in node.children:
+                slots[child.number] = used if node.kind in _LISTS else count
+            width = _WIDTHS.get(node.kind, 0)
+            row = [0] * kernel.COLUMN_SIZE
+            row[kernel.SLOTS_MAX], row[kernel.USED_MAX] = count, used
+            row[kernel.BITS_AT] = at
+            at = _aligned(at + _bits_bytes(node, count))
+            row[kernel.VALUES_AT] = at // width if width else at
+            at = _aligned(at + _values_bytes(node, count))
+            row[kernel.DATA_AT] = at
+            at = _aligned(at + (used if node.kind in _BYTES else 0))
+            first = node.number * kernel.COLUMN_SIZE
+            self._columns[first : first + kernel.COLUMN_SIZE] = array("q", row)
+        return at
+
+    def _column(self, node: Node, views: memoryview) -> Column:
+        slots = self._field(node, kernel.SLOTS)
+        assert slots == self._field(node, kernel.SLOTS_MAX), "as many values as were measured"
+        bits = self._field(node, kernel.BITS_AT)
+        values = self._field(node, kernel.VALUES_AT) * (_WIDTHS.get(node.kind, 0) or 1)
+        data = self._field(node, kernel.DATA_AT)
+        used = self._field(node, kernel.USED) if node.kind in _BYTES else 0
+        return Column(
+            slots,
+            self._field(node, kernel.NULLS),
+            views[bits : bits + _bits_bytes(node, slots)],
+            views[values : values + _values_bytes(node, slots)],
+            views[data : data + used],
+        )
+
+
+def _numbered(root: Node) -> Iterator[Node]:
+    for number, (node, _) in enumerate(_with_siblings(root)):
+        node.number = number
+        yield node
+
+
+def _with_siblings(node: Node, sibling: Node | None = None) -> Iterator[tuple[Node, Node | None]]:
+    """Yield each node before its children, with the one that follows it beside it."""
+    yield node, sibling
+    for child, beside in zip_longest(node.children, node.children[1:]):
+        yield from _with_siblings(child, beside)
+
+
+def _row(node: Node, sibling: Node | None, branches: list[int], bounds: list[int]) -> list[int]:
+    row = [0] * kernel.NODE_SIZE
+    row[kernel.KIND] = node.kind
+    row[kernel.FIRST] = node.children[0].number if node.children else -1
+    row[kernel.NEXT] = -1 if sibling is None else sibling.number
+    row[kernel.NULL_BRANCH], row[kernel.VALUE_BRANCH] = node.null_branch, node.value_branch
+    row[kernel.SIZE] = node.size
+    if node.kind in _LISTS:
+        row[kernel.SIZE] = sum(child.least_bytes() for child in node.children)
+    elif node.kind == kernel.UNION:
+        row[kernel.SIZE], row[kernel.MORE] = len(node.branches), len(branches)
+        branches += [each if each < 0 else node.children[each].number for each in node.branches]
+    elif node.kind in {kernel.DECIMAL, kernel.FIXED_DECIMAL}:
+        row[kernel.MORE] = len(bounds)
+        bounds += [*divmod(10**node.precision, 1 << 64)]
+    return row
+
+
+def _bits_bytes(node: Node, slots: int) -> int:
+    return 0 if node.kind == kernel.NULL else (slots + 7) // 8
+
+
+def _values_bytes(node: Node, slots: int) -> int:
+    if node.kind == kernel.BOOLEAN:
+        return _bits_bytes(node, slots)
+    return _WIDTHS.get(node.kind, 0) * (slots + 1 if node.kind in _ENDS else slots)
+
+
+def _aligned(position: int) -> int:
+    return (position + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT

@@ -1,0 +1,108 @@
+"""Avro values of any schema, as fastavro writes them: read by both forms of the kernel alike."""
+
+import importlib.util
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
+pytest.importorskip("fastavro", reason="extra 'dev' is not installed")
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ottla.records import avro, avro_columns
+from ottla.spark.avro_values import AvroValues
+from ottla.spark.columns import ArrowDecoder
+from ottla.spark.source import schema_of
+from ottla.spark.value_options import parse_value_options
+from tests.avro_data import schemas_and_values
+
+ENOUGH = settings(
+    max_examples=int(os.environ.get("OTTLA_EXAMPLES", "40")),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None,
+)
+
+
+def load_interpreted():
+    spec = importlib.util.spec_from_file_location(
+        "interpreted_avro", Path(avro_columns.__file__).parent / "avro.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FORMS = {"compiled": avro, "interpreted": load_interpreted()} if avro.COMPILED else {"plain": avro}
+
+
+@contextmanager
+def form_of_kernel(name):
+    avro_columns.kernel = FORMS[name]
+    try:
+        yield
+    finally:
+        avro_columns.kernel = avro
+
+
+def options_of(schema, mode):
+    given = {"value.format": "avro", "avroschema": json.dumps(schema), "mode": mode}
+    return parse_value_options(given)
+
+
+def decoded(values, schema, mode="FAILFAST"):
+    offsets = memoryview(bytes(8 * len(values))).cast("q")
+    found, stays = AvroValues(options_of(schema, mode)).decode(
+        pa.array(values, pa.binary()), offsets, "t-3"
+    )
+    assert stays is None
+    return found
+
+
+@ENOUGH
+@given(schemas_and_values())
+def test_values_are_what_was_written(case):
+    schema, values = case
+    for name in FORMS:
+        with form_of_kernel(name):
+            found = decoded([None, *(data for data, _ in values)], schema)
+            found.validate(full=True)
+            assert found.to_pylist() == [None, *(meant for _, meant in values)]
+
+
+@ENOUGH
+@given(schemas_and_values(3), st.data())
+def test_both_forms_say_the_same_of_any_bytes(case, data):
+    """Compared as Arrow: a text that is none would not become Python's."""
+    schema, values = case
+    broken = []
+    for written, _ in values:
+        value = bytearray(written)
+        for _ in range(data.draw(st.integers(0, 3)) if value else 0):
+            value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+        size = data.draw(st.just(len(value)) | st.integers(0, len(value)))
+        broken.append(bytes(value[:size]))
+    found = []
+    for name in FORMS:
+        with form_of_kernel(name):
+            array = decoded([*broken, None, values[0][0]], schema, "PERMISSIVE")
+            array.validate()
+            assert array.slice(len(broken)).to_pylist() == [None, values[0][1]]
+            found.append(array)
+    assert found[0].equals(found[-1]) or "nan" in str(found[0])
+
+
+@ENOUGH
+@given(schemas_and_values(1), st.sampled_from(["PERMISSIVE", "FAILFAST"]))
+def test_the_type_is_the_one_that_spark_demands(case, mode):
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    options = options_of(case[0], mode)
+    theirs = to_arrow_schema(schema_of(("offset", "value"), options), timezone="UTC")
+    assert theirs.equals(ArrowDecoder(("offset", "value"), options).schema)
