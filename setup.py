@@ -1,4 +1,4 @@
-"""Build the five extensions, the loops over records, where a C compiler is at hand.
+"""Build the six extensions, loops over records and one over syncs, where a C compiler is at hand.
 
 Everything else is declared in pyproject.toml. The extension comes from the very .py file that is
 installed beside it: whoever cannot build it gets the same results from the interpreted form.
@@ -11,11 +11,14 @@ from setuptools import Extension, setup
 extensions = cythonize(
     [
         Extension(
-            f"ottla.records.{name}",
-            [f"src/ottla/records/{name}.py"],
+            f"ottla.{name}",
+            [f"src/ottla/{name.replace('.', '/')}.py"],
             extra_compile_args=["-g0"],  # without symbols it is a fifth of the size
         )
-        for name in ("kernels", "cleaning", "columns", "column_writer", "avro")
+        for name in (
+            *("records.kernels", "records.cleaning", "records.columns", "records.column_writer"),
+            *("records.avro", "env.sync_loop"),
+        )
     ],
     build_dir="build",  # the generated C stays out of the sources
 )

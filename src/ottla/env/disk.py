@@ -16,6 +16,14 @@ MAP_UNIT_BYTES = 64 * 1024
 """Mappings begin at multiples of this, whatever the machine's pages are."""
 
 
+class SyncDescriptor(Protocol):
+    """A descriptor of the kernel's, open as long as this object is kept."""
+
+    @property
+    def number(self) -> int:
+        """For fdatasync; one that no file has after ``File.close``."""
+
+
 class File(Protocol):
     """An open file, addressed by byte position. Has no cursor."""
 
@@ -55,6 +63,9 @@ class File(Protocol):
 
     def fileno(self) -> int | None:
         """Return the descriptor for sendfile, or None when the file is not the kernel's."""
+
+    def sync_descriptor(self) -> SyncDescriptor | None:
+        """Return what fdatasync may be called with in place of ``sync``; None: only that does."""
 
     def is_cached(self, position: int, length: int) -> bool:
         """Tell whether reading ``length`` bytes there would probably not wait for the device.

@@ -281,6 +281,10 @@ class FaultyFile:
         """As ``File.fileno``: what leaves by sendfile is not seen here."""
         return self.inner.fileno()
 
+    def sync_descriptor(self) -> None:
+        """Return None: a sync past this object would not be seen, nor fail."""
+        return
+
     def is_cached(self, position: int, length: int) -> bool:
         """As ``File.is_cached``."""
         return self.inner.is_cached(position, length)

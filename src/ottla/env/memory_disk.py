@@ -209,6 +209,10 @@ class MemoryFile:
         """Return None: the kernel does not know this file."""
         return None
 
+    def sync_descriptor(self) -> None:
+        """Return None: the kernel does not know this file."""
+        return
+
     def close(self) -> None:
         """Refuse further use. Harmless when closed already."""
         self._open = False

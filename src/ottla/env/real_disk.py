@@ -151,6 +151,10 @@ class RealFile:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         return number
 
+    def sync_descriptor(self) -> _Descriptor | None:
+        """Return the descriptor, except where durability takes more than fdatasync."""
+        return self._descriptor if sys.platform == "linux" else None
+
     def is_cached(self, position: int, length: int) -> bool:
         """Ask for the first and the last byte, as far as they need no waiting. 2 us each."""
         number, one = self._descriptor.number, bytearray(1)

@@ -35,7 +35,12 @@ def sync(file: File) -> None:
     try:
         file.sync()
     except OSError as error:
-        raise SyncFailed(error.errno, error.strerror, file.path) from error
+        raise sync_failed(error, file) from error
+
+
+def sync_failed(error: OSError, file: File) -> SyncFailed:
+    """Return what ``file``'s sync, which failed with ``error``, means."""
+    return SyncFailed(error.errno, error.strerror, file.path)
 
 
 def sync_directory(disk: Disk, path: str) -> None:

@@ -6,11 +6,12 @@ that a late sync can never raise the flushed offset of a log that was truncated 
 (reliability rules 1 and 19).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ottla.env.disk import Disk, File
+from ottla.env.executor import Executor
 from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
-from ottla.log.faults import sync
+from ottla.log.faults import sync, sync_failed
 from ottla.log.segment import Segment
 
 
@@ -55,6 +56,20 @@ class FlushJob:
     def saves_epochs(self) -> bool:
         """Whether the leader epoch checkpoint is written, too."""
         return self._epochs is not None
+
+    def submit(
+        self, executor: Executor, done: Callable[[None, BaseException | None], None]
+    ) -> None:
+        """Have ``run`` done by ``executor``, then ``done``; the usual case the short way."""
+        if self._epochs is not None or len(self._files) > 1:
+            executor.submit(self.run, done)
+            return
+        (file,) = self._files
+
+        def synced(_: None, error: BaseException | None) -> None:
+            done(None, sync_failed(error, file) if isinstance(error, OSError) else error)
+
+        executor.submit_sync(file, synced)
 
     def run(self) -> None:
         """Sync. Blocks; on any thread. Raises SyncFailed: the data's fate is unknown then.

@@ -197,7 +197,7 @@ class Partition:
         def done(_: None, error: BaseException | None) -> None:
             self._finish_flush(job, error)
 
-        self._executor.submit(job.run, done)
+        job.submit(self._executor, done)
 
     def _finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
         self._is_flushing = False

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 
 import pytest
 
@@ -307,8 +308,11 @@ def test_free_space_is_told(disk, home):
 def test_a_descriptor_is_the_kernels_or_none(disk, file, request):
     if "real" in request.node.callspec.params["disk"]:
         assert isinstance(file.fileno(), int)
+        if sys.platform == "linux" and "faulty" not in request.node.callspec.params["disk"]:
+            assert file.sync_descriptor().number == file.fileno()
     else:
         assert file.fileno() is None
+        assert file.sync_descriptor() is None
     disk.advise_sequential([file])
     file.write_at(0, b"x" * 5000)
     assert file.is_cached(0, 5000)

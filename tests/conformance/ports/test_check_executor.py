@@ -6,6 +6,8 @@ import threading
 import pytest
 
 from ottla.env.executor import Lane, ManualExecutor, ThreadExecutor, run
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.real_disk import RealDisk
 
 
 @pytest.fixture(params=["one thread", "three threads", "nice thread", "manual"])
@@ -62,6 +64,32 @@ async def test_everything_submitted_is_done_once(executor, settle):
     assert sorted(outcomes) == list(range(50))
     if not (isinstance(executor, ThreadExecutor) and executor._limit > 1):
         assert outcomes == list(range(50)), "one thread keeps the order"
+
+
+@pytest.mark.parametrize("make_disk", [RealDisk, MemoryDisk])
+async def test_a_sync_is_work_like_any_other(executor, settle, make_disk, tmp_path):
+    disk = make_disk()
+    if make_disk is MemoryDisk:
+        disk.make_directory("/d")
+    file = disk.open("/d/file" if make_disk is MemoryDisk else f"{tmp_path}/file", create=True)
+    file.write_at(0, b"data")
+    outcomes = []
+
+    def done(*outcome):
+        outcomes.append((*outcome, threading.get_ident()))
+
+    for _ in range(20):
+        executor.submit_sync(file, done)
+    assert outcomes == []
+    await settle(lambda: len(outcomes) == 20)
+    assert outcomes == [(None, None, threading.get_ident())] * 20
+    file.close()
+    executor.submit_sync(file, done)
+    await settle(lambda: len(outcomes) == 21)
+    assert isinstance(outcomes[-1][1], OSError)
+    executor.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        executor.submit_sync(file, done)
 
 
 async def test_done_may_submit_more(executor, settle):

@@ -1,0 +1,192 @@
+"""Syncs without the interpreter: nobody is forgotten, and no file is closed under a sync."""
+
+import asyncio
+import errno
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ottla.env import sync_loop, sync_threads
+from ottla.env.executor import ThreadExecutor
+from ottla.env.real_disk import RealDisk
+from ottla.env.sync_threads import WAITING_MAX, SyncThreads
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere fdatasync is not enough")
+
+
+def load_interpreted():
+    """Import the loop's source file itself, whether or not the extension lies beside it."""
+    path = Path(sync_threads.__file__).parent / "sync_loop.py"
+    spec = importlib.util.spec_from_file_location("interpreted_sync_loop", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(params=["compiled", "interpreted"])
+def form(request, monkeypatch):
+    if request.param == "interpreted":
+        module = load_interpreted()
+        assert not module.COMPILED
+        monkeypatch.setattr(sync_threads, "serve", module.serve)
+    elif not sync_loop.COMPILED:
+        pytest.skip("the extension is not built: python setup.py build_ext --inplace")
+
+
+@pytest.fixture
+def threads(form):
+    threads = SyncThreads(3, "test")
+    yield threads
+    threads.close()
+
+
+@pytest.fixture
+def file(tmp_path):
+    return RealDisk().open(str(tmp_path / "file"), create=True)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Threads that begin when the event is set."""
+    gate, serve = threading.Event(), sync_threads.serve
+
+    def wait_and_serve(*pipes):
+        gate.wait(20)
+        serve(*pipes)
+
+    monkeypatch.setattr(sync_threads, "serve", wait_and_serve)
+    yield gate
+    gate.set()
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def test_the_extension_is_built_where_it_must_be():
+    if os.environ.get("OTTLA_REQUIRE_COMPILED") != "1":
+        pytest.skip("OTTLA_REQUIRE_COMPILED=1 asks for the compiled loop")
+    assert sync_loop.COMPILED, "the loop runs interpreted: was there no C compiler?"
+
+
+def test_without_cython_installed_the_loop_runs_interpreted():
+    code = """if True:
+        import importlib.util, os, sys
+        sys.modules["cython"] = None
+        spec = importlib.util.spec_from_file_location("sync_loop", sys.argv[1])
+        loop = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loop)
+        requests, outcomes = os.pipe(), os.pipe()
+        os.write(requests[1], loop.MESSAGE.pack(7, 2**31 - 1) + loop.MESSAGE.pack(0, -1))
+        loop.serve(requests[0], outcomes[1])
+        print(loop.COMPILED, loop.MESSAGE.unpack(os.read(outcomes[0], 100)))
+    """
+    source = str(Path(sync_threads.__file__).parent / "sync_loop.py")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, source], capture_output=True, text=True, env=env
+    )
+    assert done.stdout == f"False (7, {errno.EBADF})\n", done.stderr
+
+
+@LINUX
+async def test_an_error_names_the_file(threads, file):
+    outcomes = []
+    file.close()
+    assert threads.submit(file, file.sync_descriptor(), lambda *one: outcomes.append(one))
+    assert outcomes == []
+    await until(lambda: outcomes)
+    ((result, error),) = outcomes
+    assert result is None
+    assert (type(error), error.errno, error.filename) == (OSError, errno.EBADF, file.path)
+
+
+@LINUX
+async def test_a_file_that_is_closed_meanwhile_stays_open_for_its_sync(form, held, file, tmp_path):
+    threads = SyncThreads(1, "test")
+    outcomes = []
+    number = file.fileno()
+    assert threads.submit(file, file.sync_descriptor(), lambda *one: outcomes.append(one))
+    file.close()
+    os.fstat(number)  # Still there, and no other file has it.
+    held.set()
+    await until(lambda: outcomes)
+    assert outcomes == [(None, None)]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    threads.close()
+
+
+@LINUX
+async def test_more_than_fit_are_for_others(form, held, file):
+    threads = SyncThreads(3, "test")
+    told = []
+    descriptor = file.sync_descriptor()
+    taken = [
+        threads.submit(file, descriptor, lambda *_, number=number: told.append(number))
+        for number in range(WAITING_MAX + 3)
+    ]
+    assert taken == [True] * WAITING_MAX + [False] * 3
+    held.set()
+    await until(lambda: len(told) == WAITING_MAX)
+    assert sorted(told) == list(range(WAITING_MAX))
+    assert threads.submit(file, descriptor, lambda *_: told.append("last"))
+    await until(lambda: told[-1] == "last")
+    threads.close()
+
+
+@LINUX
+async def test_who_fails_when_told_keeps_nobody_from_being_told(form, held, file):
+    threads = SyncThreads(1, "test")
+    told, faults = [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: faults.append(said))
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    for done in (fail, told.append, fail, told.append):
+        taken = threads.submit(file, file.sync_descriptor(), lambda *_, done=done: done("told"))
+        assert taken
+    held.set()
+    await until(lambda: len(told) == 2)
+    assert len(faults) == 2
+    threads.close()
+
+
+@LINUX
+async def test_close_waits_and_tells(form, held, file):
+    threads = SyncThreads(2, "test")
+    told = []
+    for _ in range(5):
+        threads.submit(file, file.sync_descriptor(), lambda *one: told.append(one))
+    threading.Timer(0.05, held.set).start()
+    threads.close()
+    assert told == []
+    await asyncio.sleep(0)
+    assert told == [(None, None)] * 5
+    threads.close()
+    assert not any(thread.name.startswith("test-") for thread in threading.enumerate())
+
+
+@LINUX
+def test_another_loop_goes_the_ordinary_way(form, file):
+    executor = ThreadExecutor(1, "test")
+
+    async def sync():
+        outcomes = []
+        executor.submit_sync(file, lambda *one: outcomes.append(one))
+        await until(lambda: outcomes)
+        return outcomes
+
+    assert asyncio.run(sync()) == [(None, None)]
+    assert not executor._threads
+    assert asyncio.run(sync()) == [(None, None)]
+    assert executor._threads, "the loop of the first sync is gone"
+    executor.close()
