@@ -84,6 +84,8 @@ item."""
 MORE = 6
 """UNION: where its branches start in the table of branches, each a node, or -1 for null. Decimals:
 where the bound starts in the table of bounds: high, low; magnitudes are below it."""
+SKIPPED = 7
+"""1: a field of the outermost record that is no column; it is read for what comes behind it."""
 NODE_SIZE = 8
 
 _KIND = cython.declare(cython.int, 0)
@@ -93,6 +95,7 @@ _NULL_BRANCH = cython.declare(cython.int, 3)
 _VALUE_BRANCH = cython.declare(cython.int, 4)
 _SIZE = cython.declare(cython.int, 5)
 _MORE = cython.declare(cython.int, 6)
+_SKIPPED = cython.declare(cython.int, 7)
 _NODE_SIZE = cython.declare(cython.int, 8)
 
 # Fields of a column, in an array of int64.
@@ -367,7 +370,7 @@ class Reader:
         slot: cython.longlong
         at: cython.longlong
         child: cython.int
-        if not self._filling:
+        if not self._filling or self._nodes[base + _SKIPPED]:
             return 0
         slot = self._columns[column]
         if slot >= self._columns[column + _SLOTS_MAX]:
@@ -493,7 +496,12 @@ class Reader:
         elif kind == _RECORD:
             child = self._nodes[base + _FIRST]
             while child >= 0:
-                reason = self._read(child)
+                if self._filling and self._nodes[child * _NODE_SIZE + _SKIPPED]:
+                    self._filling = False
+                    reason = self._read(child)
+                    self._filling = True
+                else:
+                    reason = self._read(child)
                 if reason:
                     return reason
                 child = self._nodes[child * _NODE_SIZE + _NEXT]

@@ -56,6 +56,8 @@ class Node:
     values of a MAP."""
     branches: list[int] = field(default_factory=list)
     """Of a UNION: for each branch which of ``children`` it is, or -1 for null."""
+    is_skipped: bool = False
+    """A field of the outermost record that shall be no column."""
     number: int = -1
     """Given by the reader."""
 
@@ -91,14 +93,16 @@ class AvroReader:
     """Reads values of one schema, batch by batch."""
 
     def __init__(self, root: Node, *, has_header: bool = False, schema_id: int = -1) -> None:
-        self._nodes = list(_numbered(root))
+        nodes = list(_numbered(root))
+        skipped = {inner.number for node in nodes if node.is_skipped for inner in _below(node)}
+        self._nodes = [node for node in nodes if node.number not in skipped]
         branches: list[int] = []
         bounds: list[int] = []
         table: list[int] = []
         for node, sibling in _with_siblings(root):
             assert node.number * kernel.NODE_SIZE == len(table), "in the order of their numbers"
             table += _row(node, sibling, branches, bounds)
-        self._columns = array("q", bytes(8 * kernel.COLUMN_SIZE * len(self._nodes)))
+        self._columns = array("q", bytes(8 * kernel.COLUMN_SIZE * len(nodes)))
         self._kernel = kernel.Reader(
             array("i", table),
             array("i", branches or [0]),
@@ -117,10 +121,11 @@ class AvroReader:
         self._columns[:] = array("q", bytes(8 * len(self._columns)))
         return self._kernel.measure(data, ends, statuses)
 
-    def fill(self, data: memoryview, ends: memoryview, statuses: bytearray) -> list[Column]:
+    def fill(self, data: memoryview, ends: memoryview, statuses: bytearray) -> dict[int, Column]:
         """Return the columns of what was just measured, by the numbers of their nodes.
 
-        Malformed values are as ``kernel.Reader.fill`` says. Raises Unfillable.
+        Those that are skipped have none. Malformed values are as ``kernel.Reader.fill`` says.
+        Raises Unfillable.
         """
         room = self._lay_out(len(statuses))
         buffer = bytearray(room)
@@ -133,7 +138,7 @@ class AvroReader:
         reason = self._kernel.fill(data, ends, statuses, (views, *as_numbers))
         if reason:
             raise Unfillable(kernel.REASONS[reason])
-        return [self._column(node, views) for node in self._nodes]
+        return {node.number: self._column(node, views) for node in self._nodes}
 
     def _field(self, node: Node, name: int) -> int:
         return self._columns[node.number * kernel.COLUMN_SIZE + name]
@@ -184,6 +189,10 @@ def _numbered(root: Node) -> Iterator[Node]:
         yield node
 
 
+def _below(node: Node) -> Iterator[Node]:
+    return (inner for inner, _ in _with_siblings(node))
+
+
 def _with_siblings(node: Node, sibling: Node | None = None) -> Iterator[tuple[Node, Node | None]]:
     """Yield each node before its children, with the one that follows it beside it."""
     yield node, sibling
@@ -197,7 +206,7 @@ def _row(node: Node, sibling: Node | None, branches: list[int], bounds: list[int
     row[kernel.FIRST] = node.children[0].number if node.children else -1
     row[kernel.NEXT] = -1 if sibling is None else sibling.number
     row[kernel.NULL_BRANCH], row[kernel.VALUE_BRANCH] = node.null_branch, node.value_branch
-    row[kernel.SIZE] = node.size
+    row[kernel.SIZE], row[kernel.SKIPPED] = node.size, int(node.is_skipped)
     if node.kind in _LISTS:
         row[kernel.SIZE] = sum(child.least_bytes() for child in node.children)
     elif node.kind == kernel.UNION:

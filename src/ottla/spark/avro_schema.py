@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.types import (
     ArrayType,
@@ -81,7 +81,7 @@ class AvroType:
     kind: DataType
     is_nullable: bool = False
     children: "tuple[AvroType, ...]" = ()
-    """As those of the node."""
+    """As those of the node, but for fields that are left out."""
     symbols: tuple[str, ...] = ()
 
     @property
@@ -101,6 +101,29 @@ def parse_avro_schema(text: str) -> AvroType:
         message = "the schema's JSON is nested too deep"
         raise ValueError(message) from error
     return _Parser().type(schema, "", ())
+
+
+def select_fields(found: AvroType, wanted: StructType) -> AvroType:
+    """Return the record with the columns ``wanted`` only, in their order. Raises ValueError.
+
+    Their types must be those that the fields have; whether they are nullable does not matter.
+    """
+    if not isinstance(found.kind, StructType) or found.node.kind != kernel.RECORD:
+        message = "only fields of a record can be chosen"
+        raise ValueError(message)
+    fields = dict(zip(found.kind.names, found.children, strict=True))
+    for each in wanted:
+        if each.name not in fields:
+            message = f"there is no field {each.name!r} among {', '.join(fields)}"
+            raise ValueError(message)
+        kind = all_nullable(fields[each.name].kind)
+        if kind != each.dataType:
+            message = f"{each.name} is {kind.simpleString()}, not {each.dataType.simpleString()}"
+            raise ValueError(message)
+    for name, field in fields.items():
+        field.node.is_skipped = name not in wanted.names
+    kind = StructType([found.kind[name] for name in wanted.names])
+    return replace(found, kind=kind, children=tuple(fields[name] for name in wanted.names))
 
 
 def all_nullable(kind: DataType) -> DataType:

@@ -6,7 +6,7 @@ filled is wrapped as Arrow's, as Spark's types want it. Knows no network.
 Where Spark's ``from_avro`` keeps the last of several equal keys of a map, so does this.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from struct import pack
 
@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from ottla.records import avro as kernel
 from ottla.records.avro_columns import AvroReader, Column
-from ottla.spark.avro_schema import AvroType, parse_avro_schema
+from ottla.spark.avro_schema import AvroType
 from ottla.spark.value_options import AvroOptions, Header, MalformedValue, Mode
 
 
@@ -26,7 +26,7 @@ class AvroValues:
     def __init__(self, options: AvroOptions) -> None:
         self.type: pa.DataType = to_arrow_type(options.schema, timezone="UTC")
         self._mode = options.mode
-        self._root = parse_avro_schema(options.schema_json)
+        self._root = options.parse()
         self._reader = AvroReader(
             self._root.node,
             has_header=options.header is Header.CONFLUENT,
@@ -42,9 +42,9 @@ class AvroValues:
         A null is a null. ``offsets`` and ``partition`` are for the error. Raises MalformedValue.
         """
         rows = len(values)
-        ends = memoryview(values.buffers()[1]).cast("i")[values.offset : values.offset + rows + 1]
-        held = values.buffers()[2]
-        data = memoryview(b"" if held is None else held).cast("B")
+        _, limits, held = values.buffers()
+        ends = memoryview(limits or bytes(4)).cast("i")[values.offset : values.offset + rows + 1]
+        data = memoryview(held or b"").cast("B")
         statuses = bytearray(rows)
         if values.null_count:
             absent = values.is_null().cast(pa.uint8())
@@ -75,7 +75,7 @@ class AvroValues:
         bits = pa.Array.from_buffers(pa.uint8(), len(stays), [None, pa.py_buffer(stays)])
         return bits.cast(pa.bool_())
 
-    def _array(self, found: AvroType, kind: pa.DataType, columns: Sequence[Column]) -> pa.Array:
+    def _array(self, found: AvroType, kind: pa.DataType, columns: Mapping[int, Column]) -> pa.Array:
         node = found.node
         column = columns[node.number]
         bits = pa.py_buffer(column.bits) if column.nulls else None
@@ -115,7 +115,7 @@ class AvroValues:
             self._symbols[number] = _texts(found.symbols)
         return self._symbols[number]
 
-    def _map(self, found: AvroType, kind: pa.MapType, columns: Sequence[Column]) -> pa.Array:
+    def _map(self, found: AvroType, kind: pa.MapType, columns: Mapping[int, Column]) -> pa.Array:
         column = columns[found.node.number]
         keys = self._array(found.children[0], kind.key_type, columns)
         items = self._array(found.children[1], kind.item_type, columns)

@@ -66,7 +66,7 @@ NUM_RETRIES = "fetchOffset.numRetries"
 RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
 
 JSON_OPTIONS = (VALUE_SCHEMA, MODE, CORRUPT_COLUMN, TIME_ZONE)
-AVRO_OPTIONS = (AVRO_SCHEMA, AVRO_HEADER, AVRO_SCHEMA_ID, MODE)
+AVRO_OPTIONS = (AVRO_SCHEMA, AVRO_HEADER, AVRO_SCHEMA_ID, VALUE_SCHEMA, MODE)
 VALUE_OPTIONS = (VALUE_FORMAT, *dict.fromkeys((*JSON_OPTIONS, *AVRO_OPTIONS)))
 """What ``value_options`` reads."""
 
@@ -162,8 +162,8 @@ OPTIONS = (
     OptionRow(
         VALUE_SCHEMA,
         "",
-        "with `value.format=json`, required: the struct's columns, `id bigint, name string` or the"
-        " JSON of a `StructType`",
+        "the struct's columns, `id bigint, name string` or the JSON of a `StructType`; required"
+        " with `value.format=json`; with `avro` the fields to have, by default all",
         is_ours=True,
     ),
     OptionRow(

@@ -5,10 +5,10 @@ and meanings of ``mode``, ``columnNameOfCorruptRecord`` and ``timeZone`` are tho
 reader, those of ``avroSchema`` and ``mode`` those of ``from_avro``.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.types import DataType, StringType, StructType
 
@@ -17,10 +17,14 @@ from ottla.spark import option_table as names
 from ottla.spark.connection import OptionError, whole_number
 from ottla.spark.ddl import parse_schema
 
+if TYPE_CHECKING:
+    from ottla.spark.avro_schema import AvroType
+
 CORRUPT_COLUMN_DEFAULT = "_corrupt_record"
 SCHEMA_ID_MAX = 0x7FFFFFFF
 
 Choice = TypeVar("Choice", bound=Enum)
+Parsed = TypeVar("Parsed")
 
 
 class Mode(Enum):
@@ -73,13 +77,24 @@ class AvroOptions:
     header: Header
     schema_id: int
     """The one that values must have in their header; -1: any."""
+    columns_json: str = ""
+    """Of ``StructType.json()``: the fields to have; empty: all."""
+
+    def parse(self) -> "AvroType":
+        """Return what values are. Raises ValueError."""
+        from ottla.spark.avro_schema import parse_avro_schema, select_fields
+
+        found = parse_avro_schema(self.schema_json)
+        if self.columns_json:
+            return select_fields(found, parse_schema(self.columns_json))
+        return found
 
     @property
     def schema(self) -> DataType:
         """The type of ``value``; what is permitted to be malformed may be null everywhere."""
-        from ottla.spark.avro_schema import all_nullable, parse_avro_schema
+        from ottla.spark.avro_schema import all_nullable
 
-        kind = parse_avro_schema(self.schema_json).kind
+        kind = self.parse().kind
         return all_nullable(kind) if self.mode is Mode.PERMISSIVE else kind
 
 
@@ -117,11 +132,7 @@ def _refuse_others(given: Mapping[str, str], meant: Collection[str]) -> None:
 
 
 def _json_options(given: Mapping[str, str]) -> JsonOptions:
-    try:
-        schema = parse_schema(given.get(names.VALUE_SCHEMA, ""))
-    except ValueError as error:
-        message = f"option {names.VALUE_SCHEMA}: {error}"
-        raise OptionError(message) from error
+    schema = _parsed(names.VALUE_SCHEMA, lambda: parse_schema(given.get(names.VALUE_SCHEMA, "")))
     corrupt = given.get(names.CORRUPT_COLUMN, CORRUPT_COLUMN_DEFAULT)
     if corrupt in schema.names and schema[corrupt].dataType != StringType():
         message = (
@@ -148,12 +159,22 @@ def _avro_options(given: Mapping[str, str]) -> AvroOptions:
         message = f"option {names.AVRO_SCHEMA_ID}: {schema_id} is above {SCHEMA_ID_MAX}"
         raise OptionError(message)
     options = AvroOptions(text, _mode(given, Mode.FAILFAST), header, schema_id)
-    try:
-        assert options.schema is not None, "parsed on the way"
-    except ValueError as error:
-        message = f"option {names.AVRO_SCHEMA}: {error}"
-        raise OptionError(message) from error
+    _parsed(names.AVRO_SCHEMA, options.parse)
+    columns = given.get(names.VALUE_SCHEMA)
+    if columns is None:
+        return options
+    chosen = _parsed(names.VALUE_SCHEMA, lambda: parse_schema(columns))
+    options = replace(options, columns_json=chosen.json())
+    _parsed(names.VALUE_SCHEMA, options.parse)
     return options
+
+
+def _parsed(name: str, parse: Callable[[], Parsed]) -> Parsed:
+    try:
+        return parse()
+    except ValueError as error:
+        message = f"option {name}: {error}"
+        raise OptionError(message) from error
 
 
 def _mode(given: Mapping[str, str], default: Mode) -> Mode:

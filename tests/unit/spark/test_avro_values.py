@@ -224,12 +224,34 @@ def test_the_header_of_a_schema_registry_is_taken_off_and_checked():
         one(value[:5], "long", **header)
 
 
+def test_the_fields_that_are_asked_for_are_the_columns():
+    inner = record("string", ["null", "int"]) | {"name": "S"}
+    schema = record("long", "string", {"type": "array", "items": inner}, "boolean")
+    one_item = varint(1) + octets(b"a") + b"\2" + varint(7) + b"\0"
+    good = varint(5) + octets(b"text") + one_item + b"\1"
+    values = [good, None, good[:-1], varint(6) + octets(b"") + b"\0\0"]
+    wanted = {"value.schema": "f3 boolean, f1 string", **PERMISSIVE}
+    assert decoded(values, schema, **wanted)[0] == [
+        {"f3": True, "f1": "text"}, None, {"f3": None, "f1": None}, {"f3": False, "f1": ""},
+    ]  # fmt: skip
+    whole = {"value.schema": "f2 array<struct<f0: string, f1: int>>", "mode": "DROPMALFORMED"}
+    rows, stays = decoded(values, schema, **whole)
+    assert rows == [{"f2": [{"f0": "a", "f1": 7}]}, None, None, {"f2": []}]
+    assert stays == [True, True, False, True]
+    assert made_type(schema, "f0 bigint").field("f0").nullable is False
+
+
+def made_type(schema, columns):
+    return reader(schema, **{"value.schema": columns}).type
+
+
 def test_slices_and_nothing_at_all():
     made = reader("long")
     values = pa.array([varint(n) if n % 3 else None for n in range(100)], pa.binary())
     found, _ = made.decode(values.slice(13, 50), None, "")
     assert found.to_pylist() == [n if n % 3 else None for n in range(13, 63)]
     assert made.decode(values.slice(5, 0), None, "")[0].to_pylist() == []
+    assert decoded([], record("string"))[0] == []
     assert decoded([None, None], record("string"))[0] == [None, None]
 
 
@@ -295,12 +317,18 @@ def test_types_that_multiply_are_refused():
         parse_avro_schema(json.dumps(inner))
 
 
+ONE = json.dumps(record("int"))
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         ({}, "avroSchema is missing"),
         ({"avroSchema": "{"}, "option avroSchema: the schema is no JSON"),
-        ({"avroSchema": "1", "value.schema": "a int"}, "value.schema has a meaning with .*=json"),
+        ({"avroSchema": '"int"', "value.schema": "a int"}, "only fields of a record can be chosen"),
+        ({"avroSchema": ONE, "value.schema": "a int"}, "schema: there is no field 'a' among f0"),
+        ({"avroSchema": ONE, "value.schema": "f0 bigint"}, "value.schema: f0 is int, not bigint"),
+        ({"avroSchema": ONE, "value.schema": "f0"}, "value.schema: expected a type"),
         ({"avroSchema": '"int"', "timeZone": "UTC"}, "timeZone has a meaning with .*=json only"),
         ({"avroSchema": '"int"', "avroHeader": "registry"}, "avroHeader is one of NONE, CONFLUENT"),
         ({"avroSchema": '"int"', "avroSchemaId": "3"}, "avroSchemaId has a meaning with avroH"),

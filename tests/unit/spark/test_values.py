@@ -196,11 +196,14 @@ def test_the_struct_is_the_one_that_spark_demands(schema):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"value.format": "avro", "value.schema": "{}"}, "value.format=json only"),
+        ({"value.format": "avro", "value.schema": "{}"}, "avroSchema is missing"),
         ({"value.format": "xml"}, "raw, json or avro, not 'xml'"),
         ({"value.format": "json"}, "value.schema: expected a column's name"),
         ({"value.format": "json", "value.schema": "a int", "mode": "strict"}, "PERMISSIVE, DROP"),
-        ({"value.schema": "a int"}, "value.schema has a meaning with value.format=json only"),
+        (
+            {"value.schema": "a int"},
+            "value.schema has a meaning with .*=json or avro only",
+        ),
         ({"value.format": "json", "value.schema": "a int", "timezone": "Mars"}, "no time zone"),
         (
             {"value.format": "json", "value.schema": "_corrupt_record int"},
