@@ -13,8 +13,9 @@ pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
 pytest.importorskip("fastavro", reason="extra 'dev' is not installed")
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from ottla.records import avro, avro_columns
 from ottla.spark.avro_values import AvroValues
@@ -51,14 +52,14 @@ def form_of_kernel(name):
         avro_columns.kernel = avro
 
 
-def options_of(schema, mode):
-    given = {"value.format": "avro", "avroschema": json.dumps(schema), "mode": mode}
+def options_of(schema, mode, **more):
+    given = {"value.format": "avro", "avroschema": json.dumps(schema), "mode": mode, **more}
     return parse_value_options(given)
 
 
-def decoded(values, schema, mode="FAILFAST"):
+def decoded(values, schema, mode="FAILFAST", **more):
     offsets = memoryview(bytes(8 * len(values))).cast("q")
-    found, stays = AvroValues(options_of(schema, mode)).decode(
+    found, stays = AvroValues(options_of(schema, mode, **more)).decode(
         pa.array(values, pa.binary()), offsets, "t-3"
     )
     assert stays is None
@@ -96,6 +97,31 @@ def test_both_forms_say_the_same_of_any_bytes(case, data):
             assert array.slice(len(broken)).to_pylist() == [None, values[0][1]]
             found.append(array)
     assert found[0].equals(found[-1]) or "nan" in str(found[0])
+
+
+@ENOUGH
+@given(schemas_and_values(4), st.randoms(use_true_random=False))
+def test_chosen_fields_are_those_of_the_whole(case, rng):
+    schema, values = case
+    fields = [each for each in options_of(schema, "PERMISSIVE").schema if is_speakable(each)]
+    chosen = rng.sample(fields, rng.randint(0, len(fields)))
+    assume(chosen)
+    data = [None, *(value for value, _ in values), values[0][0][:-1], values[0][0]]
+    columns = {"value.schema": StructType(chosen).json()}
+    for name in FORMS:
+        with form_of_kernel(name):
+            whole = decoded(data, schema, "PERMISSIVE").to_pylist()
+            found = decoded(data, schema, "PERMISSIVE", **columns)
+            found.validate(full=True)
+            assert found.to_pylist() == [
+                row and {each.name: row[each.name] for each in chosen} for row in whole
+            ]
+
+
+def is_speakable(field):
+    """Whether the option can name it: not nothing but nulls, not a struct without fields."""
+    text = field.json()
+    return '"void"' not in text and '"fields":[]' not in text
 
 
 @ENOUGH
