@@ -106,7 +106,9 @@ SLOTS_MAX, USED_MAX = 3, 4
 """What there is room for, and ``fill`` must not pass."""
 BITS_AT, VALUES_AT, DATA_AT = 5, 6, 7
 """Where the column begins in the buffer: in bytes, in units of its values, in bytes."""
-COLUMN_SIZE = 8
+DOUBLES = 8
+"""MAP: 1 when a key is there twice in one map, or there are too many in one to tell."""
+COLUMN_SIZE = 9
 
 _SLOTS = cython.declare(cython.int, 0)
 _NULLS = cython.declare(cython.int, 1)
@@ -116,7 +118,8 @@ _USED_MAX = cython.declare(cython.int, 4)
 _BITS_AT = cython.declare(cython.int, 5)
 _VALUES_AT = cython.declare(cython.int, 6)
 _DATA_AT = cython.declare(cython.int, 7)
-_COLUMN_SIZE = cython.declare(cython.int, 8)
+_DOUBLES = cython.declare(cython.int, 8)
+_COLUMN_SIZE = cython.declare(cython.int, 9)
 
 # What a value is found to be.
 GOOD, ABSENT = 0, 1
@@ -134,6 +137,7 @@ _MAGIC = cython.declare(cython.int, 10)
 _SCHEMA_ID = cython.declare(cython.int, 11)
 _NO_ROOM = cython.declare(cython.int, 12)
 
+_COMPARED_MAX = cython.declare(cython.longlong, 16)  # keys of one map, each with each
 BARE_ITEMS_MAX = 1024
 _BARE_ITEMS_MAX = cython.declare(cython.longlong, 1024)
 """Of one value: items that take no bytes, such as nulls, so that few bytes are not many items."""
@@ -591,10 +595,15 @@ class Reader:
         second: cython.int = self._nodes[first * _NODE_SIZE + _NEXT]
         left: cython.longlong
         reason: cython.int
+        start: cython.longlong = self._columns[node * _COLUMN_SIZE + _USED]
         while True:
             reason = self._read_count(self._nodes[base + _SIZE])
-            if reason or self._value == 0:
+            if reason:
                 return reason
+            if self._value == 0:
+                if self._filling and second >= 0 and self._has_doubles(first, start):
+                    self._columns[node * _COLUMN_SIZE + _DOUBLES] = 1
+                return 0
             left = self._value
             reason = self._count(node * _COLUMN_SIZE, left)
             if reason:
@@ -606,6 +615,38 @@ class Reader:
                 if reason:
                     return reason
                 left -= 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _has_doubles(self, keys: cython.int, start: cython.longlong) -> cython.bint:
+        """Tell whether two keys from slot ``start`` on are equal, or there are many."""
+        column: cython.int = keys * _COLUMN_SIZE
+        ends: cython.longlong = self._columns[column + _VALUES_AT]
+        data: cython.longlong = self._columns[column + _DATA_AT]
+        stop: cython.longlong = self._columns[column]
+        one: cython.longlong
+        other: cython.longlong
+        at: cython.longlong
+        beside: cython.longlong
+        size: cython.longlong
+        if stop - start > _COMPARED_MAX:
+            return True
+        for one in range(start + 1, stop):
+            size = self._ints[ends + one + 1] - self._ints[ends + one]
+            for other in range(start, one):
+                if self._ints[ends + other + 1] - self._ints[ends + other] != size:
+                    continue
+                at = data + self._ints[ends + one]
+                beside = data + self._ints[ends + other] - at
+                while (
+                    size > 0 and self._octets[at + size - 1] == self._octets[at + beside + size - 1]
+                ):
+                    size -= 1
+                if size == 0:
+                    return True
+                size = self._ints[ends + one + 1] - self._ints[ends + one]
+        return False
 
     @cython.cfunc
     @cython.nogil

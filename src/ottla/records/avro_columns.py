@@ -83,6 +83,8 @@ class Column(NamedTuple):
     values: memoryview
     """Ends where ``data`` is, or items are, of one's own."""
     data: memoryview
+    has_doubles: bool = False
+    """Of a MAP: whether a key may be there twice in one map."""
 
 
 class Unfillable(OttlaError):
@@ -180,6 +182,7 @@ class AvroReader:
             views[bits : bits + _bits_bytes(node, slots)],
             views[values : values + _values_bytes(node, slots)],
             views[data : data + used],
+            bool(self._field(node, kernel.DOUBLES)),
         )
 
 

@@ -120,7 +120,7 @@ class AvroValues:
         keys = self._array(found.children[0], kind.key_type, columns)
         items = self._array(found.children[1], kind.item_type, columns)
         ends: memoryview | bytes = column.values
-        if _has_doubles(column.values, keys):
+        if column.has_doubles and _has_doubles(column.values, keys):
             ends, kept = _without_doubles(column.values, keys)
             keys, items = keys.take(kept), items.take(kept)
         entry = pa.struct([kind.key_field, kind.item_field])

@@ -131,6 +131,22 @@ def test_a_value_is_read_as_spark_reads_it(schema, data, meant):
     assert one(data, schema) == meant
 
 
+@pytest.mark.parametrize("count", [2, 16, 17, 40])
+@pytest.mark.parametrize("is_double", [True, False])
+def test_of_equal_keys_of_a_map_the_last_one_stays(count, is_double):
+    schema = record({"type": "map", "values": "int"}, "string")
+    names = [b"key %d" % number for number in range(count)]
+    names[-1] = names[0] if is_double else names[-1]
+    entries = b"".join(octets(name) + varint(at) for at, name in enumerate(names))
+    value = varint(count) + entries + b"\0" + octets(b"after")
+    other = varint(1) + octets(names[0]) + varint(7) + b"\0" + octets(b"")
+    meant = {name.decode(): at for at, name in enumerate(names)}
+    rows, _ = decoded([other, value, None, other], schema)
+    assert [row and dict(row["f0"]) for row in rows] == [{"key 0": 7}, meant, None, {"key 0": 7}]
+    assert [row and len(row["f0"]) for row in rows] == [1, count - is_double, None, 1]
+    assert [row and row["f1"] for row in rows] == ["", "after", None, ""]
+
+
 NESTED = {
     "type": "record", "name": "a.b.R", "fields": [
         {"name": "x", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
