@@ -56,10 +56,10 @@ def say(text: str) -> None:
 def stamp() -> str:
     """Return a digest of all that the environment was made from."""
     digest = hashlib.sha256(f"{sys.version} {ROOT}".encode())
-    for name in ("pyproject.toml", "setup.py", "src/ottla/records/kernels.py"):
-        path = ROOT / name
+    compiled = [path.with_suffix(".py") for path in sorted(ROOT.glob("src/ottla/*/*.pxd"))]
+    for path in (ROOT / "pyproject.toml", ROOT / "setup.py", *compiled):
         if path.exists():
-            digest.update(name.encode() + path.read_bytes())
+            digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
 

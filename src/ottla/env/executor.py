@@ -61,9 +61,6 @@ async def run(executor: Executor, work: Callable[[], Result]) -> Result:
 
 
 _Job = Callable[[], None]
-SYNCS_PER_THREAD = 4
-"""Syncs in flight to each thread of an executor: they wait for the device only, and the file system
-makes several of them durable at once."""
 
 
 def run_all(works: Iterable[_Job], *, threads: int) -> None:
@@ -158,7 +155,7 @@ class ThreadExecutor:
         descriptor = None if self._closed else file.sync_descriptor()
         if descriptor is not None:
             if self._syncs is None:
-                self._syncs = SyncThreads(SYNCS_PER_THREAD * self._limit, f"{self._name}-sync")
+                self._syncs = SyncThreads(self._limit, f"{self._name}-sync")
             if self._syncs.submit(file, descriptor, done):
                 return
         self.submit(file.sync, done)

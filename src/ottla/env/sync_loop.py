@@ -1,13 +1,16 @@
 # mypy: disable-error-code="name-defined"
-"""What a thread that only syncs files does: take a descriptor, sync it, say how that went.
+"""What a thread that only syncs files does: take descriptors, sync them, say how that went.
 
 One file, two forms, as ``ottla.records.kernels``: compiled, the thread never needs the
 interpreter's lock, so the loop neither waits for it nor makes it wait; interpreted, it does the
 same with some system calls more. What is said in C stands in sync_loop.pxd. Knows numbers only:
 whose they are, and that they stay open, is known to ``ottla.env.sync_threads``.
 
-    request = token int32, descriptor int32     in the machine's byte order; below 0: the end
+    request = token int32, descriptor int32     in the machine's byte order
     outcome = token int32, errno int32          0: it is durable
+
+It takes what has come meanwhile in one go, and has the kernel begin with all of them before it
+waits for the first: a file system with a journal then commits that once, for half the CPU.
 """
 
 # ruff: noqa: F821 - the C function is declared in sync_loop.pxd
@@ -23,23 +26,29 @@ except ImportError:  # an installation without compiler runs this file without C
 
 COMPILED: bool = cython.compiled
 MESSAGE = Struct("=ii")
+_AT_ONCE_MAX = 16
 
 
 def serve(requests: int, outcomes: int) -> None:
-    """Take requests from one pipe and write outcomes to the other until told to end. Blocks."""
+    """Take requests from one pipe and write outcomes to the other, until the first ends. Blocks."""
     if cython.compiled:
         reading: cython.int = requests
         writing: cython.int = outcomes
         with cython.nogil:
             ottla_serve_syncs(reading, writing)
         return
-    while len(message := os.read(requests, MESSAGE.size)) == MESSAGE.size:
-        token, descriptor = MESSAGE.unpack(message)
-        if descriptor < 0:
-            return
-        code = 0
-        try:
-            os.fdatasync(descriptor)
-        except OSError as error:
-            code = error.errno or errno.EIO
-        os.write(outcomes, MESSAGE.pack(token, code))
+    while messages := os.read(requests, _AT_ONCE_MAX * MESSAGE.size):
+        told = b"".join(
+            MESSAGE.pack(token, _sync(descriptor))
+            for token, descriptor in MESSAGE.iter_unpack(messages)
+        )
+        os.write(outcomes, told)
+
+
+def _sync(descriptor: int) -> int:
+    """Return 0, or the error's number."""
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0

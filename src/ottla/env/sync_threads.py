@@ -61,21 +61,20 @@ class SyncThreads:
 
     def close(self) -> None:
         """Finish what was submitted and end the threads. Blocks until then. Harmless twice."""
-        for _ in self._threads:
-            os.write(self._requests[1], MESSAGE.pack(0, _NO_DESCRIPTOR))
-        for thread in self._threads:
-            thread.join()
-        self._threads.clear()
         loop, self._loop = self._loop, None
         if loop is None:
             return
+        os.close(self._requests[1])  # What is in the pipe is done, then it is at its end.
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
         self._read()
         if loop.is_closed():
             self._waiting.clear()
         else:
             loop.remove_reader(self._outcomes[0])
             loop.call_soon(self._tell)
-        for descriptor in (*self._requests, *self._outcomes):
+        for descriptor in (self._requests[0], *self._outcomes):
             os.close(descriptor)
 
     def _open(self) -> None:

@@ -84,7 +84,8 @@ def test_without_cython_installed_the_loop_runs_interpreted():
         loop = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loop)
         requests, outcomes = os.pipe(), os.pipe()
-        os.write(requests[1], loop.MESSAGE.pack(7, 2**31 - 1) + loop.MESSAGE.pack(0, -1))
+        os.write(requests[1], loop.MESSAGE.pack(7, 2**31 - 1))
+        os.close(requests[1])
         loop.serve(requests[0], outcomes[1])
         print(loop.COMPILED, loop.MESSAGE.unpack(os.read(outcomes[0], 100)))
     """
