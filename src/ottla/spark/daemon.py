@@ -4,11 +4,17 @@ Spark puts ``pyspark.zip`` first on the workers' path, which holds no compiled m
 would compile pyspark anew. Where the same pyspark lies unpacked, as pip leaves it, this takes that
 one. Then it imports what every reading and writing task needs, once instead of in each worker.
 Spark's own daemon does the rest. Standard library only until the path is right.
+
+A query that needs no more rows (``limit``, ``show``, ``first``) hangs up on its workers. Spark's
+daemon prints a stack trace of each (BrokenPipeError); here they end without one.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Socket = TypeVar("Socket")
 
 ARCHIVE = os.path.join("python", "lib", "pyspark.zip")
 PRELOADED = (
@@ -18,6 +24,8 @@ PRELOADED = (
     "pyarrow",
     "ottla.spark.read",
 )
+HUNG_UP = 1
+"""A worker's exit code; Spark does not look at it."""
 
 
 def unpacked(path: Sequence[str]) -> list[str]:
@@ -62,9 +70,22 @@ def preload() -> None:
     gc.freeze()
 
 
+def quiet(work: Callable[[Socket, bool], int]) -> Callable[[Socket, bool], int]:
+    """Return ``work``, a worker's task, which ends with a code where Spark has hung up on it."""
+
+    def end_quietly(sock: Socket, authenticated: bool) -> int:
+        try:
+            return work(sock, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            return HUNG_UP
+
+    return end_quietly
+
+
 if __name__ == "__main__":
     sys.path[:] = unpacked(sys.path)
     preload()
     from pyspark import daemon
 
+    daemon.worker = quiet(daemon.worker)  # type: ignore[assignment]
     daemon.manager()

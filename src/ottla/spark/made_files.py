@@ -1,7 +1,7 @@
 """Small files that a local session needs on disk: launchers and a configuration, made when missing.
 
 Each lies in a directory named after its content, so that versions, environments and users never
-meet, and nothing has to be cleaned up. Standard library only.
+meet, and nothing has to be cleaned up. And the directory of its sockets. Standard library only.
 """
 
 import hashlib
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 DIRECTORY = "ottla-spark"
+SOCKET_DIRECTORY_BYTES_MAX = 60
+"""The path of a Unix domain socket has 104 bytes or a few more; Spark appends 42."""
 
 
 def program(name: str, text: str) -> Path:
@@ -21,6 +23,18 @@ def program(name: str, text: str) -> Path:
 def text_file(name: str, text: str) -> Path:
     """Return the path of a file with this text."""
     return _made(name, text, 0o644)
+
+
+def socket_directory() -> Path | None:
+    """Return a directory for Unix domain sockets that nobody else can reach; None: no such place.
+
+    Whoever reaches the sockets of Spark's Python processes may have them run anything.
+    """
+    directory = _home(os.environ) / "sockets"
+    if len(os.fsencode(directory)) > SOCKET_DIRECTORY_BYTES_MAX:
+        return None
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return directory if directory.stat().st_mode & 0o077 == 0 else None
 
 
 def _made(name: str, text: str, mode: int) -> Path:

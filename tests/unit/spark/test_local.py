@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,38 @@ def test_workers_do_not_look_for_garbage_among_what_was_imported_before_the_fork
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) > 10_000
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
+def test_a_worker_on_which_spark_hangs_up_ends_without_a_stack_trace(error):
+    def work(sock, authenticated):
+        raise error
+
+    assert daemon.quiet(work)(None, True) == daemon.HUNG_UP
+    assert daemon.quiet(lambda sock, authenticated: 7 if authenticated else 8)(None, True) == 7
+
+
+def test_other_errors_of_a_worker_are_told():
+    def work(sock, authenticated):
+        raise FileNotFoundError
+
+    with pytest.raises(FileNotFoundError):
+        daemon.quiet(work)(None, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is TCP")
+def test_pipes_to_python_are_sockets_that_nobody_else_can_reach(monkeypatch):
+    with tempfile.TemporaryDirectory() as home:
+        monkeypatch.setenv("XDG_CACHE_HOME", home)
+        confs = local.socket_confs()
+        directory = Path(confs["spark.python.unix.domain.socket.dir"])
+        assert confs["spark.python.unix.domain.socket.enabled"] == "true"
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert local.socket_confs() == confs
+        directory.chmod(0o770)
+        assert local.socket_confs() == {}
+
+
+def test_where_the_path_of_a_socket_would_be_too_long_it_is_tcp(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("x" * 60)))
+    assert local.socket_confs() == {}
