@@ -225,10 +225,6 @@ class Lane:
         else:
             self._waiting.append(start)
 
-    def submit_sync(self, file: File, done: Callable[[None, BaseException | None], None]) -> None:
-        """Sync when its turn comes."""
-        self.submit(file.sync, done)
-
     def close(self) -> None:
         """Nothing: the executor behind is its owner's to close."""
 

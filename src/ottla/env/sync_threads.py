@@ -45,9 +45,7 @@ class SyncThreads:
 
         False: nothing was done, there are too many or it is another loop.
         """
-        if self._loop is None:
-            self._open()
-        elif self._loop is not asyncio.get_running_loop():
+        if self._loop is not asyncio.get_running_loop() and not self._open():
             return False
         count = len(self._waiting)
         if count >= WAITING_MAX:
@@ -77,11 +75,22 @@ class SyncThreads:
         for descriptor in (self._requests[0], *self._outcomes):
             os.close(descriptor)
 
-    def _open(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._requests, self._outcomes = os.pipe(), os.pipe()
+    def _open(self) -> bool:
+        """Make the pipes; False if another loop has them, or there can be no more open files."""
+        if self._loop is not None:
+            return False
+        requests = None
+        try:
+            requests = os.pipe()
+            self._requests, self._outcomes = requests, os.pipe()
+        except OSError:
+            for descriptor in requests or ():
+                os.close(descriptor)
+            return False
         os.set_blocking(self._outcomes[0], False)
+        self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._outcomes[0], self._receive)
+        return True
 
     def _start_thread(self) -> None:
         name = f"{self._name}-{len(self._threads)}"

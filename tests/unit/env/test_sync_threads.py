@@ -191,3 +191,29 @@ def test_another_loop_goes_the_ordinary_way(form, file):
     assert asyncio.run(sync()) == [(None, None)]
     assert executor._threads, "the loop of the first sync is gone"
     executor.close()
+
+
+@LINUX
+@pytest.mark.parametrize("fits", [0, 1])
+async def test_without_descriptors_for_pipes_it_goes_the_ordinary_way(file, monkeypatch, fits):
+    executor = ThreadExecutor(1, "test")
+    outcomes, pipe, made = [], os.pipe, []
+
+    def refuse():
+        if len(made) == fits:
+            raise OSError(errno.EMFILE, "too many open files")
+        made.append(pipe())
+        return made[-1]
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "pipe", refuse)
+        executor.submit_sync(file, lambda *one: outcomes.append(one))
+    await until(lambda: outcomes)
+    assert executor._threads
+    for descriptor in (one for both in made for one in both):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+    executor.submit_sync(file, lambda *one: outcomes.append(one))
+    await until(lambda: len(outcomes) == 2)
+    assert outcomes == [(None, None)] * 2
+    executor.close()
