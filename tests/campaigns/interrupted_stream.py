@@ -250,6 +250,7 @@ def run_chain(bootstrap, directory, report):
     problems, count = judge(bootstrap, topic, directory)
     report["problems"] += problems
     report["records"] += count
+    print(f"so far: {json.dumps(report)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

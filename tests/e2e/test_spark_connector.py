@@ -7,11 +7,13 @@ import json
 import random
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 
+from tests.old_formats import COUNT, start_with_segments, write_segments
 from tools.wire_client import WireClient
 
 pytestmark = [
@@ -131,10 +133,15 @@ def write_with_ottla(connector, bootstrap, topic, records, codec="none"):
 
 def test_rows_of_every_codec_and_of_three_writers_are_equal(connector, target, make_topic, both):
     topic = make_topic()
-    for codec in CODECS:
-        write_with_librdkafka(target.bootstrap, topic, mixed_records(120), codec)
-        write_with_kafka_python(target.bootstrap, topic, mixed_records(120), codec)
-        write_with_ottla(connector, target.bootstrap, topic, mixed_records(120), codec)
+    with ThreadPoolExecutor() as pool:  # all three at once
+        for codec in CODECS:
+            others = [
+                pool.submit(write, target.bootstrap, topic, mixed_records(120), codec)
+                for write in (write_with_librdkafka, write_with_kafka_python)
+            ]
+            write_with_ottla(connector, target.bootstrap, topic, mixed_records(120), codec)
+            for each in others:
+                each.result(60)
     by_kafka_python = sum(bool(key or value) for _, key, value, _, _ in mixed_records(120))
     assert len(both(subscribe=topic, includeHeaders="true")) == (240 + by_kafka_python) * len(
         CODECS
@@ -169,6 +176,42 @@ def write_in_transactions(bootstrap, topic, outcomes):
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
+
+
+def test_rows_before_an_open_transaction_are_equal(target, make_topic, both):
+    from confluent_kafka import Producer
+
+    topic = make_topic(2)
+    write_in_transactions(target.bootstrap, topic, [True, False])
+    producer = Producer(
+        {"bootstrap.servers": target.bootstrap, "transactional.id": f"open-{topic}"}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"undecided", None, 0)
+    producer.flush(30)
+    write_with_librdkafka(target.bootstrap, topic, mixed_records(2))
+    committed = both(subscribe=topic, **{"kafka.isolation.level": "read_committed"})
+    everything = both(subscribe=topic)
+    producer.abort_transaction(30)
+    assert len(committed) == 40 + 2 * 4 + 1  # and what came later into the other partition
+    assert len(everything) == 2 * (40 + 4) + 3
+
+
+def test_rows_of_the_formats_0_and_1_are_equal(ottla_server_factory, kafka_libs, both, tmp_path):
+    segments = tmp_path / "segments"
+    segments.mkdir()
+    records = write_segments(segments, kafka_libs)
+    server = ottla_server_factory(begin=False)
+    start_with_segments(server, segments)
+    rows = both(subscribe="legacy", bootstrap=server.bootstrap, includeHeaders="true")
+    assert [(row[4], row[0], row[1]) for row in rows] == [
+        (offset, key, value) for offset, _, key, value in records
+    ]
+    for start in (43, 97, 175):  # inside of compressed batches
+        starting = json.dumps({"legacy": {"0": start}})
+        rows = both(subscribe="legacy", bootstrap=server.bootstrap, startingOffsets=starting)
+        assert [row[4] for row in rows] == list(range(start, COUNT))
 
 
 def test_rows_of_a_compacted_topic_are_equal(ottla_server_factory, make_topic, both, load):
@@ -229,6 +272,8 @@ def test_the_same_offsets_give_the_same_rows_in_as_many_tasks(target, make_topic
                 for name in ("ottla", "kafka")
             ]
             assert counts[0] == counts[1], (cuts, limits)
+        rows = both(**options, minPartitions=dice.randrange(9, 20))  # cut inside of batches
+        assert len(rows) == sum(high - low for low, high in cuts.values())
 
 
 def test_the_same_timestamps_give_the_same_rows(target, make_topic, both):

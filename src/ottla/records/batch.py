@@ -81,6 +81,8 @@ _PRODUCER = Struct(">qhi")
 class TimestampType(IntEnum):
     """Who set the timestamps: the producer, or the leader when it appended."""
 
+    NO_TIMESTAMP_TYPE = -1
+    """Of records in message format 0, which has no timestamps. No header says so."""
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 

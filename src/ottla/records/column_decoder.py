@@ -35,6 +35,7 @@ from ottla.records.columns import (
     LEFT,
     MAX_TIMESTAMP,
     NEXT_OFFSET,
+    NO_TIME_BIT,
     POSITION,
     PRODUCER_ID,
     ROWS,
@@ -208,6 +209,8 @@ class ColumnDecoder:
         header = read_header(batch)
         scope[BASE_OFFSET], scope[LAST_DELTA] = header.base_offset, header.last_offset_delta
         scope[ATTRIBUTES], scope[COUNT] = header.attributes, header.record_count
+        if entry.header.magic == 0:
+            scope[ATTRIBUTES] |= NO_TIME_BIT
         scope[BASE_TIMESTAMP], scope[MAX_TIMESTAMP] = header.base_timestamp, header.max_timestamp
         yield from self._records(memoryview(batch)[HEADER_SIZE_BYTES:])
         return True

@@ -14,7 +14,7 @@ the lowest of the first byte on, 1 where there is a value; data: the values, one
 
     key       ends, bits, data            offset      int64
     value     ends, bits, data            timestamp   int64, microseconds since 1970
-    headers   ends, bits (0: none)        type        int32, 0 CreateTime, 1 LogAppendTime
+    headers   ends, bits (0: none)        type        int32, 0 CreateTime, 1 LogAppendTime, -1 none
       name      ends, data
       content   ends, bits, data
 
@@ -184,6 +184,8 @@ _MICROSECONDS_MAX = cython.declare(cython.longlong, 9223372036854775)  # so many
 _TIME_MAX = cython.declare(cython.longlong, 1 << 61)
 _CODEC_BITS = cython.declare(cython.int, 0x07)
 _LOG_APPEND_TIME_BIT = cython.declare(cython.int, 0x08)
+NO_TIME_BIT = 0x10000
+"""Beyond a batch's attributes: what was of format 0, which has no timestamps."""
 _TRANSACTION_BITS = cython.declare(cython.int, 0x30)
 _CONTROL_BIT = cython.declare(cython.int, 0x20)
 _DATA_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
@@ -689,7 +691,7 @@ def _fill(  # noqa: C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - flat, an
             if wanted & _OFFSET:
                 offsets[row] = offset
             if wanted & _TIMESTAMP_TYPE:
-                types[row] = 1 if attributes & _LOG_APPEND_TIME_BIT else 0
+                types[row] = ((attributes >> 3) & 1) - ((attributes >> 16) & 1)
             if want_headers:
                 if row_headers == headers:
                     scope[_HEADER_NULLS] += 1

@@ -175,7 +175,9 @@ def _unwrap(wrapper: _Entry, decompressed_bytes_max: int, *, check_crc: bool) ->
 
 
 def _timestamp_type(entry: _Entry) -> TimestampType:
-    if entry.magic == 1 and entry.attributes & TIMESTAMP_TYPE_BIT:
+    if entry.magic == 0:
+        return TimestampType.NO_TIMESTAMP_TYPE
+    if entry.attributes & TIMESTAMP_TYPE_BIT:
         return TimestampType.LOG_APPEND_TIME
     return TimestampType.CREATE_TIME
 

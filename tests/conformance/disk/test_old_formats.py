@@ -4,11 +4,9 @@
 a live Kafka 4.3 the same questions.
 """
 
-import base64
 import contextlib
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -18,47 +16,19 @@ from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.recovery import open_log
 from ottla.records.decode import decode_batches
+from tests.old_formats import COUNT, SEGMENTS, start_with_segments, write_segments
 
 pytestmark = pytest.mark.kafka
 
 START_MS = 1_500_000_000_000
 TP = TopicPartition("legacy", 0)
-SEGMENTS = {
-    0: [
-        *("0:none:-:40", "0:gzip:-:5", "0:snappy:-:5", "1:none:create:40", "1:gzip:create:30"),
-        *("1:snappy:create:10", "1:lz4:create:10", "1:gzip:append:10"),
-    ],
-    150: ["1:none:create:20", "1:gzip:create:7", "2:none:create:3", "2:zstd:create:20"],
-    200: ["2:gzip:create:10", "1:none:append:5", "1:lz4:append:5", "2:none:create:5"],
-}
-COUNT = 225
 
 
 @pytest.fixture(scope="module")
 def fixture(tmp_path_factory, kafka_libs):
     """The files of three segments, and every record in them as Kafka reads it."""
     directory = tmp_path_factory.mktemp("old-formats")
-    records = []
-    source = Path(__file__).with_name("OldFormats.java")
-    for base_offset, batches in SEGMENTS.items():
-        path = directory / f"{base_offset:020d}.log"
-        done = subprocess.run(
-            ["java", "-cp", f"{kafka_libs}/*", source, path, str(base_offset), *batches],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        for line in done.stdout.splitlines():
-            word, offset, timestamp, key, value = line.split()
-            assert word == "record"
-            records.append((int(offset), int(timestamp), unpacked(key), unpacked(value)))
-    assert [record[0] for record in records] == list(range(COUNT))
-    return directory, records
-
-
-def unpacked(text):
-    return None if text == "-" else base64.b64decode(text)
+    return directory, write_segments(directory, kafka_libs)
 
 
 def open_copy(fixture, tmp_path, **config):
@@ -179,26 +149,12 @@ def served(request, fixture, target_kind, tmp_path_factory):
     """A broker that found the segments in its directory when it started."""
     from tools.kafka_peer import KafkaPeer
     from tools.ottla_peer import OttlaPeer
-    from tools.wire_client import WireClient
 
     make = {"kafka": KafkaPeer, "ottla": OttlaPeer}[target_kind]
     peer = make(tmp_path_factory.mktemp("served") / "data", None)
     with contextlib.ExitStack() as stack:
         stack.callback(peer.kill9)
-        peer.start()
-        with WireClient(peer.bootstrap) as client:
-            client.create_topic("legacy", 1)
-        peer.stop()
-        (directory,) = peer.data.rglob("legacy-0")
-        for path in directory.iterdir():
-            if path.suffix in {".log", ".index", ".timeindex", ".snapshot"}:
-                path.unlink()
-        for path in fixture[0].iterdir():
-            shutil.copy(path, directory)
-        for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-            (directory.parent / name).unlink(missing_ok=True)
-        (directory.parent / ".kafka_cleanshutdown").unlink()
-        peer.start()
+        start_with_segments(peer, fixture[0])
         yield peer
 
 
