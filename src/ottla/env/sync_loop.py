@@ -38,11 +38,12 @@ def serve(requests: int, outcomes: int) -> None:
             ottla_serve_syncs(reading, writing)
         return
     while messages := os.read(requests, _AT_ONCE_MAX * MESSAGE.size):
-        told = b"".join(
-            MESSAGE.pack(token, _sync(descriptor))
-            for token, descriptor in MESSAGE.iter_unpack(messages)
-        )
-        os.write(outcomes, told)
+        os.write(outcomes, b"".join(map(_outcome, MESSAGE.iter_unpack(messages))))
+
+
+def _outcome(request: tuple[int, int]) -> bytes:
+    token, descriptor = request
+    return MESSAGE.pack(token, _sync(descriptor))
 
 
 def _sync(descriptor: int) -> int:
