@@ -100,42 +100,28 @@ def build_plain_batch(
     coordinator writes for each of its requests. With a producer id it is part of a transaction.
     """
     parts = [bytes(HEADER_SIZE_BYTES)]
+    sizes = (-1, -1)
+    key_length = value_length = b""
+    fixed_bytes = 0
     for index, (key, value) in enumerate(records):
-        key_bytes = len(key)
-        start, key_length = _varint(index), _varint(key_bytes)
-        if value is None:
-            size_bytes = 4 + len(start) + len(key_length) + key_bytes
-            parts += (_varint(size_bytes), b"\0\0", start, key_length, key, b"\1\0")
-        else:
-            value_length = _varint(len(value))
-            size_bytes = (
-                3 + len(start) + len(key_length) + key_bytes + len(value_length) + len(value)
-            )
-            parts += (
-                *(_varint(size_bytes), b"\0\0", start, key_length, key),
-                *(value_length, value, b"\0"),
-            )
+        data = b"" if value is None else value
+        if sizes != (len(key), -1 if value is None else len(data)):  # Mostly those of the first.
+            sizes = len(key), -1 if value is None else len(data)
+            key_length, value_length = map(_made_varint, sizes)
+            fixed_bytes = 3 + len(key_length) + len(key) + len(value_length) + len(data)
+        start = _varint(index)
+        size = _varint(fixed_bytes + len(start))
+        parts += (size, b"\0\0", start, key_length, key, value_length, data, b"\0")
     batch = bytearray(b"").join(parts)
     count = len(records)
-    header = BatchHeader(
-        0,
-        len(batch) - LOG_OVERHEAD_BYTES,
-        NO_LEADER_EPOCH,
-        MAGIC_V2,
-        0,
-        0 if producer_id == NO_PRODUCER_ID else TRANSACTIONAL_BIT,
-        count - 1,
-        timestamp,
-        timestamp,
-        producer_id,
-        producer_epoch,
-        NO_SEQUENCE,
-        count,
-    )
-    HEADER.pack_into(batch, 0, *header)
+    before_crc = (0, len(batch) - LOG_OVERHEAD_BYTES, NO_LEADER_EPOCH, MAGIC_V2)
+    attributes = 0 if producer_id == NO_PRODUCER_ID else TRANSACTIONAL_BIT
+    producer = (producer_id, producer_epoch, NO_SEQUENCE)
+    behind_crc = (attributes, count - 1, timestamp, timestamp, *producer, count)
+    HEADER.pack_into(batch, 0, *before_crc, 0, *behind_crc)
     crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
     batch[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
-    return batch, header._replace(crc=crc)
+    return batch, BatchHeader(*before_crc, crc, *behind_crc)
 
 
 def _varint(value: int) -> bytes:
