@@ -1,5 +1,5 @@
 # mypy: disable-error-code="name-defined"
-"""What a thread that only syncs files does: take descriptors, sync them, say how that went.
+"""What a thread that only syncs files does: take a descriptor, sync it, say how that went.
 
 One file, two forms, as ``ottla.records.kernels``: compiled, the thread never needs the
 interpreter's lock, so the loop neither waits for it nor makes it wait; interpreted, it does the
@@ -8,9 +8,6 @@ whose they are, and that they stay open, is known to ``ottla.env.sync_threads``.
 
     request = token int32, descriptor int32     in the machine's byte order
     outcome = token int32, errno int32          0: it is durable
-
-It takes what has come meanwhile in one go, and has the kernel begin with all of them before it
-waits for the first: a file system with a journal then commits that once, for half the CPU.
 """
 
 # ruff: noqa: F821 - the C function is declared in sync_loop.pxd
@@ -26,7 +23,6 @@ except ImportError:  # an installation without compiler runs this file without C
 
 COMPILED: bool = cython.compiled
 MESSAGE = Struct("=ii")
-_AT_ONCE_MAX = 16
 
 
 def serve(requests: int, outcomes: int) -> None:
@@ -37,13 +33,9 @@ def serve(requests: int, outcomes: int) -> None:
         with cython.nogil:
             ottla_serve_syncs(reading, writing)
         return
-    while messages := os.read(requests, _AT_ONCE_MAX * MESSAGE.size):
-        os.write(outcomes, b"".join(map(_outcome, MESSAGE.iter_unpack(messages))))
-
-
-def _outcome(request: tuple[int, int]) -> bytes:
-    token, descriptor = request
-    return MESSAGE.pack(token, _sync(descriptor))
+    while message := os.read(requests, MESSAGE.size):
+        token, descriptor = MESSAGE.unpack(message)
+        os.write(outcomes, MESSAGE.pack(token, _sync(descriptor)))
 
 
 def _sync(descriptor: int) -> int:
