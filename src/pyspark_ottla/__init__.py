@@ -5,7 +5,7 @@ never raises, since an error here would end queries that have nothing to do with
 """
 
 try:
-    from ottla.spark.source import OttlaDataSource as DefaultSource
+    from ottla.spark.planning.source import OttlaDataSource as DefaultSource
 except ImportError as error:  # an incomplete installation: Spark goes on without this format
     import warnings
 

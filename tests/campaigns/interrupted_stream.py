@@ -33,8 +33,8 @@ sys.path.insert(0, str(ROOT))
 # ruff: noqa: E402, N802, N803 - the path comes first, and names are Spark's
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.spark.source import OttlaDataSource
-from ottla.spark.stream import OttlaStreamReader
+from ottla.spark.planning.source import OttlaDataSource
+from ottla.spark.planning.stream import OttlaStreamReader
 
 STAGES = ("latest", "plan", "read", "sink", "latest", "plan", "read", "sink")
 PARTITIONS = 2

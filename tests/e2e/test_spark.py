@@ -302,7 +302,7 @@ def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
     from ottla.client.blocking import BlockingClient
     from ottla.spark.connection import client_settings
     from ottla.spark.offsets import OffsetRange
-    from ottla.spark.read import fetch_ranges
+    from ottla.spark.reading.read import fetch_ranges
     from tools.kafka_peer import free_port
 
     count = 8_000  # of a kilobyte: two fetches at least

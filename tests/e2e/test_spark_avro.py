@@ -57,7 +57,7 @@ def from_avro(spark):
 
 
 def options_of(schema, mode):
-    from ottla.spark.value_options import parse_value_options
+    from ottla.spark.values.value_options import parse_value_options
 
     given = {"value.format": "avro", "avroschema": json.dumps(schema), "mode": mode}
     return parse_value_options(given)
@@ -66,7 +66,7 @@ def options_of(schema, mode):
 def ours_of(schema, values, mode="PERMISSIVE"):
     import pyarrow as pa
 
-    from ottla.spark.avro_values import AvroValues
+    from ottla.spark.values.avro_values import AvroValues
 
     made = AvroValues(options_of(schema, mode))
     return made.decode(pa.array(values, pa.binary()), range(len(values)), "")[0]
@@ -137,7 +137,7 @@ def damaged(seed, schema, values):
 
 
 def is_enormous(schema, value):
-    from ottla.spark.value_options import MalformedValue
+    from ottla.spark.values.value_options import MalformedValue
 
     try:
         ours_of(schema, [value], "FAILFAST")

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 
 from ottla import spark as ottla_spark
-from ottla.spark.export_log import ExportError, ExportLog
+from ottla.spark.exporting.export_log import ExportError, ExportLog
 
 pytestmark = [
     pytest.mark.spark,

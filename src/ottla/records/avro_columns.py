@@ -1,8 +1,8 @@
 """The tables and the buffers of ``ottla.records.avro``: values in, filled columns out.
 
-Between that kernel and whoever knows schemas (``ottla.spark.avro_schema``) and Arrow
-(``ottla.spark.avro_values``); knows neither. A schema comes as ``Node``s, of which a reader makes
-the kernel's tables; of what the kernel measures it makes one buffer, and views of its parts.
+Between that kernel and whoever knows schemas (``ottla.spark.values.avro_schema``) and Arrow
+(``ottla.spark.values.avro_values``); knows neither. A schema comes as ``Node``s, of which a reader
+makes the kernel's tables; of what the kernel measures it makes one buffer, and views of its parts.
 """
 
 from array import array

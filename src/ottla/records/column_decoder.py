@@ -2,7 +2,7 @@
 
 Stands around ``ottla.records.columns``, which has the loops: decompresses batches, leaves out those
 of aborted transactions, reads the formats before v2, and hands over full buffers. Knows nothing of
-Arrow, Spark or the network; ``ottla.spark.columns`` wraps what comes out.
+Arrow, Spark or the network; ``ottla.spark.reading.columns`` wraps what comes out.
 
 What is read of a batch is what Kafka's consumer reads. Source: Kafka's documentation of
 isolation.level; KIP-98.

@@ -3,10 +3,11 @@
 """Columns to records: the loops that encode rows where they lie, with no object for any of them.
 
 Beside ``ottla.records.kernels`` and made the same way: one file that runs compiled or interpreted.
-On the produce path of clients: from buffers in Arrow's layout (``ottla.spark.write`` hands them in)
-to the records of a batch; whoever closes the batch writes its header. Three steps for each set of
-rows: ``choose_partitions``, ``group_rows``, and for each partition ``encode``, which goes on where
-the last call ended, so that a batch holds rows of many sets. Knows no codecs and no pyarrow.
+On the produce path of clients: from buffers in Arrow's layout (``ottla.spark.writing.write``
+hands them in) to the records of a batch; whoever closes the batch writes its header. Three steps
+for each set of rows: ``choose_partitions``, ``group_rows``, and for each partition ``encode``,
+which goes on where the last call ended, so that a batch holds rows of many sets. Knows no codecs
+and no pyarrow.
 
 Grammar of records: see ``ottla.records.kernels``. Layout of columns (Arrow's documentation):
 

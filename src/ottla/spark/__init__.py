@@ -1,18 +1,16 @@
 """Topics of any Kafka-compatible cluster as DataFrames: ``spark.read.format("ottla")``, no JAR.
 
-    source   what Spark calls           options   its options        offsets   options to ranges
-    plan     ranges to read, asked of the cluster (planner's side)
-    stream   what Spark calls in a stream    tracker   what it does
-    lookup   questions to the cluster        loss      what became of offsets noted earlier
-    positions  offsets as JSON               progress, listener   how far a stream is behind
-    read     the records of one range (executor's side)              columns   records to Arrow
-    sink     writing as Spark calls it       sink_options, write_settings   its options
-    write    rows to record batches (executor's side; sink_task calls it, rows finds the columns)
-    delivery a batch exactly once, by the driver                     marker    which batch is there
-    local    a session on this machine       daemon   where Spark's Python workers come from
-    export   to_parquet, from_parquet: the driver's side; export_log what counts, export_task and
-             import_task what executors do
-    java     a Java to run Spark on          made_files   launchers and the like, on disk
+    planning   the source as Spark calls it: options to ranges of offsets, batch and streaming
+    reading    tasks that read ranges: fetched, decompressed, made Arrow columns
+    values     typed columns of values that hold JSON or Avro
+    writing    the sink: rows to record batches, in tasks or, exactly once, by the driver
+    exporting  to_parquet, from_parquet          pipelines   for ``ottla pipeline``
+
+    option_table, options, connection   what a query may say
+    offsets, positions   where reading stands    lookup, loss   what the cluster says to that
+    progress, listener   how far a stream is behind
+    local    a session on this machine           daemon   where Spark's Python workers come from
+    java     a Java to run Spark on              made_files   launchers and the like, on disk
 
 It speaks the wire protocol through ``ottla.client`` and knows no broker. Modules of the planner's
 side import the standard library only, because Spark starts a Python process for every step.
@@ -22,8 +20,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.spark.export import Exported, from_parquet, to_parquet
-    from ottla.spark.export_log import ExportError
+    from ottla.spark.exporting.export import Exported, from_parquet, to_parquet
+    from ottla.spark.exporting.export_log import ExportError
     from ottla.spark.local import session
     from ottla.spark.progress import lag
     from ottla.spark.registration import register
@@ -33,11 +31,11 @@ __all__ = ["session", "register", "to_parquet", "from_parquet", "lag", "Exported
 _PLACES = {
     "session": "local",
     "register": "registration",
-    "to_parquet": "export",
-    "from_parquet": "export",
+    "to_parquet": "exporting.export",
+    "from_parquet": "exporting.export",
     "lag": "progress",
-    "Exported": "export",
-    "ExportError": "export_log",
+    "Exported": "exporting.export",
+    "ExportError": "exporting.export_log",
 }
 
 

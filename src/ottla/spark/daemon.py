@@ -22,7 +22,7 @@ PRELOADED = (
     "pyspark.sql.worker.plan_data_source_read",  # where the function that reads comes from
     "pyspark.sql.worker.write_into_data_source",  # and the one that writes
     "pyarrow",
-    "ottla.spark.read",
+    "ottla.spark.reading.read",
 )
 HUNG_UP = 1
 """A worker's exit code; Spark does not look at it."""

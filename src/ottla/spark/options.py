@@ -36,7 +36,7 @@ from ottla.spark.offsets import (
 from ottla.spark.option_table import COLUMNS, HEADERS, OPTIONS, Use
 
 if TYPE_CHECKING:
-    from ottla.spark.value_options import ValueOptions
+    from ottla.spark.values.value_options import ValueOptions
 
 READ_RETRY_TIMEOUT_MS = 60_000
 """How long a task, and a stream that has begun, outlasts a broker that is restarted."""
@@ -244,7 +244,7 @@ def _is_latest_when_none_as_new(values: Mapping[str, str]) -> bool:
 def _value(values: Mapping[str, str]) -> "ValueOptions | None":
     if not any(name.lower() in values for name in names.VALUE_OPTIONS):
         return None  # and Spark's types need not be imported here
-    from ottla.spark.value_options import parse_value_options
+    from ottla.spark.values.value_options import parse_value_options
 
     return parse_value_options(values)
 

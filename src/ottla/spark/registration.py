@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 def register(spark: "SparkSession") -> None:
     """Make ``format("ottla")`` known to ``spark``, of Spark or of Spark Connect. Harmless twice."""
-    from ottla.spark.source import OttlaDataSource
+    from ottla.spark.planning.source import OttlaDataSource
 
     spark.dataSource.register(OttlaDataSource)

@@ -15,9 +15,9 @@ from ottla.client.blocking_coordinators import BlockingCoordinators  # noqa: E40
 from ottla.client.partitioner import partition_of_key  # noqa: E402
 from ottla.client.settings import ClientSettings, parse_bootstrap  # noqa: E402
 from ottla.errors import ErrorCode, KafkaError  # noqa: E402
-from ottla.spark.rows import HEADERS, RowError  # noqa: E402
-from ottla.spark.write import RowsWriter  # noqa: E402
-from ottla.spark.write_settings import read_write_settings  # noqa: E402
+from ottla.spark.writing.rows import HEADERS, RowError  # noqa: E402
+from ottla.spark.writing.write import RowsWriter  # noqa: E402
+from ottla.spark.writing.write_settings import read_write_settings  # noqa: E402
 
 PARTITIONS = 3
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -22,9 +22,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from ottla.spark.delivery import deliver
-from ottla.spark.marker import DeliveryError, Marker, Step
-from ottla.spark.sink_options import parse_sink_options
+from ottla.spark.writing.delivery import deliver
+from ottla.spark.writing.marker import DeliveryError, Marker, Step
+from ottla.spark.writing.sink_options import parse_sink_options
 from tools.wire_client import WireClient
 
 COMMITTED = FetchLimits(max_wait_ms=100, read_committed=True)

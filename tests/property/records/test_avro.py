@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from ottla.records import avro, avro_columns
-from ottla.spark.avro_values import AvroValues
-from ottla.spark.columns import ArrowDecoder
-from ottla.spark.source import schema_of
-from ottla.spark.value_options import parse_value_options
+from ottla.spark.planning.source import schema_of
+from ottla.spark.reading.columns import ArrowDecoder
+from ottla.spark.values.avro_values import AvroValues
+from ottla.spark.values.value_options import parse_value_options
 from tests.avro_data import schemas_and_values
 
 ENOUGH = settings(

@@ -119,7 +119,12 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
     assert made_files.program("x", "text").read_text() == "text"
 
 
-PLANNERS = ("ottla.spark", "ottla.spark.source", "ottla.spark.options", "ottla.spark.plan")
+PLANNERS = (
+    "ottla.spark",
+    "ottla.spark.planning.source",
+    "ottla.spark.options",
+    "ottla.spark.planning.plan",
+)
 """What Spark's planner processes import of ours; each step of each query may start one anew."""
 
 
@@ -146,7 +151,7 @@ import sys
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
-from ottla.spark.columns import TYPES, ArrowDecoder
+from ottla.spark.reading.columns import TYPES, ArrowDecoder
 from ottla.spark.offsets import OffsetRange
 data = build_batch([Record(timestamp=1, key=b"k", value=b"v")], codec=Codec.NONE, level=None)
 decoder = ArrowDecoder(tuple(TYPES))

@@ -9,8 +9,8 @@ pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 from ottla.ids import TopicId, TopicPartition
 from ottla.spark import lag, register
 from ottla.spark.listener import ProgressListener
+from ottla.spark.planning.source import OttlaDataSource
 from ottla.spark.positions import Positions
-from ottla.spark.source import OttlaDataSource
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IDS = {"t": TopicId(b"i" * 16)}

@@ -1,0 +1,1 @@
+"""Topics to Parquet files and back, without a row in the JVM."""

@@ -1,0 +1,222 @@
+"""How a stream follows its topics: where it begins, how far a micro-batch goes, what was lost.
+
+The planner's side, in one process of the driver that lives as long as the query, with one client.
+Knows no pyspark: ``stream`` turns Spark's words into these. Blocks.
+
+Spark asks for the initial offset again when it repeats a first micro-batch that was cut short, and
+by then "latest" is another place. So the end of the first micro-batch carries where it began.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ottla.client.blocking import BlockingClient
+from ottla.client.blocking_coordinators import BlockingCoordinators
+from ottla.env.blocking import BlockingClock
+from ottla.errors import KafkaError
+from ottla.ids import NULL_TOPIC_ID, TopicPartition
+from ottla.spark.lookup import cluster_state, partitions_of, resolve, with_epoch_ends
+from ottla.spark.loss import ClusterState, Loss, PartitionGone, TopicRecreated, find_losses
+from ottla.spark.offsets import OffsetRange
+from ottla.spark.options import SourceOptions
+from ottla.spark.planning.admission import EVERYTHING, Gate, Limits, backlog, share
+from ottla.spark.planning.split import split
+from ottla.spark.positions import Positions
+
+LOG = logging.getLogger("ottla.spark")
+
+Offsets = Mapping[TopicPartition, int]
+Connect = Callable[[SourceOptions, int], BlockingClient]
+"""From the options, and for how many milliseconds calls are tried again."""
+
+
+class _Planned(NamedTuple):
+    """The micro-batch that ``latest`` decided on, which ``plan`` is asked for next."""
+
+    start: Positions
+    end: Positions
+    starts: Offsets
+
+
+def connect(options: SourceOptions, retry_timeout_ms: int) -> BlockingClient:
+    """Return a client that goes on trying for so long."""
+    return BlockingClient(options.settings(retry_timeout_ms=retry_timeout_ms))
+
+
+class StreamTracker:
+    """One stream's view of its topics. Not for use from two threads at once.
+
+    Whatever asks the cluster raises KafkaError, ConnectionFailed, and DataLoss for what went wrong
+    with offsets noted earlier, unless the options say to go on.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        connect: Connect = connect,
+        clock: BlockingClock | None = None,
+    ) -> None:
+        self._options = options
+        self._connect = connect
+        self._clock = clock or BlockingClock()
+        self._client = connect(options, options.first_retry_ms)
+        self._coordinators = BlockingCoordinators(self._client)
+        self._has_begun = False
+        self._gate = Gate(options.trigger.max_delay_ms)
+        self._initial: Positions | None = None
+        self._newest: Positions | None = None
+        self._target: Positions | None = None
+        self._planned: _Planned | None = None
+        self._published: Offsets = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def initial(self) -> Positions:
+        """Return where a stream without a checkpoint begins. Raises OptionError besides.
+
+        Spark asks twice: for the first micro-batch's end, and to plan it. That is one place.
+        """
+        if self._initial is not None:
+            return self._initial
+        options = self._options
+        now = self._look()
+        offsets = resolve(self._client, options.starting, now, options)
+        given = options.starting.positions or Positions()
+        starts = self._starts(Positions(offsets, given.ids, given.epochs), now)
+        self._initial = _positions(starts, now)
+        return self._initial
+
+    def hold_end(self) -> None:
+        """Take what is there now for all there will ever be (``Trigger.AvailableNow``)."""
+        self._look()
+        self._target = self._newest
+
+    @property
+    def newest(self) -> Positions | None:
+        """The ends of the logs when they were looked at last; None before that."""
+        return self._newest
+
+    def latest(self, start: Positions, limits: Limits = EVERYTHING) -> Positions:
+        """Return where a micro-batch from ``start`` ends; ``start`` itself when it is to be none.
+
+        That it is asked says that everything before ``start`` is done.
+        """
+        now = self._look()
+        starts = self._starts(start, now)
+        self.publish(
+            {each: offset for each, offset in start.offsets.items() if starts.get(each) == offset}
+        )
+        ends = self._ends(starts, now)
+        least = None if self._target is not None else limits.least
+        if not self._gate.lets_through(backlog(starts, ends), least, self._clock.monotonic()):
+            return start
+        if limits.most is not None:
+            ends = share(limits.most, starts, ends)
+        end = _positions(ends, now)
+        if start == self._initial:
+            end = replace(end, begin=dict(start.offsets))
+        elif end.offsets == start.offsets and (not start.ids or end.ids == start.ids):
+            return start
+        self._planned = _Planned(start, end, starts)
+        return end
+
+    def _ends(self, starts: Offsets, now: ClusterState) -> dict[TopicPartition, int]:
+        if self._target is None:
+            return {each: log.end for each, log in now.logs.items()}
+        targets = self._target.offsets
+        return {
+            each: max(min(targets[each], log.end), starts[each])
+            for each, log in now.logs.items()
+            if each in targets
+        }
+
+    def plan(self, start: Positions, end: Positions) -> list[OffsetRange]:
+        """Return the ranges of a micro-batch, one for each task."""
+        planned = self._planned
+        if planned is not None and (planned.start, planned.end) == (start, end):
+            starts, ends = planned.starts, end.offsets
+        else:
+            starts, ends = self._recall(start, end)
+        ranges = [
+            OffsetRange(*each, starts[each], ends[each], end.ids.get(each.topic, NULL_TOPIC_ID))
+            for each in sorted(ends)
+        ]
+        return split(
+            ranges,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+
+    def publish(self, finished: Offsets) -> None:
+        """Commit, as the stream's group if it has one, that everything below is done."""
+        group = self._options.group
+        fresh = {each: at for each, at in finished.items() if self._published.get(each) != at}
+        if not group or not fresh:
+            return
+        try:
+            self._coordinators.commit(group, fresh)
+        except KafkaError as error:
+            why = f"group {group}: the stream's progress could not be committed: {error.why}"
+            raise KafkaError(error.code, why) from error
+        self._published = {**self._published, **fresh}
+
+    def _recall(self, start: Positions, end: Positions) -> tuple[Offsets, Offsets]:
+        """Return starts and ends of a micro-batch that was decided on before this process began."""
+        now = self._look()
+        ends = dict(end.offsets)
+        for each, loss in self._losses(end, now).items():
+            if isinstance(loss.error, (PartitionGone, TopicRecreated)) or loss.resume is None:
+                del ends[each]
+            else:
+                ends[each] = loss.resume
+        if end.begin:
+            start = Positions(end.begin, end.ids, end.epochs)
+        start = replace(start, offsets={t: o for t, o in start.offsets.items() if t in ends})
+        here = replace(now, logs={t: log for t, log in now.logs.items() if t in ends})
+        return self._starts(start, here), ends
+
+    def _look(self) -> ClusterState:
+        """Ask which partitions there are and what their logs hold."""
+        options = self._options
+        partitions = partitions_of(self._client, options)
+        now = cluster_state(self._client, partitions, read_committed=options.read_committed)
+        self._newest = _positions({each: log.end for each, log in now.logs.items()}, now)
+        if not self._has_begun:
+            self._has_begun = True
+            self.close()
+            self._client = self._connect(options, options.later_retry_ms)
+            self._coordinators = BlockingCoordinators(self._client)
+        return now
+
+    def _starts(self, start: Positions, now: ClusterState) -> dict[TopicPartition, int]:
+        """Return where to go on in every partition there is; in a new one that is its begin."""
+        offsets = {**dict.fromkeys(now.logs, 0), **start.offsets}
+        for each, loss in self._losses(replace(start, offsets=offsets), now).items():
+            if loss.resume is None:
+                del offsets[each]
+            else:
+                offsets[each] = loss.resume
+        return offsets
+
+    def _losses(self, positions: Positions, now: ClusterState) -> dict[TopicPartition, Loss]:
+        """Return what went wrong with positions; raises the first where that ends the query."""
+        checked = with_epoch_ends(
+            self._client, now, positions, read_committed=self._options.read_committed
+        )
+        losses = find_losses(positions, checked)
+        for loss in losses.values():
+            if self._options.fail_on_data_loss:
+                raise loss.error
+            LOG.warning("%s", loss.error)
+        return losses
+
+
+def _positions(offsets: Offsets, now: ClusterState) -> Positions:
+    """Return ``offsets`` with the ids and epochs that are in force."""
+    topics = {each.topic for each in offsets}
+    epochs = {each: now.logs[each].epoch for each in offsets if now.logs[each].epoch >= 0}
+    return Positions(offsets, {t: now.ids[t] for t in topics & now.ids.keys()}, epochs)

@@ -1,0 +1,52 @@
+"""What outlasts a task: Spark gives a Python worker one task after the other.
+
+A task takes the client that the one before it left, with its connections open, versions agreed on
+and, with SASL or TLS, its handshakes done, and the decoder, whose buffers are there already (making
+them anew costs more than reading 50,000 records); a stream of small batches would spend much of
+its time on these. Whoever fails leaves none behind. What a client saw of the cluster, its user asks
+anew.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ottla.client.blocking import BlockingClient
+from ottla.client.settings import ClientSettings
+from ottla.spark.reading.columns import ArrowDecoder
+
+_KEPT: dict[tuple[int, ClientSettings], BlockingClient] = {}
+"""By process, since a worker may be a fork of one that has connections."""
+_DECODERS: dict[tuple[str, ...], ArrowDecoder] = {}
+"""By columns; the last one only, for its buffers have tens of MiB."""
+
+
+@contextmanager
+def kept_client(settings: ClientSettings) -> Iterator[BlockingClient]:
+    """Lend a client with these settings; it is kept for the next task unless this one fails."""
+    key = (os.getpid(), settings)
+    client = _KEPT.pop(key, None) or BlockingClient(settings)
+    try:
+        yield client
+    except BaseException:  # a task that is stopped may leave answers under way
+        client.close()
+        raise
+    other = _KEPT.pop(key, None)
+    if other is not None:
+        other.close()
+    _KEPT[key] = client
+
+
+@contextmanager
+def kept_decoder(columns: Sequence[str]) -> Iterator[ArrowDecoder]:
+    """Lend a decoder of these columns; it is kept for the next task unless this one fails.
+
+    Who is done with it has taken its ``rest``. One whose buffers a huge record has made huge is
+    not kept.
+    """
+    key = tuple(columns)
+    decoder = _DECODERS.pop(key, None) or ArrowDecoder(columns)
+    yield decoder
+    _DECODERS.clear()
+    if not decoder.has_grown:
+        _DECODERS[key] = decoder

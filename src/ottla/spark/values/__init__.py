@@ -1,0 +1,1 @@
+"""Values that hold JSON or Avro become typed columns."""

@@ -1,0 +1,214 @@
+"""JSON values one by one, by the rules of Spark's JSON reader: for those that are not plain.
+
+Microseconds each: ``json_values`` brings only what Arrow's reader refuses. A field that is not of
+its type is null and makes the value malformed, while the others are read. Source: Spark's JSON
+data source, with its defaults (partial results, NaN allowed).
+"""
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import partial
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+FLOATS = {
+    "NaN": "nan",
+    "Infinity": "inf",
+    "+Infinity": "inf",
+    "+INF": "inf",
+    "INF": "inf",
+    "-Infinity": "-inf",
+    "-INF": "-inf",
+}
+BLANKS = " \t\r\n"
+
+
+class Number(str):
+    """A number as it is spelled: some fields want its text."""
+
+    __slots__ = ()
+
+
+class NotOfItsType(ValueError):
+    """A field that cannot be read as what the schema says."""
+
+
+Convert = Callable[[object], object]
+Found = TypeVar("Found")
+
+
+class JsonRows:
+    """Reads values as structs of one schema."""
+
+    def __init__(self, schema: StructType, time_zone: str) -> None:
+        self._schema = schema
+        self._zone = ZoneInfo(time_zone)
+        self._decoder = json.JSONDecoder(
+            parse_float=Number, parse_int=Number, parse_constant=Number, strict=True
+        )
+        self._is_bad = False
+
+    def read(self, values: Sequence[bytes | None]) -> tuple[list[object], list[int]]:
+        """Return a dict for each value, None for a null, and the indexes of malformed ones."""
+        rows: list[object] = []
+        bad: list[int] = []
+        for index, value in enumerate(values):
+            self._is_bad = False
+            rows.append(None if value is None else self._row(value.decode("utf-8", "replace")))
+            if self._is_bad:
+                bad.append(index)
+        return rows, bad
+
+    def _row(self, text: str) -> object:
+        bare = text.lstrip(BLANKS)
+        if not bare:
+            return None
+        try:
+            found, _ = self._decoder.raw_decode(bare)  # What follows it, Spark does not look at.
+        except (ValueError, RecursionError):
+            found = NotOfItsType
+        if not isinstance(found, dict):
+            self._is_bad = True
+            return {}
+        return self._struct(found, self._schema)
+
+    def _struct(self, found: dict[str, object], schema: StructType) -> dict[str, object]:
+        return {
+            field.name: self._field(found.get(field.name), field.dataType)
+            for field in schema.fields
+        }
+
+    def _field(self, found: object, kind: DataType) -> object:
+        if found is None:
+            return None
+        try:
+            return self._value(found, kind)
+        except (ValueError, OverflowError, InvalidOperation, binascii.Error):
+            self._is_bad = True
+            return None
+
+    def _element(self, found: object, kind: DataType) -> object:
+        """Return an element; one that is not of its type takes the array, or the map, with it."""
+        return None if found is None else self._value(found, kind)
+
+    def _value(self, found: object, kind: DataType) -> object:
+        match kind:
+            case StructType():
+                return self._struct(_only(found, dict), kind)
+            case ArrayType():
+                return [self._element(each, kind.elementType) for each in _only(found, list)]
+            case MapType():
+                return [
+                    (key, self._element(each, kind.valueType))
+                    for key, each in _only(found, dict).items()
+                ]
+            case TimestampType():
+                return self._timestamp(found)
+            case DecimalType():
+                return _decimal(found, kind)
+            case _:
+                return _CONVERT[type(kind)](found)
+
+    def _timestamp(self, found: object) -> datetime:
+        if isinstance(found, Number):
+            return datetime.fromtimestamp(int(found), UTC)
+        moment = datetime.fromisoformat(_only(found, str))
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=self._zone)
+
+
+def _only(found: object, kind: type[Found]) -> Found:
+    if type(found) is not kind:
+        raise NotOfItsType
+    return found
+
+
+def _integer(found: object, bits: int) -> int:
+    number = int(_only(found, Number))
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise NotOfItsType
+    return number
+
+
+def _float(found: object) -> float:
+    if isinstance(found, Number) or (isinstance(found, str) and found in FLOATS):
+        return float(FLOATS.get(found, found))
+    raise NotOfItsType
+
+
+def _decimal(found: object, kind: DecimalType) -> Decimal:
+    if not isinstance(found, str):
+        raise NotOfItsType
+    number = Decimal(found).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
+    if not number.is_finite() or len(number.as_tuple().digits) > kind.precision:
+        raise NotOfItsType
+    return number
+
+
+def _string(found: object) -> str:
+    return found if isinstance(found, str) and not isinstance(found, Number) else dumps(found)
+
+
+def java_text(number: float) -> str:
+    """Return the text that Java gives a double."""
+    if not math.isfinite(number):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(number, "NaN")
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return repr(number)
+    digits, _, exponent = f"{Decimal(repr(number)):e}".lower().partition("e")
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return f"{digits}{'' if '.' in digits else '.0'}E{int(exponent)}"
+
+
+def dumps(found: object) -> str:
+    """Return the JSON text of what was read, numbers that are no integers as Java spells them."""
+    match found:
+        case Number():
+            return str(found) if found.lstrip("-").isdigit() else java_text(float(found))
+        case dict():
+            return "{" + ",".join(f"{json.dumps(k)}:{dumps(v)}" for k, v in found.items()) + "}"
+        case list():
+            return "[" + ",".join(map(dumps, found)) + "]"
+        case _:
+            return json.dumps(found, ensure_ascii=False)
+
+
+def _local_time(found: object) -> datetime:
+    return datetime.fromisoformat(_only(found, str)).replace(tzinfo=None)
+
+
+_CONVERT: dict[type[DataType], Convert] = {
+    StringType: _string,
+    BooleanType: partial(_only, kind=bool),
+    **{kind: partial(_integer, bits=bits) for kind, bits in BITS.items()},
+    FloatType: _float,
+    DoubleType: _float,
+    DateType: lambda found: date.fromisoformat(_only(found, str)[:10]),
+    TimestampNTZType: _local_time,
+    BinaryType: lambda found: base64.b64decode(_only(found, str), validate=True),
+}

@@ -1,0 +1,172 @@
+"""Writing as Spark calls it: columns checked, tasks, and the end of a batch on the driver.
+
+Imported on the planner's side: the standard library, pyspark's interface and options only. Spark
+makes a writer for each micro-batch and pickles it for the tasks; for ``commit`` it makes another,
+so whatever the driver must know travels in the tasks' messages. Source: Spark's Python Data Source
+API; the Kafka connector's columns and rules.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from ottla.errors import OttlaError
+from ottla.ids import TopicPartition
+from ottla.spark.writing.sink_options import TOPIC, SinkOptions, parse_sink_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OCTETS = (BinaryType, StringType, NullType)
+COLUMNS: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
+    "value": ("binary or string", OCTETS),
+    "key": ("binary or string", OCTETS),
+    "topic": ("string", (StringType,)),
+    "partition": ("int", (IntegerType, ShortType, ByteType, NullType)),
+    "headers": ("array<struct<key:string,value:binary>>", (ArrayType, NullType)),
+    "timestamp": ("timestamp", (TimestampType, NullType)),
+}
+OF_THE_SOURCE = ("offset", "timestamptype")
+"""What reading adds and writing leaves alone."""
+
+
+class ColumnError(OttlaError, ValueError):
+    """A DataFrame's columns are none that can be written."""
+
+
+@dataclass
+class Wrote(WriterCommitMessage):
+    """What a task has written. By topic and partition: rows."""
+
+    rows: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task wants written: record batches, complete but for who writes them."""
+
+    query_id: str | None = None
+    """None: not a micro-batch."""
+    batch_id: int | None = None
+    batches: list[tuple[TopicPartition, bytearray]] = field(default_factory=list)
+
+
+def check_columns(schema: StructType, *, topic_given: bool) -> None:
+    """Raise ColumnError unless rows of ``schema`` can be written.
+
+    Columns with other names are left alone, as the Kafka connector does, unless they look like one
+    of ours with a slip of the pen.
+    """
+    types = {each.name.lower(): each.dataType for each in schema.fields}
+    there = schema.simpleString()
+    for name in types:
+        near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.8)
+        if near and name not in COLUMNS and near[0] not in types and name not in OF_THE_SOURCE:
+            message = f"column {name!r}: did you mean {near[0]!r}? The columns are {there}"
+            raise ColumnError(message)
+    if "value" not in types:
+        message = f"the column 'value' (binary or string) is missing; the columns are {there}"
+        raise ColumnError(message)
+    if not topic_given and "topic" not in types:
+        message = f"no topic to write to: give the option {TOPIC}, or a column 'topic' (string)"
+        raise ColumnError(message)
+    for name, (words, fitting) in COLUMNS.items():
+        found = types.get(name)
+        if found is None or (name == "topic" and topic_given):
+            continue
+        if not isinstance(found, fitting) or (name == "headers" and not _are_headers(found)):
+            message = f"column {name!r} is {words}, not {found.simpleString()}"
+            raise ColumnError(message)
+
+
+def _are_headers(found: DataType) -> bool:
+    if not isinstance(found, ArrayType):
+        return True  # nulls
+    element = found.elementType
+    return isinstance(element, StructType) and [
+        (each.name.lower(), type(each.dataType)) for each in element.fields
+    ] == [("key", StringType), ("value", BinaryType)]
+
+
+def write_task(options: SinkOptions, rows: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+    """Write, or stage, the rows of one task."""
+    if options.is_exactly_once:
+        from ottla.spark.writing.sink_task import stage_rows
+
+        return stage_rows(options, rows)
+    from ottla.spark.writing.sink_task import write_rows
+
+    return write_rows(options, rows)
+
+
+def commit_batch(
+    options: SinkOptions,
+    messages: Sequence[WriterCommitMessage | None],
+    batch_id: int | None = None,
+) -> None:
+    """End a batch whose tasks have all succeeded. At least once: there is nothing left to do."""
+    if options.is_exactly_once:
+        from ottla.spark.writing.delivery import deliver_staged
+
+        staged = [each for each in messages if isinstance(each, Staged)]
+        deliver_staged(options, staged, batch_id)
+
+
+def sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
+    """Return the options, for rows that can be written. Raises OptionError, ColumnError."""
+    options = parse_sink_options(given)
+    check_columns(schema, topic_given=options.topic is not None)
+    return options
+
+
+class OttlaWriter(DataSourceArrowWriter):
+    """``df.write.format("ottla")``."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        return write_task(self._options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """End the job."""
+        commit_batch(self._options, messages)
+
+
+class OttlaStreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream.format("ottla")``; a writer is for one micro-batch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        return write_task(self._options, iterator)
+
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        """End the micro-batch."""
+        commit_batch(self._options, messages, batchId)

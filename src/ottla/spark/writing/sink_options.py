@@ -1,0 +1,206 @@
+"""The options of writing with ``format("ottla")``: the Kafka connector's, and those of delivery.
+
+First thing on the planner's side: a wrong option is told before anything is contacted. Standard
+library only. The settings ``kafka.*`` are a producer's (``write_settings``). Source: Spark's
+Structured Streaming and Kafka guide, writing.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from ottla.client.settings import ClientSettings
+from ottla.config.human import parse_duration_ms, parse_size_bytes, size_text
+from ottla.config.option import InvalidConfig
+from ottla.spark.connection import CLIENT_ID, CONNECT_TIMEOUT_MS, PREFIX, OptionError
+from ottla.spark.option_table import BOOTSTRAP, BOOTSTRAP_SHORT, INCLUDE_HEADERS
+from ottla.spark.writing.write_settings import WriteOptions, read_write_settings
+
+Value = TypeVar("Value")
+
+TOPIC = "topic"
+DELIVERY = "delivery"
+TRANSACTIONAL_ID = "transactional.id"
+TRANSACTION_TIMEOUT = "kafka.transaction.timeout.ms"
+MAX_BYTES = "exactlyOnceMaxBytes"
+ON_MISSING_MARKER = "onMissingMarker"
+
+OPTIONS = (
+    BOOTSTRAP,
+    BOOTSTRAP_SHORT,
+    TOPIC,
+    DELIVERY,
+    TRANSACTIONAL_ID,
+    MAX_BYTES,
+    ON_MISSING_MARKER,
+)
+SPARKS_OWN = ("checkpointLocation", "queryName", INCLUDE_HEADERS)
+"""Handed on by Spark, or of the source; they mean nothing here."""
+
+WITHOUT_MEANING = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
+"""Settings of Java's producer that nothing here corresponds to. Accepted, as they do no harm."""
+
+RETRY_TIMEOUT_MS = 60_000
+"""How long a step of a transaction outlasts a broker that is restarted."""
+TRANSACTION_TIMEOUT_MS = 60_000
+"""Kafka's default for a producer. The transaction is open only while the driver sends."""
+MAX_BYTES_DEFAULT = 128 << 20
+MAX_BYTES_LIMIT = 1 << 30
+"""A task's answer is one value of a column, and has to be an array of the JVM's."""
+
+
+class Delivery(Enum):
+    """What a failure in the middle may do to the rows in the topic."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where rows go, and how. Times in milliseconds."""
+
+    client: ClientSettings
+    write: WriteOptions
+    delivery: Delivery
+    transactional_id: str | None
+    """None: made of the query's id."""
+    transaction_timeout_ms: int
+    staged_bytes_max: int
+    """Of one batch delivered exactly once, as it goes over the wire."""
+    missing_is_new: bool
+    """What ``marker.decide`` is to think of a batch without a marker."""
+
+    @property
+    def topic(self) -> str | None:
+        """Where every row goes; None: the column says it."""
+        return self.write.topic
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether rows go into a transaction."""
+        return self.delivery is Delivery.EXACTLY_ONCE
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Return the options that ``given`` spells. Raises OptionError, naming the option."""
+    values = {name.lower(): value for name, value in given.items()}
+    _refuse_unknown(values)
+    delivery = _word(values, DELIVERY, {each.value: each for each in Delivery})
+    transactional_id = values.get(TRANSACTIONAL_ID) or values.get(PREFIX + TRANSACTIONAL_ID)
+    if delivery is Delivery.AT_LEAST_ONCE:
+        for name in (TRANSACTIONAL_ID, PREFIX + TRANSACTIONAL_ID, TRANSACTION_TIMEOUT):
+            if name in values:
+                message = f"option {name} needs {DELIVERY}={Delivery.EXACTLY_ONCE.value}"
+                raise OptionError(message)
+    client, write = _producer(values, delivery)
+    return SinkOptions(
+        client=client,
+        write=write,
+        delivery=delivery,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=_duration(values, TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS),
+        staged_bytes_max=_size(values, MAX_BYTES, MAX_BYTES_DEFAULT, MAX_BYTES_LIMIT),
+        missing_is_new=_word(values, ON_MISSING_MARKER, {"fail": False, "write": True}),
+    )
+
+
+def _refuse_unknown(values: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in (*OPTIONS, *SPARKS_OWN)}
+    for name in values:
+        if name not in known and not name.startswith(PREFIX):
+            near = [known[match] for match in difflib.get_close_matches(name, known, n=1)]
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(OPTIONS)}"
+            message = f"unknown option {name!r} for writing with format 'ottla': {meant}"
+            raise OptionError(message)
+
+
+def _producer(values: Mapping[str, str], delivery: Delivery) -> tuple[ClientSettings, WriteOptions]:
+    ours = {PREFIX + TRANSACTIONAL_ID, TRANSACTION_TIMEOUT}
+    ours.update(PREFIX + name for name in WITHOUT_MEANING)
+    texts = {
+        name.removeprefix(PREFIX): text
+        for name, text in values.items()
+        if name.startswith(PREFIX) and name not in ours
+    }
+    texts.setdefault("bootstrap.servers", values.get(BOOTSTRAP_SHORT, ""))
+    if not texts["bootstrap.servers"].strip():
+        message = f"option {BOOTSTRAP} is missing: give host:port of a broker, or several"
+        raise OptionError(message)
+    texts.setdefault("client.id", CLIENT_ID)
+    texts.setdefault("default.api.timeout.ms", str(RETRY_TIMEOUT_MS))
+    texts.setdefault("socket.connection.setup.timeout.ms", str(CONNECT_TIMEOUT_MS))
+    topic = values.get(TOPIC)
+    if topic is not None and not topic.strip():
+        message = f"option {TOPIC} is empty"
+        raise OptionError(message)
+    try:
+        client, write = read_write_settings(texts, topic)
+    except InvalidConfig as error:
+        raise OptionError(f"option {PREFIX}{error.key}: {error.why}") from error
+    if delivery is Delivery.EXACTLY_ONCE and not write.sending.is_idempotent:
+        message = (
+            f"{DELIVERY}={delivery.value} needs kafka.acks=all, kafka.enable.idempotence=true and "
+            "at most 5 kafka.max.in.flight.requests.per.connection"
+        )
+        raise OptionError(message)
+    return client, write
+
+
+def _word(values: Mapping[str, str], name: str, words: Mapping[str, Value]) -> Value:
+    """Return what the option's word means; the first of ``words`` is the default."""
+    text = values.get(name.lower(), next(iter(words))).strip().lower()
+    if text not in words:
+        message = f"option {name} is {' or '.join(words)}, not {text!r}"
+        raise OptionError(message)
+    return words[text]
+
+
+def _duration(values: Mapping[str, str], name: str, default: int) -> int:
+    text = values.get(name.lower())
+    if text is None:
+        return default
+    try:
+        return int(text) if text.strip().isdigit() else parse_duration_ms(text)
+    except ValueError as error:
+        message = f"option {name} is a time, such as 60000 or 60s, not {text!r}"
+        raise OptionError(message) from error
+
+
+def _size(values: Mapping[str, str], name: str, default: int, limit: int) -> int:
+    text = values.get(name.lower())
+    if text is None:
+        return default
+    try:
+        size_bytes = int(text) if text.strip().isdigit() else parse_size_bytes(text)
+    except ValueError as error:
+        message = f"option {name} is a size, such as 64m, not {text!r}"
+        raise OptionError(message) from error
+    if not 0 < size_bytes <= limit:
+        message = f"option {name} is at most {size_text(limit)}, not {text!r}"
+        raise OptionError(message)
+    return size_bytes

@@ -1,0 +1,51 @@
+"""Ranges become tasks: as many as asked for, nothing lost and nothing twice."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.spark.offsets import OffsetRange
+from ottla.spark.planning.split import split
+
+
+def make(*sizes):
+    return [OffsetRange("t", number, 100, 100 + size) for number, size in enumerate(sizes)]
+
+
+def sizes(ranges):
+    return [(one.partition, one.end - one.start) for one in ranges]
+
+
+def test_without_limits_each_range_is_a_task_and_empty_ones_are_none():
+    assert split(make(3, 0, 5), min_partitions=0, max_records=0) == [make(3)[0], make(0, 0, 5)[2]]
+
+
+def test_ranges_above_the_limit_are_divided_evenly():
+    parts = split(make(10, 4), min_partitions=0, max_records=4)
+    assert sizes(parts) == [(0, 3), (0, 3), (0, 4), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("given_sizes", "count", "expected"),
+    [
+        ((10,), 1, [(0, 10)]),
+        ((10,), 3, [(0, 3), (0, 3), (0, 4)]),
+        ((10, 10), 2, [(0, 10), (1, 10)]),
+        ((10, 10), 4, [(0, 5), (0, 5), (1, 5), (1, 5)]),
+        ((1, 100), 3, [(0, 1), (1, 50), (1, 50)]),
+        ((2,), 5, [(0, 1), (0, 1)]),
+    ],
+)
+def test_large_ranges_are_divided_until_there_are_enough(given_sizes, count, expected):
+    assert sizes(split(make(*given_sizes), min_partitions=count, max_records=0)) == expected
+
+
+@given(st.lists(st.integers(0, 1000), max_size=6), st.integers(0, 20), st.integers(0, 300))
+def test_every_offset_is_in_one_task(given_sizes, count, most):
+    ranges = make(*given_sizes)
+    parts = split(ranges, min_partitions=count, max_records=most)
+    assert all(part.start < part.end for part in parts)
+    if most:
+        assert all(part.end - part.start <= most for part in parts)
+    offsets = [(p.partition, o) for p in parts for o in range(p.start, p.end)]
+    assert offsets == [(r.partition, o) for r in ranges for o in range(r.start, r.end)]

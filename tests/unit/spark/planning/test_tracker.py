@@ -1,0 +1,328 @@
+"""How a stream follows its topics: begins, goes on, finds what is new, and tells what was lost."""
+
+import itertools
+import json
+
+import pytest
+
+from ottla.client.epochs import EpochEnd
+from ottla.client.offsets import EARLIEST, FoundOffset
+from ottla.client.settings import Address
+from ottla.client.view import ClusterView, PartitionView, TopicView
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicId, TopicPartition
+from ottla.spark.loss import DataAgedOut, LogRewound, PartitionGone, TopicRecreated
+from ottla.spark.offsets import OffsetRange
+from ottla.spark.option_table import Use
+from ottla.spark.options import parse_options
+from ottla.spark.planning import tracker as tracker_module
+from ottla.spark.planning.admission import Limits
+from ottla.spark.planning.tracker import StreamTracker
+from ottla.spark.positions import Positions, read_positions
+
+P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
+ID, OTHER_ID = TopicId(b"i" * 16), TopicId(b"o" * 16)
+
+
+class FakeCluster:
+    """Topics as (start, end, epoch) for each partition; answers as a BlockingClient does."""
+
+    def __init__(self, **topics):
+        self.logs = {
+            TopicPartition(topic, number): log
+            for topic, logs in topics.items()
+            for number, log in enumerate(logs)
+        }
+        self.ids = dict.fromkeys(topics, ID)
+        self.epoch_starts = {}
+        self.times = {}
+        self.calls = []
+        self.view = ClusterView()
+
+    def refresh(self, names):
+        self.calls.append("refresh")
+        topics = {}
+        for name in self.ids:
+            parts = {
+                each.partition: PartitionView(each.partition, 0, 0, (0,), (0,), ErrorCode.NONE)
+                for each in self.logs
+                if each.topic == name
+            }
+            topics[name] = TopicView(name, self.ids[name], False, ErrorCode.NONE, parts)
+        self.view = ClusterView("c", 0, {0: Address("h", 1)}, {}, topics)
+        for name in names or ():
+            self.view.topic(name)
+        return self.view
+
+    def list_offsets(self, timestamps, *, read_committed=False):
+        self.calls.append("list")
+        found = {}
+        for each, timestamp in timestamps.items():
+            start, end, epoch = self.logs[each]
+            offset = start if timestamp == EARLIEST else end
+            if timestamp >= 0:
+                offset = self.times.get(each, -1)
+            found[each] = FoundOffset(offset, -1, epoch, ErrorCode.NONE)
+        return found
+
+    def latest_offsets(self, partitions):
+        return {each: self.logs[each][1] for each in partitions}
+
+    def epoch_ends(self, epochs):
+        self.calls.append("epochs")
+        return {
+            each: EpochEnd(self.epoch_starts.get(each, self.logs[each][1]), epoch, ErrorCode.NONE)
+            for each, epoch in epochs.items()
+        }
+
+    def close(self):
+        self.calls.append("close")
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+def make(cluster, clock=None, **options):
+    given = {"bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
+    given |= options
+    given = {name: value for name, value in given.items() if value is not None}
+    return StreamTracker(parse_options(given, Use.STREAM), lambda *_: cluster, clock or Clock())
+
+
+def at(*offsets, topic_id=ID, epoch=0, **more):
+    return Positions(
+        {TopicPartition("t", number): offset for number, offset in enumerate(offsets)},
+        {"t": topic_id},
+        {TopicPartition("t", number): epoch for number in range(len(offsets))},
+        **more,
+    )
+
+
+def through_json(positions):
+    """As it comes back from Spark."""
+    return read_positions(json.loads(json.dumps(positions.to_json())))
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets"),
+    [
+        ({}, (5, 0)),
+        ({"startingOffsets": None}, (10, 7)),
+        ({"startingOffsets": '{"t": {"0": 6, "1": -1}}'}, (6, 7)),
+        ({"startingTimestamp": "100"}, (8, 3)),
+    ],
+)
+def test_a_stream_begins_where_the_options_say(options, offsets):
+    cluster = FakeCluster(t=[(5, 10, 0), (0, 7, 0)])
+    cluster.times = {P0: 8, P1: 3}
+    assert make(cluster, **options).initial() == at(*offsets)
+
+
+def test_latest_is_one_place_however_often_it_is_asked():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    tracker = make(cluster, startingOffsets="latest")
+    start = tracker.initial()
+    cluster.logs[P0] = (0, 15, 0)
+    assert tracker.initial() == start
+
+
+def test_a_micro_batch_goes_to_the_ends_and_the_next_one_from_there():
+    cluster = FakeCluster(t=[(0, 10, 0), (0, 7, 0)])
+    tracker = make(cluster)
+    start = tracker.initial()
+    end = tracker.latest(start)
+    assert end == at(10, 7, begin={P0: 0, P1: 0})
+    assert tracker.plan(start, through_json(end)) == [
+        OffsetRange("t", 0, 0, 10, ID),
+        OffsetRange("t", 1, 0, 7, ID),
+    ]
+    cluster.logs[P1] = (0, 9, 0)
+    start, end = end, tracker.latest(end)
+    assert end == at(10, 9)
+    assert tracker.plan(start, end) == [OffsetRange("t", 1, 7, 9, ID)]
+
+
+def test_nothing_new_is_the_start_itself():
+    tracker = make(FakeCluster(t=[(0, 10, 3)]))
+    start = at(10, epoch=2)
+    assert tracker.latest(start) is start
+    connectors = Positions({P0: 10})
+    assert tracker.latest(connectors) is connectors
+
+
+def test_a_steady_stream_asks_four_questions_a_micro_batch():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    tracker = make(cluster)
+    tracker.latest(at(3))
+    cluster.calls.clear()
+    start = at(4)
+    tracker.plan(start, tracker.latest(start))
+    assert cluster.calls == ["refresh", "list", "list"]
+
+
+def test_limits_share_the_backlog():
+    tracker = make(FakeCluster(t=[(0, 30, 0), (0, 10, 0)]))
+    assert tracker.latest(at(0, 0), Limits(most=8)) == at(6, 2)
+    assert tracker.latest(at(0, 0)) == at(30, 10)
+
+
+def test_a_small_backlog_waits_until_it_is_time():
+    clock = Clock()
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    tracker = make(cluster, clock, maxTriggerDelay="5s")
+    least = Limits(least=20)
+    assert tracker.latest(at(0), least) == at(10)
+    cluster.logs[P0] = (0, 15, 0)
+    start = at(10)
+    clock.now = 4.0
+    assert tracker.latest(start, least) is start
+    clock.now = 5.0
+    assert tracker.latest(start, least) == at(15)
+
+
+def test_available_now_reads_what_there_was_and_waits_for_nothing():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    tracker = make(cluster)
+    tracker.hold_end()
+    cluster.logs[P0] = (0, 99, 0)
+    cluster.logs[P1] = (0, 5, 0)
+    assert tracker.latest(at(0), Limits(most=6)) == at(6)
+    assert tracker.latest(at(6), Limits(most=6, least=50)) == at(10)
+    start = at(10)
+    assert tracker.latest(start) is start
+
+
+def test_new_partitions_are_found_and_begun_at_their_begin():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    tracker = make(cluster)
+    start = at(10)
+    cluster.logs[P1] = (0, 3, 0)
+    end = tracker.latest(start)
+    assert end == at(10, 3)
+    assert tracker.plan(start, end) == [OffsetRange("t", 1, 0, 3, ID)]
+
+
+def test_a_pattern_finds_new_topics_and_leaves_internal_ones_alone():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    tracker = make(cluster, subscribe=None, subscribePattern="[tu]")
+    assert tracker.latest(at(1)) == at(10)
+    cluster.logs[TopicPartition("u", 0)] = (0, 2, 0)
+    cluster.ids["u"] = OTHER_ID
+    assert tracker.latest(at(10)).offsets[TopicPartition("u", 0)] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "start", "kind", "goes_on_from"),
+    [
+        ({"logs": {P0: (5, 10, 0)}}, at(3), DataAgedOut, 5),
+        ({"logs": {P0: (0, 10, 0)}}, at(11), LogRewound, 10),
+        ({"logs": {P0: (0, 20, 4)}, "epoch_starts": {P0: 8}}, at(12), LogRewound, 8),
+        ({"logs": {P0: (0, 20, 0)}, "ids": {"t": OTHER_ID}}, at(12), TopicRecreated, 0),
+        ({"logs": {P0: (0, 20, 0), P1: (2, 5, 0)}}, at(20), DataAgedOut, 20),
+        ({"logs": {P0: (0, 20, 0)}}, at(12, 3), PartitionGone, 12),
+    ],
+)
+def test_what_was_lost_has_a_name_or_is_gone_over(change, start, kind, goes_on_from):
+    cluster = FakeCluster(t=[])
+    for name, value in change.items():
+        setattr(cluster, name, value)
+    with pytest.raises(kind):
+        make(cluster).latest(start)
+    patient = make(cluster, failOnDataLoss="false")
+    end = patient.latest(start)
+    assert end.offsets == {each: log[1] for each, log in cluster.logs.items()}
+    ranges = patient.plan(start, end)
+    first = next((one.start for one in ranges if one.partition == 0), cluster.logs[P0][1])
+    assert first == goes_on_from
+    again = make(cluster, failOnDataLoss="false")  # after a restart
+    assert again.plan(through_json(start), through_json(end)) == ranges
+
+
+def test_a_leader_that_changed_without_loss_is_nothing_special():
+    cluster = FakeCluster(t=[(0, 20, 4)])
+    cluster.epoch_starts = {P0: 12}
+    assert make(cluster).latest(at(12)) == at(20, epoch=4)
+
+
+def test_a_first_micro_batch_cut_short_is_repeated_from_where_it_began():
+    """Else "latest", asked again after the kill, would skip what the kill cut off."""
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    first = make(cluster, startingOffsets="latest")
+    start = first.initial()
+    cluster.logs[P0] = (0, 15, 0)
+    end = through_json(first.latest(start))
+    assert first.plan(start, end) == [OffsetRange("t", 0, 10, 15, ID)]
+    cluster.logs[P0] = (0, 40, 0)
+    second = make(cluster, startingOffsets="latest")
+    assert second.plan(second.initial(), end) == [OffsetRange("t", 0, 10, 15, ID)]
+    assert second.latest(end) == at(40)
+
+
+def test_a_repeated_micro_batch_of_a_topic_made_anew_is_not_read_from_the_new_one():
+    cluster = FakeCluster(t=[(0, 40, 0)])
+    cluster.ids["t"] = OTHER_ID
+    with pytest.raises(TopicRecreated):
+        make(cluster).plan(at(3), at(10))
+    assert make(cluster, failOnDataLoss="false").plan(at(3), at(10)) == []
+
+
+def test_ranges_are_divided_as_the_options_say():
+    tracker = make(FakeCluster(t=[(0, 10, 0)]), minPartitions="2")
+    assert [one[2:4] for one in tracker.plan(at(0), at(10))] == [(0, 5), (5, 10)]
+
+
+class FakeGroups:
+    def __init__(self, error=None):
+        self.commits = []
+        self.error = error
+
+    def commit(self, group, offsets):
+        if self.error:
+            raise self.error
+        self.commits.append((group, dict(offsets)))
+
+
+def test_progress_is_committed_as_a_group_once_for_each_place(monkeypatch):
+    groups = FakeGroups()
+    monkeypatch.setattr(tracker_module, "BlockingCoordinators", lambda _client: groups)
+    cluster = FakeCluster(t=[(0, 10, 0), (0, 7, 0)])
+    tracker = make(cluster, **{"group.id": "g"})
+    end = tracker.latest(at(3, 7))
+    tracker.publish(end.offsets)
+    assert tracker.latest(end) is end
+    assert groups.commits == [("g", {P0: 3, P1: 7}), ("g", {P0: 10})]
+
+
+def test_progress_that_cannot_be_committed_names_the_group(monkeypatch):
+    groups = FakeGroups(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "no"))
+    monkeypatch.setattr(tracker_module, "BlockingCoordinators", lambda _client: groups)
+    with pytest.raises(KafkaError, match="group g: the stream's progress could not be committed"):
+        make(FakeCluster(t=[(0, 10, 0)]), **{"group.id": "g"}).latest(at(3))
+
+
+def test_the_first_look_is_impatient_and_the_others_are_not():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    patience = []
+
+    def connect(_options, retry_timeout_ms):
+        patience.append(retry_timeout_ms)
+        return cluster
+
+    options = parse_options({"bootstrap.servers": "h:1", "subscribe": "t"}, Use.STREAM)
+    tracker = StreamTracker(options, connect, Clock())
+    tracker.initial()
+    tracker.latest(at(1))
+    assert patience == [3_000, 60_000]
+
+
+def test_offsets_keep_their_text_whatever_order_partitions_come_in():
+    texts = set()
+    for order in itertools.permutations([P0, P1, P2]):
+        cluster = FakeCluster(t=[])
+        cluster.logs = dict.fromkeys(order, (0, 9, 0))
+        texts.add(make(cluster).latest(at(0, 0, 0)).text())
+    assert len(texts) == 1
