@@ -93,6 +93,10 @@ def kafka_tool(kafka_libs):
     return run
 
 
+LONG_LIVED = {"log.retention.check.interval.ms": 86_400_000}
+"""Many a test writes records of 2023: every five minutes they would be deleted under its feet."""
+
+
 @contextlib.contextmanager
 def _peers(directory, make):
     numbers = itertools.count()
@@ -125,11 +129,11 @@ def ottla_server_factory(tmp_path):
 
 @pytest.fixture(scope="session")
 def ottla_server(tmp_path_factory):
-    """One broker with default options for all tests that only add topics of their own to it."""
+    """One broker for all tests that only add topics of their own to it; default options but one."""
     from tools.ottla_peer import OttlaPeer
 
     with _peers(tmp_path_factory.mktemp("ottla"), OttlaPeer) as start:
-        yield start()
+        yield start(LONG_LIVED)
 
 
 @pytest.fixture
@@ -157,7 +161,7 @@ def target(request, target_kind, tmp_path_factory):
     from tools.kafka_peer import KafkaPeer
 
     with _peers(tmp_path_factory.mktemp("kafka"), KafkaPeer) as start:
-        yield start()
+        yield start(LONG_LIVED)
 
 
 @pytest.fixture
