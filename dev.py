@@ -56,8 +56,9 @@ def say(text: str) -> None:
 def stamp() -> str:
     """Return a digest of all that the environment was made from."""
     digest = hashlib.sha256(f"{sys.version} {ROOT}".encode())
-    compiled = [path.with_suffix(".py") for path in sorted(ROOT.glob("src/ottla/*/*.pxd"))]
-    for path in (ROOT / "pyproject.toml", ROOT / "setup.py", *compiled):
+    declared = sorted(ROOT.glob("src/ottla/*/*.pxd"))
+    compiled = [path.with_suffix(".py") for path in declared]
+    for path in (ROOT / "pyproject.toml", ROOT / "setup.py", *declared, *compiled):
         if path.exists():
             digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()

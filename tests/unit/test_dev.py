@@ -57,8 +57,10 @@ def test_the_stamp_changes_with_what_the_environment_is_made_from(dev, tmp_path)
     (tmp_path / "pyproject.toml").write_text("2")
     second = dev.stamp()
     (tmp_path / "src/ottla/records").mkdir(parents=True)
+    (tmp_path / "src/ottla/records/kernels.pxd").write_text("")
+    third = dev.stamp()
     (tmp_path / "src/ottla/records/kernels.py").write_text("")
-    assert len({first, second, dev.stamp()}) == 3
+    assert len({first, second, third, dev.stamp()}) == 4
 
 
 def test_a_python_without_venv_is_told_what_to_install(dev, tmp_path, monkeypatch):

@@ -160,6 +160,19 @@ def ask(bootstrap):
     return Told(values, *offsets, opened)
 
 
+def wait_for_markers(bootstrap):
+    """Block until Kafka knows of each ended transaction that its markers are there.
+
+    Whoever loads one that does not writes them once more.
+    """
+    with WireClient(bootstrap) as wire:
+        while True:
+            asked = {"state_filters": [], "producer_id_filters": []}
+            listed = wire.call("list_transactions", 0, **asked)["transaction_states"]
+            if all(not one["transaction_state"].startswith("Prepare") for one in listed):
+                return
+
+
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory, kafka_libs):
     """Kafka's log directory after kill -9 and after a clean stop, and what Kafka said."""
@@ -172,6 +185,7 @@ def directories(tmp_path_factory, kafka_libs):
         with WireClient(peer.bootstrap) as wire:
             wire.create_topic(TOPIC, **{key.replace(".", "_"): SETTINGS[key] for key in SETTINGS})
         producers = transact(peer.bootstrap)
+        wait_for_markers(peer.bootstrap)
         told = ask(peer.bootstrap)
         peer.kill9()
         shutil.copytree(root / "clean", root / "killed")
