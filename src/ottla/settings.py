@@ -162,6 +162,10 @@ def transaction_settings_of(config: Config) -> TransactionSettings:
         expiration_check_interval_ms=config[
             coordinator_options.TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS
         ],
+        add_partitions_wait_ms=config[
+            coordinator_options.ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS
+        ],
+        waiting_max=config[coordinator_options.TRANSACTIONS_WAITING_MAX],
     )
 
 

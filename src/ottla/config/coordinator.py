@@ -247,6 +247,23 @@ TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS = Option(
     validator=POSITIVE,
     unit="ms",
 )
+ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = Option(
+    "add.partitions.to.txn.retry.backoff.max.ms",
+    INT,
+    100,
+    "How long a Produce or TxnOffsetCommit that begins a transaction waits for the end of the one"
+    " before; then its client is told to ask again.",
+    validator=NOT_NEGATIVE,
+    unit="ms",
+)
+TRANSACTIONS_WAITING_MAX = Option(
+    "ottla.transaction.waiting.max",
+    INT,
+    1_000,
+    "The requests that wait so at a time, in each partition of __transaction_state; more are told"
+    " at once to ask again.",
+    validator=NOT_NEGATIVE,
+)
 PRODUCER_ID_EXPIRATION_MS = Option(
     "producer.id.expiration.ms",
     INT,
@@ -289,5 +306,7 @@ OPTIONS: tuple[Option[object], ...] = (
     TRANSACTION_STATE_LOG_SEGMENT_BYTES,
     TRANSACTIONAL_ID_EXPIRATION_MS,
     TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS,
+    ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
+    TRANSACTIONS_WAITING_MAX,
     PRODUCER_ID_EXPIRATION_MS,
 )

@@ -51,7 +51,7 @@ PASSED_OVER = {
     "producer.": _NOT_YET,
     "fetch.purgatory.": _NOT_YET,
     "delete.records.purgatory.": _NOT_YET,
-    "add.partitions.to.txn.": _NOT_YET,
+    "add.partitions.to.txn.retry.backoff.ms": "the end of a transaction is waited for, not polled",
     "max.connection.creation.rate": _NOT_YET,
     "max.connections.per.ip.overrides": _NOT_YET,
     "connection.failed.authentication.delay.ms": _NOT_YET,

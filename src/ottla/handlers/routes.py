@@ -186,7 +186,7 @@ def _transaction_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
         ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxn(transactions, groups.runtime.partition_for),
         ApiKey.END_TXN: EndTxn(transactions),
         ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommit(groups, transactions, image),
-        ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(transactions.markers),
+        ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(transactions),
         ApiKey.LIST_TRANSACTIONS: ListTransactions(transactions, services.clock),
         ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(transactions),
     }

@@ -487,6 +487,27 @@ def test_markers_are_written_by_request(wire, client, topic):
     assert write(client.producer_id, 0, (topic, 0)) == {(topic, 0): 47}
 
 
+def test_a_marker_of_a_coordinator_that_cannot_be_stops_nobody(wire, client, topic, target_kind):
+    if target_kind == "kafka":
+        pytest.skip("Kafka writes it, and never ends that producer's transactions again (seen)")
+    marker = {
+        "producer_id": client.producer_id,
+        "producer_epoch": client.epoch,
+        "transaction_result": False,
+        "coordinator_epoch": 1000,
+        "topics": [{"name": topic, "partition_indexes": [0]}],
+    }
+    (answer,) = wire.call("write_txn_markers", 1, markers=[marker])["markers"]
+    assert answer["topics"][0]["partitions"][0]["error_code"] == 52
+    assert client.produce(topic) == 0
+    assert client.end() == (0, 1)
+    client.patiently(
+        lambda: wire.call("describe_transactions", 0, transactional_ids=[client.name]),
+        lambda found: found["transaction_states"][0]["transaction_state"],
+        ("PrepareCommit",),
+    )
+
+
 def test_the_feature_tells_clients_of_version_2(wire):
     software = {"client_software_name": "a", "client_software_version": "1"}
     for version in (3, 4):

@@ -5,13 +5,14 @@ or a code, never an exception. Source: Kafka's TransactionCoordinator.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from math import ceil
 from typing import NamedTuple
 
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.shard import ShardState
 from ottla.coordinator.transaction import machine
 from ottla.coordinator.transaction.machine import Answer
-from ottla.coordinator.transaction.markers import MarkerWriter
+from ottla.coordinator.transaction.markers import Marker, MarkerWriter
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.shard import Transactions, TransactionsShard
 from ottla.coordinator.transaction.transaction import BUMPS_EPOCH_SINCE, Transaction
@@ -40,8 +41,7 @@ class TransactionCoordinator:
     ) -> None:
         self._runtime = runtime
         self._settings = settings
-        self.markers = markers
-        """For WriteTxnMarkers."""
+        self._markers = markers
 
     @property
     def runtime(self) -> CoordinatorRuntime[Transactions]:
@@ -60,7 +60,7 @@ class TransactionCoordinator:
     def stop(self) -> None:
         """Let go of everything; what is decided is carried on after the next start."""
         self._runtime.close()
-        self.markers.close()
+        self._markers.close()
 
     # Requests.
 
@@ -75,27 +75,68 @@ class TransactionCoordinator:
     ) -> Pending[Answer]:
         """Add partitions to the producer's transaction; begins it if need be.
 
-        Version 2 adds as it writes, so there it waits for the end of the transaction before.
+        Version 2 adds as it writes, so there it waits for the end of the transaction before, for
+        as long as Kafka does: CONCURRENT_TRANSACTIONS then says to ask again.
         """
         transactional_id, producer_id, epoch = producer
         event = machine.AddPartitions(producer_id, epoch, frozenset(partitions), client_version)
         if client_version < BUMPS_EPOCH_SINCE:
             return self._happen(transactional_id, event)
 
+        wait_ms = self._settings.add_partitions_wait_ms
+        deadline: float | None = None
+
         def run(shard: TransactionsShard, tell: Callable[[Answer], None]) -> None:
+            nonlocal deadline
+
             def again() -> None:
                 shard.execute(lambda: run(shard, tell), lambda error: tell(Answer(error.code)))
 
             if shard.machine.is_settled(transactional_id):
                 shard.machine.happen(transactional_id, event, tell)
-            else:
-                shard.machine.when_settled(transactional_id, again)
+                return
+            now = shard.clock.monotonic()
+            if deadline is None:
+                deadline = now + wait_ms / 1000
+            shard.machine.when_settled(
+                transactional_id,
+                again,
+                lambda: tell(machine.CONCURRENT),
+                within_ms=ceil((deadline - now) * 1000),
+            )
 
         return self._in_turn(transactional_id, run)
 
     def end(self, transactional_id: str, event: machine.EndTransaction) -> Pending[Answer]:
         """Decide; answered when that is durable. The markers come after."""
         return self._happen(transactional_id, event)
+
+    def write_markers(
+        self, marker: Marker, partitions: Sequence[TopicPartition]
+    ) -> Pending[list[ErrorCode]]:
+        """Write a marker that another coordinator, or a tool, asks for: once to each partition.
+
+        Not that of a coordinator that there cannot be, nor of an epoch that its producer cannot
+        have: the partitions would believe both, and keep the real ones out for good.
+        """
+        code = self._why_impossible(marker)
+        if code is None:
+            return self._markers.write(marker, partitions)
+        refused: Pending[list[ErrorCode]] = Pending()
+        refused.resolve([code for _ in partitions])
+        return refused
+
+    def _why_impossible(self, marker: Marker) -> ErrorCode | None:
+        epoch_max = self._markers.epoch_max
+        for shard in self._runtime.shards:
+            known = shard.machine.of_producer(marker.producer_id)
+            if known is not None:
+                epoch_max = shard.leader_epoch
+                if marker.producer_epoch > known.producer_epoch + 1:  # That one fences it.
+                    return ErrorCode.INVALID_PRODUCER_EPOCH
+        if marker.coordinator_epoch > epoch_max:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        return None
 
     def verify(
         self, producer: Producer, partitions: Collection[TopicPartition]

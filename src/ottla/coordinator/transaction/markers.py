@@ -2,7 +2,11 @@
 
 Owns the retries. Knows partitions of this node: those of groups' offsets are written by way of the
 group coordinator, whose memory follows them, all others by the replica manager. Of the end it
-tells by callback, once; a marker that is written twice does no harm. Source: Kafka's
+tells by callback, once; a marker that is written twice does no harm.
+
+A partition fences the markers of a coordinator older than the last one it heard of. An epoch that
+no coordinator ever had stays in a log for as long as its producer is remembered, and would keep
+the markers of the real coordinator out: that one takes the epoch over. Source: Kafka's
 TransactionMarkerChannelManager.
 """
 
@@ -12,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.coordinator.group.coordinator import GroupCoordinator
-from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.records import EndMarker
 from ottla.coordinator.shard import NO_TIMEOUT_MS
 from ottla.env.clock import Clock, Timer
@@ -65,10 +69,19 @@ class MarkerWriter:
         self._clock = clock
         self._retries: set[Timer] = set()
 
+    @property
+    def epoch_max(self) -> int:
+        """The newest epoch that any coordinator of this cluster has; 0 when there is none yet."""
+        topic = self._image.topic(TRANSACTION_STATE_TOPIC)
+        return max((state.leader_epoch for state in topic.partitions), default=0) if topic else 0
+
     def write(
-        self, marker: Marker, partitions: Sequence[TopicPartition]
+        self, marker: Marker, partitions: Sequence[TopicPartition], *, attempt: int | None = None
     ) -> Pending[list[ErrorCode]]:
-        """Write the marker once to each; answered, in order, when what is written is committed."""
+        """Write the marker once to each; answered, in order, when what is written is committed.
+
+        ``attempt``: which one it is of this node's own coordinator; None: of another's.
+        """
         answer: Pending[list[ErrorCode]] = Pending()
         codes: dict[TopicPartition, ErrorCode] = {}
         data = [where for where in partitions if where.topic != GROUP_METADATA_TOPIC]
@@ -86,8 +99,11 @@ class MarkerWriter:
             one_done()
 
         for where in offsets:
-            self._write_to_group(marker, where).on_done(partial(offsets_done, where))
-        batches = [(where, memoryview(self._batch(marker))) for where in data]
+            written = self._write_to_group(self._heard(marker, where, attempt), where)
+            written.on_done(partial(offsets_done, where))
+        batches = [
+            (where, memoryview(self._batch(self._heard(marker, where, attempt)))) for where in data
+        ]
         outcome = self._replica_manager.append_as_coordinator(
             batches, timeout_ms=NO_TIMEOUT_MS, transaction_version=marker.transaction_version
         )
@@ -132,13 +148,38 @@ class MarkerWriter:
                 done()
 
         if is_wanted():
-            self.write(marker, partitions).on_done(written)
+            self.write(marker, partitions, attempt=attempt).on_done(written)
 
     def close(self) -> None:
         """Retry nothing more."""
         for timer in self._retries:
             timer.cancel()
         self._retries.clear()
+
+    def _heard(self, marker: Marker, where: TopicPartition, attempt: int | None) -> Marker:
+        """Return the marker with an epoch that the partition hears, if this node may give it one.
+
+        The epoch in the log is believed for some tries: leadership may have moved without this
+        node having heard of it. One above every coordinator's is nobody's from the start.
+        """
+        if attempt is None:
+            return marker
+        partition = self._replica_manager.get(where)
+        states = None if partition is None else partition.log.producers.states
+        state = None if states is None else states.get(marker.producer_id)
+        if state is None or state.coordinator_epoch <= marker.coordinator_epoch:
+            return marker
+        if state.coordinator_epoch <= self.epoch_max and attempt <= WARN_AFTER:
+            return marker
+        logger.warning(
+            "%s knows coordinator epoch %d of producer id %d, which is not its coordinator's (%d): "
+            "the marker is written with it",
+            where,
+            state.coordinator_epoch,
+            marker.producer_id,
+            marker.coordinator_epoch,
+        )
+        return marker._replace(coordinator_epoch=state.coordinator_epoch)
 
     def _is_over(
         self, marker: Marker, where: TopicPartition, code: ErrorCode, *, is_news: bool

@@ -11,3 +11,7 @@ class TransactionSettings(NamedTuple):
     expiration_ms: int
     """``transactional.id.expiration.ms``: from the last change of an id without transaction."""
     expiration_check_interval_ms: int
+    add_partitions_wait_ms: int = 100
+    """``add.partitions.to.txn.retry.backoff.max.ms``: for the end of the transaction before."""
+    waiting_max: int = 1000
+    """Requests of one shard that wait so at a time: each holds what it wants to write."""

@@ -56,8 +56,12 @@ class Transactions:
         self.transactions: dict[str, Transaction] = {}
         self._pending: set[str] = set()
         """Use: ids with a write, or the wish for a producer id, on its way."""
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
-        """Use: who comes back when the id's transaction has ended."""
+        self._ids: dict[int, str] = {}
+        """Use: the transactional id of a producer id. Invariant: of all ``transactions``."""
+        self._waiting: dict[str, dict[int, Callable[[], None]]] = {}
+        """Use: who comes back when the id's transaction has ended, by a number of its own."""
+        self._waiting_count = 0
+        self._next_waiter = 0
 
     # What the runtime calls.
 
@@ -68,10 +72,19 @@ class Transactions:
             return
         transactional_id = records.read_id(stored)
         if stored.value is None:
-            self.transactions.pop(transactional_id, None)
+            self._drop(transactional_id)
         else:
-            found = records.read_transaction(transactional_id, stored)
-            self.transactions[transactional_id] = found
+            self._put(records.read_transaction(transactional_id, stored))
+
+    def _put(self, transaction: Transaction) -> None:
+        self._drop(transaction.transactional_id)
+        self.transactions[transaction.transactional_id] = transaction
+        self._ids[transaction.producer_id] = transaction.transactional_id
+
+    def _drop(self, transactional_id: str) -> None:
+        former = self.transactions.pop(transactional_id, None)
+        if former is not None and self._ids.get(former.producer_id) == transactional_id:
+            del self._ids[former.producer_id]
 
     def end_transaction(self, marker: EndMarker) -> None:
         """Do nothing: nobody writes to this topic in a transaction."""
@@ -89,12 +102,19 @@ class Transactions:
         """Send those away who wait."""
         del error
         self.transactions.clear()
+        self._ids.clear()
         waiting, self._waiting = self._waiting, {}
+        self._waiting_count = 0
         for those in waiting.values():
-            for come_back in those:
+            for come_back in those.values():
                 come_back()
 
     # Events.
+
+    def of_producer(self, producer_id: int) -> Transaction | None:
+        """Return the transactional id that a producer id belongs to; None: to none of these."""
+        transactional_id = self._ids.get(producer_id)
+        return None if transactional_id is None else self.transactions[transactional_id]
 
     def is_settled(self, transactional_id: str) -> bool:
         """Tell whether no change of the id is on its way and no transaction is ending."""
@@ -111,13 +131,43 @@ class Transactions:
         """Let a request's event happen; ``tell`` its answer, once what it changes is durable."""
         self._carry_out(transactional_id, event, tell)
 
-    def when_settled(self, transactional_id: str, come_back: Callable[[], None]) -> None:
-        """Run ``come_back`` when the id is settled, or this node coordinates it no more."""
-        self._waiting.setdefault(transactional_id, []).append(come_back)
+    def when_settled(
+        self,
+        transactional_id: str,
+        come_back: Callable[[], None],
+        give_up: Callable[[], None],
+        *,
+        within_ms: int,
+    ) -> None:
+        """Run ``come_back`` when the id is settled, or this node coordinates it no more.
+
+        Or ``give_up``: when ``within_ms`` are over, or at once if too many wait already. An end may
+        take for ever, since a partition of the transaction may be out of service for good.
+        """
+        if within_ms <= 0 or self._waiting_count >= self._settings.waiting_max:
+            give_up()
+            return
+        waiter = self._next_waiter
+        self._next_waiter += 1
+        self._waiting_count += 1
+        self._waiting.setdefault(transactional_id, {})[waiter] = come_back
+
+        def ring() -> None:
+            those = self._waiting.get(transactional_id, {})
+            if those.pop(waiter, None) is not None:
+                self._waiting_count -= 1
+                if not those:
+                    del self._waiting[transactional_id]
+                give_up()
+
+        self._shard.timers.schedule(("wait", waiter), within_ms, ring)
 
     def _settle(self, transactional_id: str) -> None:
         if transactional_id in self._waiting and self.is_settled(transactional_id):
-            for come_back in self._waiting.pop(transactional_id):
+            those = self._waiting.pop(transactional_id)
+            self._waiting_count -= len(those)
+            for waiter, come_back in those.items():
+                self._shard.timers.cancel(("wait", waiter))
                 come_back()
 
     def _carry_out(self, transactional_id: str, event: machine.Event, tell: Tell) -> None:
@@ -171,7 +221,7 @@ class Transactions:
             return
 
         def applied() -> None:
-            self.transactions[transactional_id] = transaction
+            self._put(transaction)
             self._follow(transaction)
 
         self._append(transactional_id, record, applied, answer, tell)
@@ -280,7 +330,7 @@ class Transactions:
 
     def _forget(self, transactional_id: str, tell: Tell) -> None:
         def applied() -> None:
-            self.transactions.pop(transactional_id, None)
+            self._drop(transactional_id)
 
         record = records.tombstone(transactional_id)
         self._append(transactional_id, record, applied, machine.DONE, tell)
@@ -303,7 +353,10 @@ class Transactions:
 
     def check(self) -> None:
         """Assert the invariants; for tests."""
+        assert len(self._ids) <= len(self.transactions)
+        assert self._waiting_count == sum(map(len, self._waiting.values()))
         for transactional_id, transaction in self.transactions.items():
             assert transaction.transactional_id == transactional_id
+            assert transaction.producer_id in self._ids
             assert transaction.producer_epoch >= 0
             assert not (transaction.partitions and transaction.state in IDLE)

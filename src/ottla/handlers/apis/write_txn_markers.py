@@ -6,7 +6,8 @@ Between brokers, and of ``kafka-transactions.sh abort``. v2 tells the transactio
 
 from collections.abc import Sequence
 
-from ottla.coordinator.transaction.markers import Marker, MarkerWriter
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.markers import Marker
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
@@ -23,10 +24,10 @@ from ottla.protocol.messages.write_txn_markers import (
 
 
 class WriteTxnMarkers:
-    """Writes each marker once."""
+    """Has each marker written once."""
 
-    def __init__(self, markers: MarkerWriter) -> None:
-        self._markers = markers
+    def __init__(self, transactions: TransactionCoordinator) -> None:
+        self._transactions = transactions
 
     def handle(
         self, request: WriteTxnMarkersRequest, call: Call
@@ -39,7 +40,7 @@ class WriteTxnMarkers:
         ]
         written = gathered(
             [
-                self._markers.write(
+                self._transactions.write_markers(
                     Marker(
                         one.producer_id,
                         one.producer_epoch,

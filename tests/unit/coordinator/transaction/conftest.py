@@ -53,7 +53,8 @@ class NextIds:
 class TransactionNode(groups.GroupNode):
     """See the module."""
 
-    def __init__(self, **config):
+    def __init__(self, *, transactions=None, **config):
+        self.transaction_settings = SETTINGS._replace(**(transactions or {}))
         self.ids = None
         self.producer_ids = NextIds()
         self.partitions_gone = set()
@@ -82,7 +83,7 @@ class TransactionNode(groups.GroupNode):
                 partition=lambda where: None if where in self.partitions_gone else "there",
             ),
             self.producer_ids,
-            CoordinatorSettings(self.settings, 2, SETTINGS, 2),
+            CoordinatorSettings(self.settings, 2, self.transaction_settings, 2),
             NodeId(1),
         )
         self.coordinator, self.transactions = self.both.groups, self.both.transactions

@@ -2,13 +2,15 @@
 
 from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
+from ottla.coordinator.transaction.markers import Marker
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.records.compression import Codec
+from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
 E = ErrorCode
-OFFSETS = "__consumer_offsets"
+OFFSETS, STATE = "__consumer_offsets", "__transaction_state"
 
 
 def test_an_end_is_answered_when_it_is_durable_and_not_later(node):
@@ -210,3 +212,137 @@ def test_ids_that_nobody_uses_are_forgotten_for_good(node):
     node.restart()
     assert node.state("idle") == "TRANSACTIONAL_ID_NOT_FOUND"
     assert node.begun("idle").producer_epoch == 0
+
+
+def asked_for(node, producer, *, epoch=0, coordinator_epoch=0, where=("t", 0)):
+    """The code of a WriteTxnMarkers that aborts, of anybody."""
+    marker = Marker(producer.producer_id, epoch, False, coordinator_epoch, 0)
+    written = node.transactions.write_markers(marker, [TopicPartition(*where)])
+    node.settle()
+    return written.value[0]
+
+
+def test_a_marker_of_a_coordinator_that_cannot_be_wedges_no_transaction(node):
+    producer = node.begun()
+    for coordinator_epoch in (1, 1000, 2**31 - 1):
+        code = asked_for(node, producer, coordinator_epoch=coordinator_epoch)
+        assert code is E.TRANSACTION_COORDINATOR_FENCED
+        nobodys = producer._replace(producer_id=987_654)
+        code = asked_for(node, nobodys, coordinator_epoch=coordinator_epoch)
+        assert code is E.TRANSACTION_COORDINATOR_FENCED
+    assert asked_for(node, producer, epoch=2) is E.INVALID_PRODUCER_EPOCH
+    assert node.produced(producer) == 0
+    ended = node.end(producer)
+    node.settle()
+    assert ended.value.code is E.NONE
+    assert node.state() == "CompleteCommit"
+    assert node.stable() == (2, 2)
+
+
+def lie(node, producer, *, coordinator_epoch, where=("t", 0)):
+    """Put a marker of a coordinator that never was into a log, as older versions let anybody do."""
+    marker = build_end_transaction_marker(
+        EndTransactionMarker(ControlType.ABORT, coordinator_epoch),
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        timestamp_ms=node.clock.wall_ms(),
+    )
+    appends = [(TopicPartition(*where), memoryview(marker))]
+    node.node.replica_manager.append_as_coordinator(appends, timeout_ms=30_000)
+    node.settle()
+
+
+def test_a_log_with_the_epoch_of_no_coordinator_takes_the_real_ones_markers(node):
+    producer = node.begun()
+    lie(node, producer, coordinator_epoch=1000)
+    for round_ in range(2):
+        assert node.produced(producer) == 0
+        node.end(producer)
+        node.settle()
+        assert node.state() == "CompleteCommit"
+        stable, end = node.stable()
+        assert stable == end
+        producer = producer._replace(producer_epoch=round_ + 1)
+
+
+def test_offsets_under_the_epoch_of_no_coordinator_are_committed(node):
+    producer = node.begun()
+    where = TopicPartition(OFFSETS, node.runtime.partition_for("g"))
+    lie(node, producer, coordinator_epoch=1000, where=where)
+    node.transactions.add_partitions(producer, [where], client_version=2)
+    node.settle()
+    node.coordinator.commit(
+        CommitRequest(
+            "g",
+            "",
+            None,
+            -1,
+            -1,
+            [TopicCommit("t", [(0, 5, -1, "m")])],
+            tells_unknown_group=False,
+            producer=ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch),
+        )
+    )
+    node.settle()
+    node.end(producer)
+    node.settle()
+    assert node.state() == "CompleteCommit"
+    assert node.fetch("g") == {("t", 0): 5}
+
+
+def test_an_epoch_that_another_coordinator_may_have_is_believed_for_some_tries(node):
+    producer = node.begun()
+    state = node.topics[STATE]
+    newer = tuple(one._replace(leader_epoch=7) for one in state.partitions)
+    lie(node, producer, coordinator_epoch=7)
+    assert node.produced(producer) == 0
+    node.topics[STATE] = state._replace(partitions=newer)  # The coordinators have not heard of it.
+    node.end(producer)
+    node.settle()
+    assert node.state() == "PrepareCommit"
+    node.clock.advance(0.5)
+    node.settle()
+    assert node.state() == "PrepareCommit"
+    for _ in range(5):
+        node.clock.advance(3)
+        node.settle()
+    assert node.state() == "CompleteCommit"
+
+
+def stuck(make_node, **settings):
+    """A node whose id ``x`` is committing for ever, and the producer's next epoch."""
+    node = make_node(transactions=settings)
+    producer = node.begun()
+    gone = TopicPartition("gone", 3)
+    node.transactions.add_partitions(producer, [gone], client_version=2)
+    node.settle()
+    node.end(producer)
+    node.settle()
+    assert node.state() == "PrepareCommit"
+    return node, producer._replace(producer_epoch=1)
+
+
+def test_what_waits_for_an_end_that_does_not_come_is_told_to_ask_again(make_node):
+    node, following = stuck(make_node)
+    waiting = node.produce(following)
+    assert not waiting.is_done
+    node.clock.advance(0.099)
+    assert not waiting.is_done
+    node.clock.advance(0.002)
+    assert [one.code for one in waiting.value] == [E.CONCURRENT_TRANSACTIONS]
+    node.settle()
+
+
+def test_no_more_than_so_many_wait_for_an_end(make_node):
+    node, following = stuck(make_node, waiting_max=3)
+    waiting = [node.produce(following) for _ in range(5)]
+    assert [one.is_done for one in waiting] == [False] * 3 + [True] * 2
+    node.clock.advance(0.2)
+    assert {one.value[0].code for one in waiting} == {E.CONCURRENT_TRANSACTIONS}
+    again = node.produce(following)
+    assert not again.is_done, "those that gave up make room"
+    node.partitions_gone.add(TopicPartition("gone", 3))
+    node.both.stop()
+    assert again.is_done
+    node.boot()
+    node.settle()
