@@ -24,6 +24,7 @@ from ottla.config.topic import stored_topic_config, topic_config
 from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.coordinator.making import Coordinators, coordinators_of
 from ottla.coordinator.shard import Context
+from ottla.env.awake_clock import AwakeClock
 from ottla.env.clock import Clock, SystemClock, Timer
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, ThreadExecutor, run
@@ -142,6 +143,7 @@ class Broker:
         self._env = environment or Environment.real(memory=memory)
         topic_config({}, config)  # Raises InvalidConfig for what no topic could follow.
         self._take_config(config)
+        self._awake_clock = AwakeClock(self._env.clock)
         self._node_id = NodeId(config[options.NODE_ID])
         self._keys = Keys(STORE_CLUSTER)
         self._log_manager: LogManager | None = None
@@ -208,6 +210,7 @@ class Broker:
         self._log_cleaner = self._cleaner_of(self._replica_manager)
         self._coordinators = self._coordinators_of(self._replica_manager)
         self._follower.add_listener(self._coordinators.apply)
+        self._awake_clock.start()
         self._coordinators.start()
         await self._listen()
         self._is_running = True
@@ -236,6 +239,7 @@ class Broker:
         self._timers.clear()
         if self._listener is not None:
             await self._close_doors(self._listener)
+        self._awake_clock.stop()
         if self._membership is not None:
             await self._membership.leave()
         if self._follower is not None:
@@ -424,10 +428,14 @@ class Broker:
         self.address = await listener.start(host=endpoint.host, port=endpoint.port, paused=True)
         self._listener = listener
         host, port = told or self.address
-        self._membership = Membership(self._store, self._keys, self._node_id)
-        revision = await self._membership.join(
-            BrokerValue(host=host, port=port, rack=config[options.BROKER_RACK])
+        self._membership = Membership(
+            self._store,
+            self._keys,
+            self._node_id,
+            BrokerValue(host=host, port=port, rack=config[options.BROKER_RACK]),
+            clock=self._env.clock,
         )
+        revision = await self._membership.join()
         await self._follower.reached(revision)
         listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
@@ -458,7 +466,7 @@ class Broker:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
         return coordinators_of(
-            Context(replica_manager, self._env.executor, self._env.clock),
+            Context(replica_manager, self._env.executor, self._awake_clock),
             self._follower.image,
             ProducerIds(self._store, self._keys.producer_id_block),
             coordinator_settings_of(self._config),

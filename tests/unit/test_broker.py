@@ -80,11 +80,11 @@ async def test_the_first_client_does_not_find_a_cluster_without_brokers(monkeypa
     environment = make_environment()
     join = Membership.join
 
-    async def join_slowly(self, broker):
+    async def join_slowly(self):
         for _ in range(100):
             await asyncio.sleep(0)
-        assert broker.port != 0, "others are told where this node really listens"
-        return await join(self, broker)
+        assert self._broker.port != 0, "others are told where this node really listens"
+        return await join(self)
 
     monkeypatch.setattr(Membership, "join", join_slowly)
     broker = make_broker(environment)

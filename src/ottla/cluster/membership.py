@@ -1,10 +1,15 @@
 """This node in the cluster: its sign of life, and the controller's seat.
 
-The keys of a session vanish when its holder dies: other nodes learn of it by watch. On one node
-the controller is always this one; the seat is taken the way it will be when there are several.
-Source: cluster design 4.3, steps 1 and 2.
+The keys of a session vanish when its holder dies: other nodes learn of it by watch. A node that
+lives on although its session was lost, whatever the cause, joins again by itself: without its keys
+no client finds it. On one node the controller is always this one; the seat is taken the way it will
+be when there are several. Source: cluster design 4.3, steps 1 and 2.
 """
 
+import asyncio
+import logging
+
+from ottla.env.clock import Clock
 from ottla.errors import OttlaError
 from ottla.ids import NodeId
 from ottla.metadata.keys import Keys
@@ -17,9 +22,18 @@ from ottla.metadata.store import (
     Session,
     SessionState,
 )
-from ottla.metadata.values import BrokerValue, encode_broker, encode_controller
+from ottla.metadata.values import (
+    BrokerValue,
+    decode_controller,
+    encode_broker,
+    encode_controller,
+)
+
+logger = logging.getLogger(__name__)
 
 SESSION_TTL_SECONDS = 9.0
+REJOIN_RETRY_SECONDS = 1.0
+"""Between tries to join again: the store may be out of order, or our old keys still there."""
 
 
 class AlreadyRegistered(OttlaError):
@@ -27,39 +41,117 @@ class AlreadyRegistered(OttlaError):
 
 
 class Membership:
-    """Holds this node's session in the store."""
+    """Holds this node's session in the store, and gets another one when it is lost."""
 
-    def __init__(self, store: MetadataStore, keys: Keys, node_id: NodeId) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        keys: Keys,
+        node_id: NodeId,
+        broker: BrokerValue,
+        *,
+        clock: Clock,
+    ) -> None:
+        """``broker``: what the others are told of this node."""
         self._store = store
         self._keys = keys
         self._node_id = node_id
+        self._broker = broker
+        self._clock = clock
         self._session: Session | None = None
+        self._sessions_opened = 0
+        self._rejoining: asyncio.Task[None] | None = None
+        self._has_joined = False
+        """Use: from then on, until ``leave``, a lost session is replaced."""
         self.state = SessionState.LOST
 
-    async def join(self, broker: BrokerValue) -> int:
+    async def join(self) -> int:
         """Register this node and take the controller's seat; return the store's revision.
 
-        Raises AlreadyRegistered when a node of this id is alive.
+        From then on it stays a member until ``leave``. Raises AlreadyRegistered when a node of
+        this id is alive, SessionGone, Unavailable, Ambiguous.
         """
-        session = await self._store.session(SESSION_TTL_SECONDS, self._heard)
-        self._session = session
-        live = self._keys.live_broker(self._node_id)
-        try:
-            await self._store.commit(
-                [Guard(live, create_rev=ABSENT)],
-                [Put(live, encode_broker(broker), session.id)],
-            )
-        except GuardFailed as error:
-            raise AlreadyRegistered(f"node {self._node_id} is registered already") from error
-        return await self._store.commit(
-            [Guard(self._keys.controller, create_rev=ABSENT)],
-            [Put(self._keys.controller, encode_controller(self._node_id), session.id)],
-        )
+        revision = await self._register()
+        self._has_joined = True
+        if self.state is SessionState.LOST:  # It was lost while the last answer was on its way.
+            self._join_again()
+        return revision
 
     async def leave(self) -> None:
         """End the session: the others need not wait for it to time out."""
+        self._has_joined = False
+        if self._rejoining is not None:
+            self._rejoining.cancel()
+            await asyncio.gather(self._rejoining, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
-    def _heard(self, state: SessionState) -> None:
+    async def _register(self) -> int:
+        self._sessions_opened += 1
+        number = self._sessions_opened
+        session = await self._store.session(
+            SESSION_TTL_SECONDS, lambda state: self._heard(number, state)
+        )
+        self._session = session
+        try:
+            return await self._put_keys(session)
+        except BaseException:
+            await session.close()
+            raise
+
+    async def _put_keys(self, session: Session) -> int:
+        live = self._keys.live_broker(self._node_id)
+        try:
+            revision = await self._store.commit(
+                [Guard(live, create_rev=ABSENT)],
+                [Put(live, encode_broker(self._broker), session.id)],
+            )
+        except GuardFailed as error:
+            raise AlreadyRegistered(f"node {self._node_id} is registered already") from error
+        try:
+            return await self._store.commit(
+                [Guard(self._keys.controller, create_rev=ABSENT)],
+                [Put(self._keys.controller, encode_controller(self._node_id), session.id)],
+            )
+        except GuardFailed as error:
+            found = error.found
+            if found is not None and decode_controller(found.value) == self._node_id:
+                # Of an earlier session of ours: it would vanish with that one.
+                why = f"node {self._node_id} has the controller's seat already"
+                raise AlreadyRegistered(why) from error
+            return revision  # Another node is the controller.
+
+    def _heard(self, number: int, state: SessionState) -> None:
+        if number != self._sessions_opened:
+            return  # News of a session that was replaced.
         self.state = state
+        if state is SessionState.LOST and self._has_joined:
+            self._join_again()
+
+    def _join_again(self) -> None:
+        if self._rejoining is None:
+            logger.warning("this node's session in the metadata store is lost: it joins again")
+            self._rejoining = asyncio.get_running_loop().create_task(
+                self._join_until_member(), name="join again"
+            )
+
+    async def _join_until_member(self) -> None:
+        try:
+            while self._has_joined and self.state is SessionState.LOST:
+                try:
+                    await self._register()
+                except (OttlaError, OSError) as error:
+                    logger.error("this node could not join its cluster again yet: %s", error)  # noqa: TRY400 - no traceback
+                    await self._pause()
+        finally:
+            self._rejoining = None
+        if self._has_joined:
+            logger.warning("node %d is a member of its cluster again", self._node_id)
+
+    async def _pause(self) -> None:
+        over = asyncio.Event()
+        timer = self._clock.call_later(REJOIN_RETRY_SECONDS, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()

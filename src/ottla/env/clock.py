@@ -105,6 +105,20 @@ class ManualClock:
                 timer.callback()
         self._now_ns = end_ns
 
+    def stall(self, seconds: float) -> None:
+        """Let ``seconds`` (>= 0) pass in which the process stands, then fire what is overdue.
+
+        In the order in which it was due, as a loop does that had no turn meanwhile: each callback
+        sees the end of the stall.
+        """
+        if seconds < 0:
+            raise ValueError(f"the monotonic clock cannot go back: {seconds}")
+        self._now_ns += _nanoseconds(seconds)
+        while self._due and self._due[0][0] <= self._now_ns:
+            _, _, timer = heappop(self._due)
+            if not timer.cancelled:
+                timer.callback()
+
     def jump_wall(self, milliseconds: int) -> None:
         """Move the wall clock alone, in either direction, as an administrator would."""
         self._wall_at_start_ms += milliseconds

@@ -2,10 +2,14 @@
 
 Owns deadlines and timers, not keys: the store deletes a session's keys when told that it ended.
 The holder renews by a timer of its own, as a remote one would over the wire; so a holder that died
-or hangs loses its session here by the same rule as anywhere. Source: cluster design 4.1.
+or hangs loses its session here by the same rule as anywhere. But a process that stood still
+(stopped, asleep, without memory) did neither: its holder's renewals are late because nothing ran,
+this table included. So renewals that are due are looked at before deadlines.
+Source: cluster design 4.1.
 """
 
 from collections.abc import Awaitable, Callable
+from math import inf
 
 from ottla.env.clock import Clock, Timer
 from ottla.metadata.store import OnSessionState, SessionGone, SessionState
@@ -57,6 +61,7 @@ class SessionTable:
 
     def _watch(self, session: "LocalSession") -> None:
         def look() -> None:
+            session.catch_up()
             if session.deadline > self._clock.monotonic():
                 self._watch(session)
             elif session.id in self._sessions:
@@ -85,6 +90,7 @@ class LocalSession:
         self._end = end
         self._clock = clock
         self._renewal: Timer | None = None
+        self._renewal_due = inf
         self._alive = True
         self.expiry: Timer | None = None
         self.deadline = 0.0
@@ -102,13 +108,23 @@ class LocalSession:
 
     def abandon(self) -> None:
         """Stop renewing, as a holder that died or hangs would: it expires at its deadline."""
+        self._renewal_due = inf
         if self._renewal is not None:
             self._renewal.cancel()
 
+    def catch_up(self) -> None:
+        """Renew if that is due and only had no turn of the loop yet."""
+        if self._renewal_due <= self._clock.monotonic():
+            self.renew()
+
     def renew(self) -> None:
         """Live for another time to live, and do so again before that is over."""
-        self.deadline = self._clock.monotonic() + self._ttl_seconds
-        self._renewal = self._clock.call_later(self._ttl_seconds / _RENEWALS_PER_TTL, self.renew)
+        if self._renewal is not None:
+            self._renewal.cancel()
+        now, interval_seconds = self._clock.monotonic(), self._ttl_seconds / _RENEWALS_PER_TTL
+        self.deadline = now + self._ttl_seconds
+        self._renewal_due = now + interval_seconds
+        self._renewal = self._clock.call_later(interval_seconds, self.renew)
 
     def lost(self) -> None:
         """Learn that it has ended."""

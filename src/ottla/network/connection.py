@@ -203,6 +203,15 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reader.held_bytes and now - self._last_activity > REST_SECONDS:
             self._reader.release()
 
+    def forgive(self, seconds: float) -> None:
+        """Leave ``seconds`` out of the peer's times: this process stood still for so long."""
+        self._last_activity += seconds
+        if self._frame_began is not None:
+            self._frame_began += seconds
+        if self._write_stalled is not None:
+            seen, unsent_bytes = self._write_stalled
+            self._write_stalled = (seen + seconds, unsent_bytes)
+
     def _enforce_stall(self, now: float, unsent_bytes: int) -> None:
         """Cut off a peer that takes nothing, whether or not the connection is closing already."""
         if self._write_stalled is None or self._write_stalled[1] != unsent_bytes:

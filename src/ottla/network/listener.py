@@ -17,6 +17,8 @@ from ottla.network.limits import Limits
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS_MAX = 1.0
+STALL_SECONDS = 1.0
+"""A sweep that comes later than this tells that the process stood still."""
 SWEEPS_PER_LIMIT = 4
 """How often at least the shortest time limit is looked at while it runs."""
 
@@ -50,6 +52,7 @@ class Listener:
         self._per_host: Counter[str] = Counter()
         self._all_closed: asyncio.Event | None = None
         self._sweep_timer: Timer | None = None
+        self._sweep_due = 0.0
         shortest = min(limits.idle_seconds, limits.frame_seconds, limits.write_stall_seconds)
         self._sweep_seconds = min(SWEEP_SECONDS_MAX, max(shortest / SWEEPS_PER_LIMIT, 0.01))
 
@@ -61,7 +64,7 @@ class Listener:
         self._listening = await self._net.listen(
             self._accept, host=host, port=port, backlog=self._limits.backlog, paused=paused
         )
-        self._sweep_timer = self._clock.call_later(self._sweep_seconds, self._sweep)
+        self._arm_sweep()
         return self._listening.address
 
     def open_doors(self) -> None:
@@ -132,9 +135,20 @@ class Listener:
         if self._all_closed is not None and not self._connections:
             self._all_closed.set()
 
-    def _sweep(self) -> None:
+    def _arm_sweep(self) -> None:
+        self._sweep_due = self._clock.monotonic() + self._sweep_seconds
         self._sweep_timer = self._clock.call_later(self._sweep_seconds, self._sweep)
+
+    def _sweep(self) -> None:
         now = self._clock.monotonic()
+        late_seconds = now - self._sweep_due
+        self._arm_sweep()
+        if late_seconds > STALL_SECONDS:
+            # This process stood still. What the peers did meanwhile is still to be read: the time
+            # is not theirs, and nobody is judged before the next sweep.
+            for connection in list(self._connections):
+                connection.forgive(late_seconds)
+            return
         for connection in list(self._connections):
             connection.enforce_limits(now)
 

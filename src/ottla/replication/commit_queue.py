@@ -19,6 +19,7 @@ from ottla.replication.append import (
     AppendRefusal,
 )
 from ottla.replication.partition import Partition
+from ottla.replication.purgatory import GRACE_SECONDS, STALL_SECONDS
 
 
 class _Wait:
@@ -90,6 +91,10 @@ class CommitQueue:
     def _expire(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
+        if now - self._timer_deadline > STALL_SECONDS:
+            # This process stood still. A flush that ended meanwhile could not be heard of yet.
+            self._arm(now + GRACE_SECONDS)
+            return
         expired = [wait for wait in self._waiting if wait.deadline <= now]
         self._waiting = deque(wait for wait in self._waiting if wait.deadline > now)
         if self._waiting:

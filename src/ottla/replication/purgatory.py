@@ -14,6 +14,10 @@ from ottla.env.clock import Clock, Timer
 
 TICKS_PER_SECOND = 200
 """How finely deadlines are told apart; an operation expires at most one tick late."""
+STALL_SECONDS = 1.0
+"""A timer that rings later than this tells that the process stood still."""
+GRACE_SECONDS = 0.5
+"""So long it is waited then for what has been done meanwhile and could not be heard of."""
 STALE_TICKS_MAX = 64
 """Ticks kept beside the live ones, so that the heap is tidied rarely."""
 
@@ -136,6 +140,11 @@ class Purgatory(Generic[Operation]):
         self._timer = None
         # The tick it rang for has come, however the clock's fractions round.
         now_tick = max(self._timer_tick, int(self._clock.monotonic() * TICKS_PER_SECOND))
+        if now_tick - self._timer_tick > STALL_SECONDS * TICKS_PER_SECOND:
+            # This process stood still: what completes an operation may have happened meanwhile.
+            self._timer_tick = now_tick + int(GRACE_SECONDS * TICKS_PER_SECOND)
+            self._timer = self._clock.call_later(GRACE_SECONDS, self._expire_due)
+            return
         while self._ticks and self._ticks[0] <= now_tick:
             tick = heapq.heappop(self._ticks)
             for watch in self._due.pop(tick, ()):

@@ -282,6 +282,22 @@ async def test_a_session_ends_with_its_holder_and_takes_its_keys(store, clock):
     assert states == [SessionState.CONNECTED, SessionState.LOST]
 
 
+@pytest.mark.parametrize("stall_seconds", [5.9, 6.0, 6.1, 8.9, 9.0, 11.0, 60.0, 86_400.0])
+async def test_a_process_that_stood_still_keeps_its_sessions(store, clock, stall_seconds):
+    states = []
+    session = await store.session(9.0, states.append)
+    await store.commit([], [Put("live", b"", session.id)])
+    for step in range(200):  # A stall at every phase of renewals and deadlines to one another.
+        clock.advance(step * 0.1)
+        clock.stall(stall_seconds)
+        assert states == [SessionState.CONNECTED]
+    await asyncio.sleep(0)
+    assert await store.get("live") is not None
+    session.abandon()
+    clock.stall(9.0)
+    assert states[-1] is SessionState.LOST, "its holder died: that is no stall"
+
+
 async def test_a_session_does_not_end_before_its_time(store, clock):
     session = await store.session(9.0, lambda state: None)
     await store.commit([], [Put("live", b"", session.id)])

@@ -35,6 +35,16 @@ def test_many_small_steps_add_up_exactly(clock):
     assert (clock.monotonic(), clock.wall_ms()) == (1.0, 2000)
 
 
+def test_after_a_stall_everything_overdue_fires_late_and_in_order(clock):
+    seen = []
+    for name, due in (("b", 2), ("a", 1), ("c", 9)):
+        clock.call_later(due, lambda name=name: seen.append((name, clock.monotonic())))
+    clock.stall(3)
+    assert seen == [("a", 3.0), ("b", 3.0)]
+    clock.advance(6)
+    assert seen[2:] == [("c", 9.0)]
+
+
 def test_the_wall_jumps_alone(clock):
     fired = []
     clock.call_later(1, lambda: fired.append(1))

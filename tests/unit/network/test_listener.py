@@ -128,6 +128,48 @@ async def test_time_in_which_we_do_not_read_does_not_count_against_a_frame(serve
     assert client.numbers == [1, 2, 3]
 
 
+@pytest.mark.parametrize("before_seconds", [0.1, 0.6, 20.0, 28.9])
+async def test_time_in_which_this_process_stood_still_is_nobodys_silence(
+    serve, frame, until, settle, before_seconds
+):
+    """After SIGSTOP or a sleep of the machine, what was sent meanwhile is unread at first."""
+    served = await serve(idle_seconds=30)
+    idle, slow, gone = [await served.connect() for _ in range(3)]
+    request = frame(2, size=1000)
+    slow.send(request[:500])
+    await settle()
+    served.clock.advance(before_seconds)
+    served.clock.stall(600)
+    await settle()
+    assert not any(client.is_lost for client in (idle, slow, gone))
+    idle.send(frame(1))
+    slow.send(request[500:])
+    await settle()
+    assert (idle.numbers, slow.numbers) == ([1], [2])
+    served.clock.advance(29)
+    await settle()
+    assert not idle.is_lost
+    served.clock.advance(3)
+    await until(lambda: gone.is_lost)
+
+
+async def test_a_peer_that_reads_after_our_stall_is_not_cut_off(serve, frame, wires, settle):
+    served = await serve()
+    client = await served.connect()
+    client.transport.pause_reading()
+    served.script.replies = {n: [wires.answer(n, size=100_000)] for n in range(60)}
+    client.send(*(frame(n) for n in range(60)))
+    await settle()
+    served.clock.advance(2)
+    served.clock.stall(3600)
+    client.transport.resume_reading()
+    await settle()
+    served.clock.advance(2)
+    await settle(2000)
+    assert not client.is_lost
+    assert client.numbers == list(range(60))
+
+
 # The end.
 
 

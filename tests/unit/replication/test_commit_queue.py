@@ -56,6 +56,18 @@ def test_a_failed_flush_is_told_to_all_that_wait(node, words):
     assert [code(pending) for pending in waiting] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
 
 
+def test_a_commit_during_a_stall_is_heard_of_before_the_patience_ends(node, words):
+    committed = append(node, words.batch())
+    node.clock.stall(60)
+    assert not committed.is_done
+    node.executor.run_all()
+    assert offsets([committed]) == [0]
+    uncommitted = append(node, words.batch())
+    node.clock.stall(60)
+    node.clock.advance(1)
+    assert code(uncommitted) is ErrorCode.REQUEST_TIMED_OUT
+
+
 def test_leadership_that_moves_is_told_to_all_that_wait(node, words):
     waiting = [append(node, words.batch()) for _ in range(2)]
     change = node.led(0, leader=2, epoch=1)

@@ -49,6 +49,19 @@ def assert_empty(purgatory):
     assert len(purgatory._ticks) <= STALE_TICKS_MAX
 
 
+def test_what_happened_during_a_stall_is_heard_of_before_the_patience_ends(clock, purgatory):
+    done_meanwhile, never = Operation(), Operation()
+    for operation in (done_meanwhile, never):
+        purgatory.watch(operation, ["a"], timeout_seconds=30)
+    clock.stall(60)
+    assert (done_meanwhile.done, never.done) == ([], [])
+    done_meanwhile.is_ready = True  # Its flush ended while nobody could hear of it.
+    purgatory.check("a")
+    clock.advance(1)
+    assert (done_meanwhile.done, never.done) == (["completed"], ["expired"])
+    assert_empty(purgatory)
+
+
 def test_it_completes_when_a_key_changes(purgatory):
     operation = Operation()
     purgatory.watch(operation, ["a", "b"], timeout_seconds=1)

@@ -1,0 +1,137 @@
+"""A node is a member of its cluster for as long as it lives, whatever becomes of its session."""
+
+import asyncio
+
+import pytest
+
+from ottla.cluster.membership import REJOIN_RETRY_SECONDS, AlreadyRegistered, Membership
+from ottla.env.clock import ManualClock
+from ottla.ids import NodeId
+from ottla.metadata.keys import Keys
+from ottla.metadata.memory_store import MemoryStore
+from ottla.metadata.store import SessionState, Unavailable
+from ottla.metadata.values import BrokerValue, decode_controller
+
+KEYS = Keys("local")
+BROKER = BrokerValue(host="here", port=9092, rack=None)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(clock):
+    store = MemoryStore(clock)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def membership(store, clock):
+    membership = Membership(store, KEYS, NodeId(7), BROKER, clock=clock)
+    yield membership
+    await membership.leave()
+
+
+async def turns(count=50):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def is_member(store):
+    live = await store.get(KEYS.live_broker(NodeId(7)))
+    seat = await store.get(KEYS.controller)
+    assert (live is None) == (seat is None)
+    return live is not None and decode_controller(seat.value) == 7
+
+
+@pytest.mark.parametrize("stall_seconds", [6.5, 9.5, 11.0, 60.0])
+async def test_a_stall_of_any_length_at_any_phase_leaves_the_node_registered(
+    store, clock, membership, stall_seconds
+):
+    await membership.join()
+    for step in range(200):
+        clock.advance(step * 0.1)
+        clock.stall(stall_seconds)
+        assert await is_member(store), "not even for a moment"
+
+
+async def test_a_node_whose_session_is_lost_joins_again_with_another_epoch(
+    store, clock, membership
+):
+    await membership.join()
+    for _ in range(3):
+        before = await store.get(KEYS.live_broker(NodeId(7)))
+        membership._session.abandon()
+        clock.advance(9)
+        assert membership.state is SessionState.LOST
+        await turns()
+        assert await is_member(store)
+        after = await store.get(KEYS.live_broker(NodeId(7)))
+        assert after.create_rev > before.create_rev
+        assert after.value == before.value
+        assert membership.state is SessionState.CONNECTED
+
+
+async def test_it_tries_again_until_the_store_answers(store, clock, membership, monkeypatch):
+    await membership.join()
+    commit, refused = store.commit, []
+
+    async def refuse(guards, ops):
+        refused.append(ops)
+        raise Unavailable("no room")
+
+    monkeypatch.setattr(store, "commit", refuse)
+    membership._session.abandon()
+    clock.advance(9)
+    for tries in range(1, 5):
+        await turns()
+        assert len(refused) == tries
+        clock.advance(REJOIN_RETRY_SECONDS)
+    monkeypatch.setattr(store, "commit", commit)
+    clock.advance(REJOIN_RETRY_SECONDS)
+    await turns()
+    clock.advance(REJOIN_RETRY_SECONDS)
+    await turns()
+    assert await is_member(store)
+    assert len(store._sessions._sessions) == 1, "a failed try leaves no session behind"
+
+
+async def test_a_node_that_left_does_not_come_back(store, clock, membership):
+    await membership.join()
+    await membership.leave()
+    await turns()
+    clock.advance(60)
+    await turns()
+    assert not await is_member(store)
+
+
+async def test_leaving_in_the_middle_of_joining_again_ends(store, clock, membership, monkeypatch):
+    await membership.join()
+
+    async def refuse(guards, ops):
+        raise Unavailable("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "commit", refuse)
+        membership._session.abandon()
+        clock.advance(9)
+        await turns()
+        await membership.leave()
+    clock.advance(60)
+    await turns()
+    assert not await is_member(store)
+
+
+async def test_a_second_process_of_the_same_id_is_refused_and_leaves_no_session(
+    store, clock, membership
+):
+    await membership.join()
+    second = Membership(store, KEYS, NodeId(7), BROKER, clock=clock)
+    with pytest.raises(AlreadyRegistered):
+        await second.join()
+    clock.advance(60)
+    assert await is_member(store)
+    assert len(store._sessions._sessions) == 1
