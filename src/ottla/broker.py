@@ -486,8 +486,10 @@ class Broker:
         )
 
     def _cleaner_of(self, replica_manager: ReplicaManager) -> LogCleaner:
+        assert self._log_manager is not None, "the log directories are open"
         return LogCleaner(
             disk=self._env.disk,
+            checkpoints=self._log_manager.checkpoints,
             clock=self._env.clock,
             rng=self._env.rng,
             executor=self._env.cleaner_executor or self._env.executor,

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
@@ -58,6 +58,14 @@ async def run(executor: Executor, work: Callable[[], Result]) -> Result:
 
     executor.submit(work, done)
     return await outcome
+
+
+def new_lock() -> AbstractContextManager[bool]:
+    """Return a lock for work of several threads that must not meet: held in a ``with``.
+
+    For blocking work only. What the loop's thread shares with it must be rare and short.
+    """
+    return threading.Lock()
 
 
 _Job = Callable[[], None]

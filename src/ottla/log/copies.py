@@ -33,6 +33,11 @@ class LogCopies:
         From now on the checkpoints know of it. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         name = future_directory(log.topic_partition, self._manager.unique())
+        # What ``log_dir`` tells of this name may be of a former topic that lay there.
+        forgotten = self._manager.checkpoints.forget([log.topic_partition], log_dir=log_dir)
+        self._manager.checkpointed(forgotten)
+        for error in forgotten.failures.values():
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         try:
             self._disk.make_directory(f"{log_dir}/{name}")
         except OSError as error:

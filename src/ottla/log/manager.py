@@ -8,7 +8,7 @@ serve. Nothing that cannot be read is ever deleted. Source: Kafka's LogManager; 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from posixpath import dirname
@@ -19,12 +19,7 @@ from ottla.env.executor import run_all
 from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
-from ottla.log.checkpoint_job import CheckpointJob
-from ottla.log.checkpoints import (
-    read_offset_checkpoint,
-    replace_file,
-    write_partition_metadata,
-)
+from ottla.log.checkpoints import replace_file, write_partition_metadata
 from ottla.log.config import LogConfig
 from ottla.log.directory import DuplicatePartition, Fault, LogDirectory
 from ottla.log.faults import SyncFailed, ends_directory, is_out_of_space, sync_directory
@@ -43,14 +38,14 @@ from ottla.log.layout import (
     partition_directory,
 )
 from ottla.log.log import Log
+from ottla.log.offset_checkpoints import CheckpointJob, OffsetCheckpoints, Offsets
 from ottla.log.recovery import open_log
 from ottla.log.space import SpaceLimits
 from ottla.log.stand_in import failed_log
 
 logger = logging.getLogger(__name__)
 
-_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
-_Points = dict[str, dict[TopicPartition, int]]
+_Points = dict[str, Offsets]
 """What the checkpoint files of one log directory say, by their names."""
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
 
@@ -82,6 +77,7 @@ class LogManager:
         paths = [path.rstrip("/") or "/" for path in log_dirs]
         self.directories = {path: LogDirectory(disk, path, space) for path in paths}
         """By path, in the order given. Those that are offline among them."""
+        self.checkpoints = OffsetCheckpoints(disk, self.directories)
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._config_for = config_for
@@ -95,10 +91,10 @@ class LogManager:
         self.offline: dict[TopicPartition, Fault] = {}
         """Partitions found on disk that could not be opened, and why."""
         self.high_watermarks: dict[TopicPartition, int] = {}
-        """What the checkpoints said at the start; 0 when they said nothing."""
+        """What the checkpoints said at the start; 0 when they said nothing. Invariant: of logs that
+        are here since."""
         self.high_watermark_of: Callable[[TopicPartition], int | None] = lambda _: None
         """Gives what is committed of a partition now; None: as far as it is flushed."""
-        self._high_watermarks_saved: dict[str, dict[TopicPartition, int]] = {}
         self.copying: dict[TopicPartition, str] = {}
         """Which log directory a partition is being copied to: its checkpoints are written there,
         too."""
@@ -107,8 +103,6 @@ class LogManager:
         self._offline_directories: dict[TopicPartition, str] = {}
         self._unclean: set[str] = set()
         """Directories that hold a partition which could not be opened."""
-        self._offline_points: dict[str, dict[TopicPartition, int]] = {}
-        """What the checkpoint files said of offline partitions: kept until they are back."""
 
     @property
     def disk(self) -> Disk:
@@ -214,10 +208,7 @@ class LogManager:
             # From the first write on it is no longer true.
             disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
             disk.sync_directory(log_dir)
-        points = {
-            file_name: read_offset_checkpoint(disk, f"{log_dir}/{file_name}") or {}
-            for file_name in _CHECKPOINTS
-        }
+        points = self.checkpoints.read(log_dir)
         found = []
         for name in names:
             if is_deleted_directory(name):
@@ -227,7 +218,7 @@ class LogManager:
             if topic_partition is None or not disk.is_directory(f"{log_dir}/{name}"):
                 continue
             if topic_partition in self.offline:
-                self._set_apart(log_dir, topic_partition, points)
+                self._set_apart(log_dir, topic_partition)
             else:
                 found.append(topic_partition)
         self._open_found(log_dir, found, points, is_clean=is_clean)
@@ -254,7 +245,7 @@ class LogManager:
                 )
             else:
                 self.offline[topic_partition] = outcome
-                self._set_apart(log_dir, topic_partition, points)
+                self._set_apart(log_dir, topic_partition)
         for outcome in outcomes.values():
             if isinstance(outcome, SyncFailed):
                 raise outcome
@@ -295,14 +286,11 @@ class LogManager:
             log.state = LogState.FULL
         self.logs[log.topic_partition] = log
 
-    def _set_apart(self, log_dir: str, topic_partition: TopicPartition, points: _Points) -> None:
+    def _set_apart(self, log_dir: str, topic_partition: TopicPartition) -> None:
         """Keep what is known of an offline partition in ``log_dir`` for the day it is back."""
         self._offline_directories[topic_partition] = log_dir
         self._unclean.add(log_dir)
-        for file_name, offsets in points.items():
-            if topic_partition in offsets:
-                kept = self._offline_points.setdefault(f"{log_dir}/{file_name}", {})
-                kept[topic_partition] = offsets[topic_partition]
+        self.checkpoints.keep(log_dir, topic_partition)
 
     def _on_disk_error(self, log: Log, error: OSError) -> None:
         if ends_directory(error):
@@ -390,6 +378,8 @@ class LogManager:
             why = f"it is not in the log directories that work; offline: {', '.join(offline)}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         log_dir = self._emptiest_log_dir() if log is None else dirname(log.directory)
+        if log is None:
+            self._free_name(topic_partition)
         try:
             if log is None:
                 log = self._create_directory(topic_partition, f"{log_dir}/{name}")
@@ -405,6 +395,23 @@ class LogManager:
         log.topic_id = topic_id
         self.put(log)
         return log
+
+    def free_names(self, names: Collection[TopicPartition]) -> None:
+        """See that nothing is believed of new logs that was true of former ones of their names.
+
+        ``create`` does so, too; who makes many logs asks once before, for all of them: then the
+        checkpoints are written once, if at all. Blocks. What the disk refuses, ``create`` reports.
+        """
+        new = [name for name in names if name not in self.logs and name not in self.offline]
+        self.checkpointed(self.checkpoints.forget(new))
+
+    def _free_name(self, name: TopicPartition) -> None:
+        self.high_watermarks.pop(name, None)
+        job = self.checkpoints.forget([name])
+        self.checkpointed(job)
+        for log_dir, error in job.failures.items():
+            why = f"the checkpoints of {log_dir} still tell of a former {name}: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
     def stand_in(self, topic_partition: TopicPartition, topic_id: TopicId) -> Log:
         """Return a failed log for one that ``create`` refused: it answers KAFKA_STORAGE_ERROR.
@@ -508,25 +515,20 @@ class LogManager:
         Made on the loop, run in an executor: every 60 s and after rolls. What it writes may be
         behind when it is written, never ahead (rule 5).
         """
-        files: dict[str, dict[TopicPartition, int]] = {}
-        for directory in self._online():
-            for file_name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT):
-                path = f"{directory.path}/{file_name}"
-                files[path] = dict(self._offline_points.get(path, {}))
+        files = self.checkpoints.begin(RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
         for topic_partition, log in self.logs.items():
             log_dir = dirname(log.directory)
             if not self.directories[log_dir].is_online:
                 continue
-            files[f"{log_dir}/{RECOVERY_POINT_CHECKPOINT}"][topic_partition] = log.flushed_offset
             # After a crash the log may end where it was flushed: it must not start behind that.
             start_offset = min(log.log_start_offset, log.flushed_offset)
-            if start_offset > 0:
-                files[f"{log_dir}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
-                copied_to = files.get(
-                    f"{self.copying.get(topic_partition, log_dir)}/{LOG_START_CHECKPOINT}", {}
-                )
-                copied_to[topic_partition] = start_offset
-        return CheckpointJob(self._disk, self.directories, files)
+            # A copy takes the log's place only when it has all that the log has.
+            for holder in {log_dir, self.copying.get(topic_partition, log_dir)}:
+                if (points := files.get(f"{holder}/{RECOVERY_POINT_CHECKPOINT}")) is not None:
+                    points[topic_partition] = log.flushed_offset
+                    if start_offset > 0:
+                        files[f"{holder}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
+        return self.checkpoints.job(files)
 
     def high_watermark_job(self) -> CheckpointJob:
         """Return the work that saves the high watermarks that have changed since the last time.
@@ -534,24 +536,19 @@ class LogManager:
         As ``checkpoint_job`` otherwise. With one replica nobody needs them: the log tells. A leader
         of several starts from them, and Kafka's tools look at them.
         """
-        files: dict[str, dict[TopicPartition, int]] = {}
-        for directory in self._online():
-            path = f"{directory.path}/{HIGH_WATERMARK_CHECKPOINT}"
-            files[path] = dict(self._offline_points.get(path, {}))
+        files = self.checkpoints.begin(HIGH_WATERMARK_CHECKPOINT)
         for topic_partition, log in self.logs.items():
             found = files.get(f"{dirname(log.directory)}/{HIGH_WATERMARK_CHECKPOINT}")
             if found is not None:
                 committed = self.high_watermark_of(topic_partition)
                 found[topic_partition] = log.flushed_offset if committed is None else committed
-        saved = self._high_watermarks_saved
-        changed = {path: found for path, found in files.items() if saved.get(path) != found}
-        return CheckpointJob(self._disk, self.directories, changed)
+        says = self.checkpoints.says
+        return self.checkpoints.job(
+            {path: found for path, found in files.items() if says(path) != found}
+        )
 
     def checkpointed(self, job: CheckpointJob) -> None:
         """Take the outcome of a checkpoint that ran. On the loop."""
-        for path, offsets in job.files.items():
-            if path.endswith(HIGH_WATERMARK_CHECKPOINT) and dirname(path) not in job.failures:
-                self._high_watermarks_saved[path] = offsets
         for log_dir in job.filled:
             self._fill(self.directories[log_dir])
         for log_dir, error in job.failures.items():

@@ -23,11 +23,11 @@ from ottla.env.rng import Rng
 from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.aborted import aborted_below
-from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from ottla.log.cleaner import Cleaning, CleanPlan, Replacement
 from ottla.log.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part
 from ottla.log.layout import CLEANER_CHECKPOINT
 from ottla.log.log import Log
+from ottla.log.offset_checkpoints import OffsetCheckpoints
 from ottla.log.offset_map import OffsetMap
 from ottla.log.rolling import time_of_first_batch
 from ottla.log.swap import Swap, can_replace
@@ -58,6 +58,7 @@ class LogCleaner:
         self,
         *,
         disk: Disk,
+        checkpoints: OffsetCheckpoints,
         clock: Clock,
         rng: Rng,
         executor: Executor,
@@ -67,6 +68,7 @@ class LogCleaner:
     ) -> None:
         """``save_recovery_points`` makes the recovery points durable, as they are at the call."""
         self._disk = disk
+        self._checkpoints = checkpoints
         self._clock = clock
         self._rng = rng
         self._executor = executor
@@ -87,15 +89,12 @@ class LogCleaner:
         self._in_progress = InProgress()
 
     async def clean(self) -> None:
-        """Clean the dirtiest log that is due, then the next, until none is or the disk refuses.
-
-        Raises OSError when a checkpoint of how far logs are clean cannot be read.
-        """
+        """Clean the dirtiest log that is due, then the next, until none is or the disk refuses."""
         with self._in_progress.one_more():
             await self._remove_retired()
             if not self._settings().is_enabled:
                 return
-            await self._read_checkpoints()
+            self._take_checkpoints()
             while (chosen := await self._choose()) is not None:
                 if not await self._clean(*chosen):
                     break
@@ -337,14 +336,13 @@ class LogCleaner:
         if due:
             await run(self._executor, remove)
 
-    async def _read_checkpoints(self) -> None:
-        """Learn how far logs are clean, of directories that were not read yet. Raises OSError."""
+    def _take_checkpoints(self) -> None:
+        """Learn how far logs are clean, of directories that were not looked at yet."""
         hosted = {partition.topic_partition: partition for partition in self._partitions()}
         log_dirs = {dirname(partition.log.directory) for partition in hosted.values()}
         for log_dir in log_dirs - self._checkpoints_read:
-            path = f"{log_dir}/{CLEANER_CHECKPOINT}"
-            found = await run(self._executor, partial(read_offset_checkpoint, self._disk, path))
-            for where, offset in (found or {}).items():
+            found = self._checkpoints.says(f"{log_dir}/{CLEANER_CHECKPOINT}") or {}
+            for where, offset in found.items():
                 partition = hosted.get(where)
                 if partition is not None and dirname(partition.log.directory) == log_dir:
                     self._cleaned_to[where] = partition.topic_id, offset
@@ -361,4 +359,7 @@ class LogCleaner:
             if known is not None and is_known and dirname(other.log.directory) == log_dir:
                 offsets[other.topic_partition] = known[1]
         path = f"{log_dir}/{CLEANER_CHECKPOINT}"
-        await run(self._executor, partial(write_offset_checkpoint, self._disk, path, offsets))
+        job = self._checkpoints.job({path: offsets})
+        await run(self._executor, job.run)
+        for error in job.failures.values():
+            raise error

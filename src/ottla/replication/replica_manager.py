@@ -497,11 +497,15 @@ class ReplicaManager:
 
     def host_all(self, image: MetadataImage) -> None:
         """Open every partition that the image says this node holds; at start. Blocks."""
-        for name, topic in image.topics.items():
-            for index, state in enumerate(topic.partitions):
-                if self._node_id in state.replicas:
-                    where = TopicPartition(name, index)
-                    self._host(where, topic.topic_id, state, is_new=False)
+        hosted = [
+            (TopicPartition(name, index), topic.topic_id, state)
+            for name, topic in image.topics.items()
+            for index, state in enumerate(topic.partitions)
+            if self._node_id in state.replicas
+        ]
+        self._log_manager.free_names([where for where, _, _ in hosted])
+        for where, topic_id, state in hosted:
+            self._host(where, topic_id, state, is_new=False)
 
     def answer_waiting_fetches(self) -> None:
         """Answer every fetch that waits with what there is; for a stop."""
@@ -513,9 +517,8 @@ class ReplicaManager:
         await self._snapshot_sweep.settle()
         await self.relocation.settle()
         await self._deletion.settle()
-        idle = [partition.idle() for partition in self._partitions.values()]
-        for partition_idle in idle:
-            await partition_idle
+        for partition in list(self._partitions.values()):
+            await partition.idle()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Create, lead, reconfigure and drop partitions as the image now says. Blocks on the disk.
@@ -524,27 +527,25 @@ class ReplicaManager:
         are not disturbed.
         """
         del image
-        for change in delta.partitions:
-            where = TopicPartition(change.topic, change.partition)
-            if change.new is None or self._node_id not in change.new.replicas:
-                self._drop(where, change.topic_id)
-        for change in delta.partitions:
-            if change.new is not None and self._node_id in change.new.replicas:
-                where = TopicPartition(change.topic, change.partition)
-                self._host(where, change.topic_id, change.new, is_new=change.old is None)
-        if any(config_type is ConfigType.BROKER for config_type, _ in delta.configs):
-            self._reconfigure({where.topic for where in self._partitions})
-            return
-        self._reconfigure(
-            {name for config_type, name in delta.configs if config_type is ConfigType.TOPIC}
-        )
+        hosted = []
+        for topic, topic_id, number, old, new in delta.partitions:
+            where = TopicPartition(topic, number)
+            if new is not None and self._node_id in new.replicas:
+                hosted.append((where, topic_id, new, old is None))
+            else:
+                self._drop(where, topic_id)
+        self._log_manager.free_names([where for where, *_ in hosted])
+        for where, topic_id, state, is_new in hosted:
+            self._host(where, topic_id, state, is_new=is_new)
+        topics = {name for kind, name in delta.configs if kind is ConfigType.TOPIC}
+        is_broker = any(kind is ConfigType.BROKER for kind, _ in delta.configs)
+        self._reconfigure({where.topic for where in self._partitions} if is_broker else topics)
 
     def _host(
         self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
     ) -> None:
         partition = self._partitions.get(where)
-        is_open = partition is not None and where not in self._unopened
-        if partition is not None and is_open and partition.topic_id == topic_id:
+        if partition is not None and where not in self._unopened and partition.topic_id == topic_id:
             partition.apply_state(state)
             return
         try:

@@ -21,8 +21,11 @@ from ottla.env.rng import SeededRng
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
+from ottla.log.directory import LogDirectory
 from ottla.log.health import LogState
+from ottla.log.offset_checkpoints import OffsetCheckpoints
 from ottla.log.recovery import open_log
+from ottla.log.space import SpaceLimits
 from ottla.records.batch import iterate_headers
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
@@ -102,8 +105,12 @@ class Stage:
             is_clean=clean,
         )
         partition = OnePartition(self)
+        directory = LogDirectory(self.disk, "/d", SpaceLimits())
+        checkpoints = OffsetCheckpoints(self.disk, {"/d": directory})
+        checkpoints.read("/d")
         self.cleaner = LogCleaner(
             disk=self.disk,
+            checkpoints=checkpoints,
             clock=self.clock,
             rng=SeededRng(3),
             executor=Now(),

@@ -9,6 +9,7 @@ from ottla.env.faulty_disk import CHANGES, DiskCall, DiskKilled, FaultyDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
+from ottla.log.checkpoints import read_offset_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.manager import LogManager
 
@@ -189,6 +190,27 @@ async def test_what_is_appended_after_a_move_is_there_after_a_power_cut(two, wor
     for seed in range(20):
         manager = restart(node.disk._inner.crash(SeededRng(seed)))
         assert manager.get(T0).log_end_offset == 25
+        manager.stop()
+
+
+async def test_a_moved_log_has_its_recovery_point_and_nothing_of_a_former_one(two, words):
+    """Without it a start would scan it all, and take the gaps of a compaction for corruption."""
+    node = two()
+    fill(node, words)
+    manager = node.log_manager
+    for name in ("recovery-point", "log-start", "replication"):
+        path = f"/b/{name}-offset-checkpoint"
+        manager.checkpoints.job({path: {T0: 1000, T1: 0}}).run()
+    await moved(node, T0, "/b")
+    for seed in range(5):
+        disk = node.disk._inner.crash(SeededRng(seed))
+        points = read_offset_checkpoint(disk, "/b/recovery-point-offset-checkpoint")
+        assert points == {T0: 20, T1: 0}
+        for name in ("log-start", "replication"):
+            assert T0 not in (read_offset_checkpoint(disk, f"/b/{name}-offset-checkpoint") or {})
+        manager = restart(disk)
+        assert manager.offline == {}
+        assert (manager.get(T0).log_start_offset, manager.get(T0).log_end_offset) == (0, 20)
         manager.stop()
 
 

@@ -1,0 +1,250 @@
+"""A name that comes back brings nothing of its former partition with it."""
+
+import errno
+
+import pytest
+
+from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicId, TopicPartition
+from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from ottla.log.front import raise_start_offset
+from ottla.log.layout import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from ottla.log.offset_checkpoints import OFFSET_CHECKPOINTS
+
+OLD_ID = TopicId(b"0123456789abcdef")
+NEW_ID = TopicId(b"fedcba9876543210")
+TP = TopicPartition("t", 0)
+BESIDE = TopicPartition("beside", 0)
+
+
+def append(log, records):
+    result = log.append(records, leader_epoch=0)
+    log.flush()
+    return result
+
+
+def said(disk, log_dir="/d/logs"):
+    return {
+        name: read_offset_checkpoint(disk, f"{log_dir}/{name}") or {} for name in OFFSET_CHECKPOINTS
+    }
+
+
+def mentions(disk, where=TP, log_dir="/d/logs"):
+    return {name for name, offsets in said(disk, log_dir).items() if where in offsets}
+
+
+@pytest.fixture
+def memory():
+    disk = MemoryDisk(durability=True)
+    disk.make_directory("/d")
+    disk.sync_directory("/")
+    return disk
+
+
+def fill_and_empty(manager, batch):
+    """Make a log of ten records, of which nine are gone; with a neighbour; checkpoint them all."""
+    for where in (TP, BESIDE):
+        log = manager.create(where, OLD_ID)
+        append(log, batch(10))
+        raise_start_offset(log, 9)
+    checkpoint(manager)
+
+
+def checkpoint(manager):
+    for job in (manager.checkpoint_job(), manager.high_watermark_job()):
+        job.run()
+        manager.checkpointed(job)
+    path = f"{next(iter(manager.directories))}/{CLEANER_CHECKPOINT}"
+    manager.checkpoints.job({path: dict.fromkeys(manager.logs, 8)}).run()
+
+
+def test_a_recreated_partition_gets_nothing_of_the_former_ones_checkpoints(
+    make_manager, memory, batch, read_all
+):
+    manager = make_manager(memory, "/d")
+    manager.start()
+    fill_and_empty(manager, batch)
+    assert mentions(memory) == set(OFFSET_CHECKPOINTS)
+    manager.delete(TP)
+    log = manager.create(TP, NEW_ID)
+    assert mentions(memory) == set(), "before anything can be acknowledged"
+    assert mentions(memory, BESIDE) == set(OFFSET_CHECKPOINTS)
+    append(log, batch(5))
+    for seed in range(5):
+        after = make_manager(memory.crash(SeededRng(seed)), "/d")
+        after.start()
+        assert after.offline == {}
+        found = after.get(TP)
+        assert (found.log_start_offset, found.log_end_offset) == (0, 5)
+        assert found.topic_id == NEW_ID
+        assert len(read_all(found)) == 5
+        assert after.get(BESIDE).log_start_offset == 9
+        after._release()
+
+
+def test_a_checkpoint_on_its_way_does_not_bring_a_deleted_partitions_entry_back(
+    make_manager, memory, batch
+):
+    manager = make_manager(memory, "/d")
+    manager.start()
+    fill_and_empty(manager, batch)
+    append(manager.get(TP), batch(1))
+    late = [manager.checkpoint_job(), manager.high_watermark_job()]
+    path = f"/d/logs/{CLEANER_CHECKPOINT}"
+    late.append(manager.checkpoints.job({path: {TP: 9, BESIDE: 9}}))
+    manager.delete(TP)
+    append(manager.create(TP, NEW_ID), batch(5))
+    for job in late:
+        job.run()
+        manager.checkpointed(job)
+    assert mentions(memory) == set()
+    assert mentions(memory, BESIDE) == set(OFFSET_CHECKPOINTS)
+    after = make_manager(memory.crash(SeededRng(1)), "/d")
+    after.start()
+    assert (after.get(TP).log_start_offset, after.get(TP).log_end_offset) == (0, 5)
+
+
+def test_entries_left_by_a_crash_are_forgotten_before_their_name_is_used(
+    make_manager, memory, batch
+):
+    manager = make_manager(memory, "/d")
+    manager.start()
+    fill_and_empty(manager, batch)
+    manager.delete(TP)
+    memory = memory.crash(SeededRng(2))
+    manager = make_manager(memory, "/d")
+    manager.start()
+    assert mentions(memory) == set(OFFSET_CHECKPOINTS), "no directory, but entries"
+    assert manager.high_watermarks == {BESIDE: 10}
+    append(manager.create(TP, NEW_ID), batch(5))
+    after = make_manager(memory.crash(SeededRng(3)), "/d")
+    after.start()
+    assert (after.get(TP).log_start_offset, after.get(TP).log_end_offset) == (0, 5)
+
+
+def test_a_cut_at_any_call_of_delete_and_create_leaves_the_old_log_or_the_new_one(
+    make_manager, memory, batch, read_all
+):
+    """In whatever state the disk is left: what is there is right, and can be deleted and made."""
+    manager = make_manager(memory, "/d")
+    manager.start()
+    fill_and_empty(manager, batch)
+    append(manager.get(TP), batch(1))
+    before = memory.crash(SeededRng(4))
+    calls, killed = 0, True
+    while killed:
+        inner = before.crash(SeededRng(calls))
+        disk = FaultyDisk(inner)
+        manager = make_manager(disk, "/d")
+        manager.start()
+        disk.kill_at(calls + 1)
+        acknowledged, killed = 0, False
+        try:
+            job = manager.checkpoint_job()
+            manager.delete(TP)
+            log = manager.create(TP, NEW_ID)
+            append(log, batch(5))
+            acknowledged = 5
+            job.run()
+        except (DiskKilled, KafkaError):
+            killed = True
+        after = make_manager(inner.crash(SeededRng(calls)), "/d")
+        after.start()
+        assert after.offline == {}, calls
+        found = after.get(TP)
+        if found is not None and found.topic_id == OLD_ID:
+            assert not acknowledged
+            assert (found.log_start_offset, found.log_end_offset) == (9, 11)
+        elif found is not None:
+            assert found.log_start_offset == 0
+            assert found.log_end_offset >= acknowledged
+        after.remove_deleted()
+        after.delete(TP)
+        append(after.create(TP, NEW_ID), batch(5))
+        again = make_manager(after.disk.crash(SeededRng(calls)), "/d")
+        again.start()
+        assert (again.get(TP).log_start_offset, again.get(TP).log_end_offset) == (0, 5)
+        calls += 1
+    assert calls > 20
+
+
+def test_a_disk_that_keeps_the_former_entries_gets_no_log_of_that_name(make_manager, memory, batch):
+    disk = FaultyDisk(memory)
+    manager = make_manager(disk, "/d")
+    manager.start()
+    fill_and_empty(manager, batch)
+    manager.delete(TP)
+    disk.fail(DiskCall.WRITE, errno=errno.EDQUOT, lasting=True)
+    with pytest.raises(KafkaError, match="still tell of a former t-0") as caught:
+        manager.create(TP, NEW_ID)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not disk.exists("/d/logs/t-0")
+    disk.heal()
+    assert manager.create(TP, NEW_ID).log_start_offset == 0
+    assert mentions(memory) == set()
+
+
+def test_many_new_logs_cost_one_write_of_each_checkpoint_and_new_names_none(
+    make_manager, memory, batch
+):
+    disk = FaultyDisk(memory)
+    manager = make_manager(disk, "/d")
+    manager.start()
+    names = [TopicPartition("t", number) for number in range(50)]
+    for where in (*names, BESIDE):
+        append(manager.create(where, OLD_ID), batch(1))
+    checkpoint(manager)
+    for where in names:
+        manager.delete(where)
+    before = disk.counts[DiskCall.RENAME]
+    manager.free_names(names)
+    assert disk.counts[DiskCall.RENAME] - before == 3, "the log start is not written when it is 0"
+    made = disk.counts[DiskCall.RENAME]
+    for where in names:
+        manager.create(where, NEW_ID)
+    own = (disk.counts[DiskCall.RENAME] - made) / len(names)
+    before = disk.counts[DiskCall.RENAME]
+    manager.create(TopicPartition("another", 0), NEW_ID)
+    assert disk.counts[DiskCall.RENAME] - before == own == 1, "partition.metadata alone"
+
+
+def test_an_offline_partitions_entries_stay_when_others_names_are_forgotten(
+    make_manager, memory, batch
+):
+    manager = make_manager(memory, "/d")
+    manager.start()
+    fill_and_empty(manager, batch)
+    manager.stop()
+    memory.open(f"/d/logs/beside-0/{0:020d}.log").truncate(0)
+    manager = make_manager(memory, "/d")
+    manager.start()
+    assert set(manager.offline) == {BESIDE}
+    manager.delete(TP)
+    manager.create(TP, NEW_ID)
+    checkpoint(manager)
+    found = said(memory)
+    assert found[LOG_START_CHECKPOINT] == {BESIDE: 9}
+    assert found[RECOVERY_POINT_CHECKPOINT] == {BESIDE: 10, TP: 0}
+    assert found[HIGH_WATERMARK_CHECKPOINT] == {BESIDE: 10, TP: 0}
+
+
+def test_what_another_directory_says_of_the_name_is_forgotten_too(make_manager, memory, batch):
+    manager = make_manager(memory, "/d", names=("a", "b"))
+    manager.start()
+    for log_dir in ("/d/a", "/d/b"):
+        write_offset_checkpoint(memory, f"{log_dir}/{LOG_START_CHECKPOINT}", {TP: 3})
+        write_offset_checkpoint(memory, f"{log_dir}/{RECOVERY_POINT_CHECKPOINT}", {TP: 1000})
+    manager._release()
+    manager = make_manager(memory, "/d", names=("a", "b"))
+    manager.start()
+    append(manager.create(TP, NEW_ID), batch(5))
+    for log_dir in ("/d/a", "/d/b"):
+        assert mentions(memory, TP, log_dir) == set()
