@@ -211,24 +211,6 @@ def test_offsets_that_the_log_does_not_hold_are_an_error_or_a_warning(load, topi
     assert load(subscribe=topic, failOnDataLoss="false", **beyond).count() == 10
 
 
-@pytest.mark.parametrize("is_on", ["true", "false"])
-def test_conditions_give_the_same_rows_pushed_down_or_not(spark, load, topic, produce, is_on):
-    start_ms = int(time.time() * 1000) - 3_600_000
-    produce([(n % 3, None, b"%d" % n, [], start_ms + n * 1000) for n in range(30)])
-    conf = "spark.sql.python.filterPushdown.enabled"
-    before = spark.conf.get(conf)
-    spark.conf.set(conf, is_on)
-    try:
-        frame = load(subscribe=topic).where("partition in (1, 2) and offset >= 3 and offset < 8")
-        assert sorted(row.offset for row in frame.collect()) == sorted(2 * list(range(3, 8)))
-        assert frame.rdd.getNumPartitions() == (2 if is_on == "true" else 3)
-        late = f"timestamp >= timestamp_millis({start_ms + 24_500})"
-        frame = load(subscribe=topic).where(late)
-        assert sorted(int(row.value.decode()) for row in frame.collect()) == list(range(25, 30))
-    finally:
-        spark.conf.set(conf, before)
-
-
 def test_several_topics(load, topic, produce, target):
     from confluent_kafka.admin import AdminClient, NewTopic
 

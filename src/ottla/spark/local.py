@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 CLUSTER_CONFS = {
     "spark.python.daemon.module": "ottla.spark.daemon",
-    # Conditions on offsets and times reach the source instead of being applied to all rows.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # Batches on the way to the sink that stay in the processor's cache, whatever a row's size:
     # with 64 MiB of 1 KiB rows a write takes a quarter more CPU.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

@@ -5,6 +5,7 @@ are made from. Knows no values. Source: Spark's Structured Streaming and Kafka g
 these are where not told otherwise.
 """
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -223,8 +224,28 @@ OPTIONS = (
     OptionRow(RETRY_INTERVAL, "`1000`", "in ms"),
 )
 
+TABLE_MARK = "provider"
+"""Spark adds it to the options of a table that was made by ``CREATE TABLE ... USING ottla``."""
+TABLE_PROPERTIES = frozenset(
+    {TABLE_MARK, "collation", "comment", "external", "is_managed_location", "location", "owner"}
+)
+"""What the catalog says of every table, which is no option."""
+TABLE_OPTION_PREFIX = "option."
+"""The options of ``CREATE TABLE`` come twice: by their names, and with this before them."""
 NAMES = (*(row.name for row in OPTIONS), BOOTSTRAP_SHORT)
 """Every name but those of ``kafka.*``, which are in ``connection``."""
+
+
+def options_of(given: Mapping[str, str]) -> dict[str, str]:
+    """Return what a user has given, by names in lower case, without what a catalog has added."""
+    values = {name.lower(): value for name, value in given.items()}
+    if TABLE_MARK not in values:
+        return values
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in TABLE_PROPERTIES and not name.startswith(TABLE_OPTION_PREFIX)
+    }
 
 
 def table() -> str:

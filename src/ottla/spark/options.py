@@ -108,7 +108,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BOTH) -> SourceOption
     With ``Use.BOTH``, what only one of the two allows is let through. Raises OptionError, naming
     the option.
     """
-    values = {name.lower(): value for name, value in given.items()}
+    values = names.options_of(given)
     kafka = {
         name.removeprefix(PREFIX): value
         for name, value in values.items()

@@ -5,8 +5,7 @@ the standard library and this project. Knows no pyarrow and no records.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ottla.client.blocking import BlockingClient
 from ottla.ids import NULL_TOPIC_ID, TopicPartition
@@ -18,26 +17,20 @@ from ottla.spark.options import SourceOptions
 from ottla.spark.planning.split import split
 from ottla.spark.positions import Positions
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
-
 LOG = logging.getLogger("ottla.spark")
 
 
-def plan(options: SourceOptions, filters: Sequence["Filter"] = ()) -> list[OffsetRange]:
+def plan(options: SourceOptions) -> list[OffsetRange]:
     """Return the ranges to read, none of them empty, one for each task. Blocks.
 
-    Offsets of which no record can match ``filters`` may be left out.
     Raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION), ConnectionFailed, OptionError for offsets that
     do not fit the partitions, DataLoss for offsets that the log does not hold.
     """
     with BlockingClient(options.settings(retry_timeout_ms=options.first_retry_ms)) as client:
-        return plan_with(client, options, filters)
+        return plan_with(client, options)
 
 
-def plan_with(
-    client: BlockingClient, options: SourceOptions, filters: Sequence["Filter"] = ()
-) -> list[OffsetRange]:
+def plan_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRange]:
     """Return what ``plan`` does, by ``client``."""
     partitions = partitions_of(client, options)
     now = cluster_state(client, partitions, read_committed=options.read_committed)
@@ -51,10 +44,6 @@ def plan_with(
         if one.start > one.end and options.fail_on_data_loss:
             message = f"{one} ends before it starts: see {options.starting.option}"
             raise OptionError(message)
-    if filters:
-        from ottla.spark.planning.pushdown import narrow, narrowing_of
-
-        ranges = narrow(client, ranges, narrowing_of(filters))
     return split(
         ranges,
         min_partitions=options.min_partitions,

@@ -5,6 +5,7 @@ than pyspark's own interface; ``plan``, ``read`` and the others come in where th
 Source: Spark's Python Data Source API.
 """
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import (
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.option_table import COLUMNS, HEADERS, Use
+from ottla.spark.option_table import COLUMNS, HEADERS, TABLE_MARK, Use, options_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ottla.spark.planning.stream import OttlaStreamReader
     from ottla.spark.values.value_options import ValueOptions
 
+TABLE_OPTIONS = "ottla.options"
+"""Metadata of the first column of a table that was made by ``CREATE TABLE ... USING ottla``."""
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -73,11 +75,15 @@ class OttlaDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns. Raises OptionError for any wrong option, before all else."""
         options = self._parsed(Use.BOTH)
-        return schema_of(options.columns, options.value)
+        own = schema_of(options.columns, options.value)
+        if TABLE_MARK in self.options:
+            # CREATE TABLE: this is the only thing that Spark keeps for those who read the table.
+            own.fields[0].metadata = {TABLE_OPTIONS: json.dumps(options_of(self.options))}
+        return own
 
     def reader(self, schema: StructType) -> "OttlaReader":
         """Return the reader of one query. ``schema`` is ours; another one is refused."""
-        options = self._parsed(Use.BATCH)
+        options = self._parsed(Use.BATCH, schema)
         check_schema(options, schema)
         return OttlaReader(options)
 
@@ -85,7 +91,7 @@ class OttlaDataSource(DataSource):
         """Return the reader of one streaming query. ``schema`` as for ``reader``."""
         from ottla.spark.planning.stream import OttlaStreamReader
 
-        options = self._parsed(Use.STREAM)
+        options = self._parsed(Use.STREAM, schema)
         check_schema(options, schema)
         return OttlaStreamReader(options)
 
@@ -109,10 +115,13 @@ class OttlaDataSource(DataSource):
 
         return OttlaStreamWriter(sink(self.options, schema))
 
-    def _parsed(self, use: Use) -> "SourceOptions":
+    def _parsed(self, use: Use, schema: StructType | None = None) -> "SourceOptions":
+        """Return the options; those of a table are in its schema, and those of a query win."""
         from ottla.spark.options import parse_options
 
-        return parse_options(self.options, use)
+        kept = {} if schema is None or not schema.fields else schema.fields[0].metadata or {}
+        of_the_table = json.loads(kept.get(TABLE_OPTIONS, "{}"))
+        return parse_options({**of_the_table, **options_of(self.options)}, use)
 
 
 def check_schema(options: "SourceOptions", schema: StructType) -> None:
@@ -120,43 +129,30 @@ def check_schema(options: "SourceOptions", schema: StructType) -> None:
     from ottla.spark.connection import OptionError
 
     own = schema_of(options.columns, options.value)
-    if schema != own:
+    if _bare(schema) != _bare(own):
         message = f"format 'ottla' has its own columns ({own.simpleString()}): leave out .schema()"
         raise OptionError(message)
 
 
-class FilterTaker:
-    """``pushFilters`` of a reader: notes the filters, and leaves every one to Spark as well.
-
-    Where ``spark.sql.python.filterPushdown.enabled`` is off, Spark refuses readers that have a
-    ``pushFilters`` of their own, lest filters that were meant to be applied are not. Nothing here
-    depends on being asked, so this passes for the inherited one.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, taken: list[Filter]) -> None:
-        self._taken = taken
-
-    def __call__(self, filters: list[Filter]) -> list[Filter]:
-        """Note ``filters``; return those that Spark has to apply, which are all."""
-        self._taken[:] = filters
-        return filters
+def _bare(schema: StructType) -> list[tuple[str, DataType]]:
+    return [(each.name, each.dataType) for each in schema.fields]
 
 
 class OttlaReader(DataSourceReader):
-    """Plans on the driver, reads on the executors; travels there by pickle."""
+    """Plans on the driver, reads on the executors; travels there by pickle.
+
+    It takes no filters (``pushFilters`` is the inherited one): Spark 4.2 and 4.3 keep one plan for
+    a loaded relation, and a plan that was narrowed by one scan's filters is used by the others.
+    """
 
     def __init__(self, options: "SourceOptions") -> None:
         self._options = options
-        self._filters: list[Filter] = []
-        self.pushFilters = FilterTaker(self._filters)  # type: ignore[method-assign]
 
     def partitions(self) -> list[InputPartition]:
         """Return one input partition for each range that holds records. Asks the cluster."""
         from ottla.spark.planning.plan import plan
 
-        return [InputPartition(wanted) for wanted in plan(self._options, self._filters)]
+        return [InputPartition(wanted) for wanted in plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the rows of one range. Spark gives None when there is nothing to read at all."""

@@ -15,7 +15,7 @@ from ottla.client.settings import ClientSettings
 from ottla.config.human import parse_duration_ms, parse_size_bytes, size_text
 from ottla.config.option import InvalidConfig
 from ottla.spark.connection import CLIENT_ID, CONNECT_TIMEOUT_MS, PREFIX, OptionError
-from ottla.spark.option_table import BOOTSTRAP, BOOTSTRAP_SHORT, INCLUDE_HEADERS
+from ottla.spark.option_table import BOOTSTRAP, BOOTSTRAP_SHORT, INCLUDE_HEADERS, options_of
 from ottla.spark.writing.write_settings import WriteOptions, read_write_settings
 
 Value = TypeVar("Value")
@@ -108,7 +108,7 @@ class SinkOptions:
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options that ``given`` spells. Raises OptionError, naming the option."""
-    values = {name.lower(): value for name, value in given.items()}
+    values = options_of(given)
     _refuse_unknown(values)
     delivery = _word(values, DELIVERY, {each.value: each for each in Delivery})
     transactional_id = values.get(TRANSACTIONAL_ID) or values.get(PREFIX + TRANSACTIONAL_ID)

@@ -71,7 +71,7 @@ def test_the_planners_side_imports_the_standard_library_only():
 import sys
 import pyspark.sql.datasource, pyspark.sql.streaming.datasource
 before = set(sys.modules)
-from ottla.spark.planning import plan, pushdown, source, stream
+from ottla.spark.planning import plan, source, stream
 rooms = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(*sorted(rooms - sys.stdlib_module_names - {"ottla"}))
 """
