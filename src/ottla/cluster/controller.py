@@ -1,22 +1,23 @@
 """Creates and deletes topics: plans, commits to the metadata store, waits until this node has it.
 
 The one place that writes topics. A topic becomes visible by one commit of its own key; keys of its
-partitions are written before, so a cut in between leaves nothing but invisible leftovers. A deleted
-topic leaves a mark until its logs are gone, so that a cut never brings it back. Whoever asks is
-answered when the node serves what was made. Source: ``docs/adr`` on metadata, KIP-516, KIP-464.
+partitions are written before or with it, so a cut in between leaves nothing but invisible
+leftovers. A deleted topic leaves a mark until its logs are gone, so that a cut never brings it
+back. Whoever asks is answered when the node serves what was made. Source: ``docs/adr`` on metadata,
+KIP-516, KIP-464.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from ottla.cluster.census import TopicCensus
 from ottla.cluster.topics import (
     Assignment,
     NewPartitions,
     NewTopic,
     Placement,
     TopicPlan,
-    collision_key,
     new_topic_id,
     plan_assignments,
     plan_more_partitions,
@@ -90,6 +91,8 @@ class Controller:
         self._keys = keys
         self._follower = follower
         self._image = follower.image
+        self._census = TopicCensus(follower.image)
+        follower.add_listener(self._census.apply)
         self._rng = rng
         self._placement = placement
         self._check_config = check_config
@@ -145,7 +148,7 @@ class Controller:
         if topic.name in image.topics:
             why = f"Topic '{topic.name}' already exists."
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
-        twin = _twin(topic.name, image.topics)
+        twin = self._census.twin(topic.name)
         if twin is not None:
             why = f"Topic {topic.name} collides with existing topic: {twin}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
@@ -163,7 +166,7 @@ class Controller:
         return TopicPlan(topic.name, new_topic_id(self._rng), assignments, given), config
 
     def _check_room(self, added: int) -> None:
-        present = sum(len(topic.partitions) for topic in self._image.topics.values())
+        present = self._census.partition_count
         if present + added > self._partitions_max:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -172,7 +175,6 @@ class Controller:
             )
 
     async def _write_topic(self, plan: TopicPlan) -> None:
-        await self._write_partitions(plan.topic_id, 0, plan.assignments)
         topic_key = self._keys.topic(plan.name)
         ops: list[Op] = [
             Put(topic_key, encode_topic(TopicValue(plan.topic_id, len(plan.assignments)))),
@@ -181,22 +183,29 @@ class Controller:
         if plan.configs:
             config_key = self._keys.config(ConfigType.TOPIC, plan.name)
             ops.append(Put(config_key, encode_config(plan.configs)))
+        parts = self._partition_ops(plan.topic_id, 0, plan.assignments)
         try:
-            await self._commit([Guard(topic_key, mod_rev=ABSENT)], ops)
+            await self._commit_last([Guard(topic_key, mod_rev=ABSENT)], parts, ops)
         except GuardFailed as error:
             why = f"Topic '{plan.name}' already exists."
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, why) from error
 
-    async def _write_partitions(
+    def _partition_ops(
         self, topic_id: TopicId, first: int, assignments: Sequence[Assignment]
-    ) -> None:
-        """Write the state of new partitions; invisible until the topic's own key counts them."""
-        ops: list[Op] = [
+    ) -> list[Op]:
+        """Return what writes new partitions; invisible until the topic's own key counts them."""
+        return [
             Put(self._keys.partition(topic_id, index), encode_partition(_first_state(replicas)))
             for index, replicas in enumerate(assignments, first)
         ]
-        for begin in range(0, len(ops), OPS_MAX):
-            await self._commit([], ops[begin : begin + OPS_MAX])
+
+    async def _commit_last(self, guards: list[Guard], before: list[Op], last: list[Op]) -> None:
+        """Commit ``last`` under ``guards``, and all of ``before`` with it or earlier."""
+        room = OPS_MAX - len(last)
+        while len(before) > room:
+            await self._commit([], before[:OPS_MAX])
+            before = before[OPS_MAX:]
+        await self._commit(guards, before + last)
 
     # Partitions.
 
@@ -216,15 +225,15 @@ class Controller:
         self._check_room(len(added))
         if validate_only:
             return
-        await self._write_partitions(topic.topic_id, present, added)
         key = self._keys.topic(wanted.name)
         entry = await self._store.get(key)
         if entry is None or decode_topic(entry.value) != TopicValue(topic.topic_id, present):
             why = f"the topic {wanted.name} was changed by somebody else just now"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
         try:
-            await self._commit(
+            await self._commit_last(
                 [Guard(key, mod_rev=entry.mod_rev)],
+                self._partition_ops(topic.topic_id, present, added),
                 [Put(key, encode_topic(TopicValue(topic.topic_id, wanted.total_count)))],
             )
         except GuardFailed as error:
@@ -304,14 +313,6 @@ class Controller:
             except KafkaError as error:
                 outcomes.append(error)
         return outcomes
-
-
-def _twin(name: str, names: Iterable[str]) -> str | None:
-    """Return a topic whose name differs from ``name`` by ``.`` and ``_`` only."""
-    if "." not in name and "_" not in name:
-        return None
-    key = collision_key(name)
-    return next((other for other in names if collision_key(other) == key), None)
 
 
 def _given(topic: NewTopic) -> dict[str, str]:

@@ -1,0 +1,56 @@
+"""How many partitions there are, and which topics' names collide: counted as topics come and go.
+
+So that creating a topic costs the same whether there are ten or ten thousand. Follows the metadata
+image as any listener does; decides nothing. Source: Kafka's rule that ``.`` and ``_`` are one
+character in the names of metrics.
+"""
+
+from collections import Counter
+
+from ottla.cluster.topics import collision_key
+from ottla.metadata.image import MetadataDelta, MetadataImage
+
+
+class TopicCensus:
+    """Counts of an image's topics. Invariant: as a walk over the image would find them."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.partition_count = 0
+        """Partitions of all topics."""
+        self._names: dict[str, dict[str, None]] = {}
+        """Topics by what their names collide by, those only that contain ``.`` or ``_``."""
+        for topic in image.topics.values():
+            self.partition_count += len(topic.partitions)
+            self._enter(topic.name)
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow the image; a listener of its follower."""
+        del image
+        counts = Counter((change.old is None) - (change.new is None) for change in delta.partitions)
+        self.partition_count += counts[1] - counts[-1]
+        for topic in delta.topics_deleted:
+            self._leave(topic.name)
+        for topic in delta.topics_created:
+            self._enter(topic.name)
+
+    def twin(self, name: str) -> str | None:
+        """Return a topic whose name differs from ``name`` by ``.`` and ``_`` only."""
+        if not _may_collide(name):
+            return None
+        return next(iter(self._names.get(collision_key(name), ())), None)
+
+    def _enter(self, name: str) -> None:
+        if _may_collide(name):
+            self._names.setdefault(collision_key(name), {})[name] = None
+
+    def _leave(self, name: str) -> None:
+        if _may_collide(name):
+            key = collision_key(name)
+            names = self._names.get(key, {})
+            names.pop(name, None)
+            if not names:
+                self._names.pop(key, None)
+
+
+def _may_collide(name: str) -> bool:
+    return "." in name or "_" in name
