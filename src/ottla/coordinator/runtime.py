@@ -96,11 +96,14 @@ class CoordinatorRuntime(Generic[Machine]):
             self._let_go(partition)
 
     def _shard(self, index: int) -> Shard[Machine] | None:
-        """Return a shard; one that failed is made anew when its log could be opened meanwhile."""
+        """Return a shard; one that failed is made anew if that can help.
+
+        It can when its log could be opened meanwhile, or when the log is not to blame.
+        """
         shard = self._shards.get(index)
         if shard is not None and shard.state is ShardState.FAILED:
             partition = self._context.replica_manager.get(shard.where)
-            if partition is not None and partition is not shard.partition:
+            if partition is not None and (shard.needs_reload or partition is not shard.partition):
                 self._let_go(index)
                 shard = self._load(index, partition)
         return shard

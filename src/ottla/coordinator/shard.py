@@ -10,6 +10,9 @@ reads the memory sees durable things only, and what is seen survives. Operations
 they came. One that must see everything before it, and nothing beside it, runs ``alone``: appends
 before it are durable by then, and those behind it wait until its own are.
 
+A fault of ours in an operation costs that operation: it is logged and answered, and the shard goes
+on. One while memory follows the log costs the memory: it is made anew from the log.
+
 Owns that order. Knows a partition and a state machine, nothing of groups. Source: Kafka's
 CoordinatorRuntime in its effect.
 """
@@ -34,7 +37,7 @@ from ottla.coordinator.records import (
 from ottla.coordinator.timers import Timers
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.append import Analysis, built
 from ottla.log.results import AppendResult
@@ -132,6 +135,8 @@ class Shard(Generic[Machine]):
         self._queue: deque[_Operation] = deque()
         self._is_working = False
         """Use: the queue is being worked on."""
+        self.needs_reload = False
+        """Use: FAILED by a fault of ours behind an append, not by its log: the log can be read."""
         self.machine = make_machine(self)
 
     # The way in.
@@ -198,8 +203,18 @@ class Shard(Generic[Machine]):
             run()
         except KafkaError as error:
             refuse(error)
+        except Exception:
+            logger.exception("%s: an operation failed unexpectedly", self.where)
+            self._refuse_faulty(refuse)
         if not self._in_flight:
             self._is_alone = False
+
+    def _refuse_faulty(self, refuse: Callable[[KafkaError], None]) -> None:
+        """Answer an operation that went wrong; it may have answered, or waits to be, already."""
+        try:
+            refuse(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"))
+        except InvariantBroken:
+            logger.debug("%s: it was answered before it failed", self.where)
 
     def _run_queued(self) -> None:
         if self._is_working:
@@ -273,12 +288,18 @@ class Shard(Generic[Machine]):
         def finish(outcome: AppendOutcome) -> None:
             self._in_flight -= 1
             error: KafkaError | None = None
-            if isinstance(outcome, AppendResult):
-                if self.state is ShardState.ACTIVE:
+            try:
+                if not isinstance(outcome, AppendResult):
+                    error = append_error(outcome.code, outcome.why)
+                elif self.state is ShardState.ACTIVE:
                     apply(outcome.base_offset)
-            else:
-                error = append_error(outcome.code, outcome.why)
-            done(error)
+                done(error)
+            except Exception:
+                # Some of what is durable is in memory by now, and some is not.
+                logger.exception("%s: memory could not follow the log", self.where)
+                self.needs_reload = True
+                self._fail("memory could not follow the log; it is read again")
+                _tell_faulty(done)
             if error is not None and self.partition.is_failed:
                 self._fail(f"its log has failed: {error}")  # A full disk is no such thing.
             if not self._in_flight:
@@ -388,9 +409,8 @@ class Shard(Generic[Machine]):
         def done(piece: Slice | None, error: BaseException | None) -> None:
             if piece is None:
                 if not isinstance(error, KafkaError | OSError):
-                    assert error is not None, "work either returns or raises"
-                    raise error
-                self._fail(f"the batches from offset {offset} on cannot be read: {error}")
+                    logger.error("%s: the load failed unexpectedly", self.where, exc_info=error)
+                self._fail(f"the batches from offset {offset} on cannot be read: {error!r}")
             else:
                 self._take(piece, offset, end_offset)
 
@@ -413,11 +433,19 @@ class Shard(Generic[Machine]):
         except KafkaError as error:
             self._fail(f"the record at offset {at} makes no sense: {error}")
             return
+        except Exception:
+            logger.exception("%s: offset %d cannot be replayed", self.where, at)
+            self._fail(f"the record at offset {at} cannot be replayed")
+            return
         self._load_from(piece.next_offset, end_offset)
 
     def _loaded(self) -> None:
         self.state = ShardState.ACTIVE
-        self.machine.loaded()
+        try:
+            self.machine.loaded()
+        except Exception:
+            logger.exception("%s: it could not begin to serve", self.where)
+            self._fail("it could not begin to serve")
 
     # The end.
 
@@ -437,11 +465,22 @@ class Shard(Generic[Machine]):
     def _end(self, state: ShardState, error: KafkaError) -> None:
         self.state = state
         self.timers.close()
-        self.machine.unloaded(error)
+        try:
+            self.machine.unloaded(error)
+        except Exception:
+            logger.exception("%s: those who wait could not be told all", self.where)
         queued = list(self._queue)
         self._queue.clear()
         for operation in queued:
             operation.refuse(error)
+
+
+def _tell_faulty(done: Callable[[KafkaError | None], None]) -> None:
+    """Tell whoever waits for an append that memory did not follow, if it was not told already."""
+    try:
+        done(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "see the broker's log"))
+    except Exception:
+        logger.debug("it was told before, or cannot be", exc_info=True)
 
 
 def _first(pending: Pending[list[AppendOutcome]]) -> AppendOutcome:

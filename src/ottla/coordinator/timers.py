@@ -73,18 +73,20 @@ class Timers:
         self._timer = None
         # The time it rang for has come, however the clock's fractions round.
         now = max(self._clock.monotonic(), self._timer_at)
-        while self._heap and self._heap[0][0] <= now:
-            at, _, key = heapq.heappop(self._heap)
-            if self._queued.get(key) != at:
-                continue  # An earlier entry took its place.
-            del self._queued[key]
-            due = self._due.get(key)
-            if due is None:
-                continue
-            deadline, callback = due
-            if deadline > now:
-                self._push(key, deadline)
-                continue
-            del self._due[key]
-            callback()
-        self._arm()
+        try:
+            while self._heap and self._heap[0][0] <= now:
+                at, _, key = heapq.heappop(self._heap)
+                if self._queued.get(key) != at:
+                    continue  # An earlier entry took its place.
+                del self._queued[key]
+                due = self._due.get(key)
+                if due is None:
+                    continue
+                deadline, callback = due
+                if deadline > now:
+                    self._push(key, deadline)
+                    continue
+                del self._due[key]
+                callback()
+        finally:
+            self._arm()  # Also when one of them raises: the others are due as before.
