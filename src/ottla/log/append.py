@@ -6,7 +6,9 @@ the loop. Knows limits, not logs and files. Source: Kafka's UnifiedLog.append an
 the seed on Kafka's log walks through them; error codes as Apache Kafka 4.3 answers.
 """
 
+from collections.abc import Callable, Iterator
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
@@ -31,8 +33,9 @@ from ottla.records.batch import (
     set_max_timestamp,
 )
 from ottla.records.compression import Codec
-from ottla.records.decode import decode_batch
+from ottla.records.decode import iterate_records
 from ottla.records.recode import compressed_batch, decompressed_batch
+from ottla.records.record import Record
 from ottla.records.validate import (
     BatchInfo,
     check_batch_records,
@@ -47,6 +50,10 @@ EXECUTOR_SIZE_BYTES = 64 * 1024
 RECODE_SIZE_BYTES = 16 * 1024
 """A batch larger than this gets another codec off the loop."""
 
+REJECTED_NAMED_MAX = 100
+"""Records of a batch that are named as the reason why it is refused. Kafka names all: a million."""
+REJECTED_ON_LOOP_BYTES_MAX = 16 * 1024
+"""A refused batch is read on the loop up to this size."""
 LOOP_DECOMPRESSED_BYTES_MAX = 1024 * 1024
 """What a batch may decompress to on the loop: a millisecond's work. See ``TooLongForLoop``."""
 
@@ -159,7 +166,7 @@ def check_client_batch(
         view, info, is_recoded = _check_unusual(records, config, limit)
     header, min_timestamp, max_timestamp, first_null_key = info
     if config.is_compacted and first_null_key >= 0:
-        raise _keyless(view, config)
+        raise _keyless(view, config, limit)
     if header.attributes & TIMESTAMP_TYPE_BIT:
         min_timestamp = max_timestamp = _time_claimed(header, config)
     if config.message_timestamp_type is CREATE_TIME:
@@ -167,7 +174,7 @@ def check_client_batch(
             now_ms - min_timestamp > config.message_timestamp_before_max_ms
             or max_timestamp - now_ms > config.message_timestamp_after_max_ms
         ):
-            _refuse_timestamps(view, config, now_ms)
+            _refuse_timestamps(view, config, now_ms, limit)
         if max_timestamp != header.max_timestamp or header.attributes & TIMESTAMP_TYPE_BIT:
             set_max_timestamp(view, TimestampType.CREATE_TIME, max_timestamp)
             header = read_header(view)
@@ -222,33 +229,49 @@ def _time_claimed(header: BatchHeader, config: LogConfig) -> int:
     return header.max_timestamp
 
 
-def _keyless(view: memoryview, config: LogConfig) -> RecordsRejected:
-    """Name the records that a compacted topic cannot take."""
-    limit = decompressed_bytes_limit(config.max_message_bytes)
+def _keyless(view: memoryview, config: LogConfig, limit: int) -> RecordsRejected:
+    """Name the records that a compacted topic cannot take, or the first of them."""
     rejected = tuple(
         RecordError(index, "a compacted topic cannot accept a record without a key")
-        for index, record in enumerate(decode_batch(view, limit).records)
-        if record.key is None
+        for index, _ in _found(view, config, limit, lambda record: record.key is None)
     )
     return RecordsRejected(ErrorCode.INVALID_RECORD, "records without a key", rejected)
 
 
-def _refuse_timestamps(view: memoryview, config: LogConfig, now_ms: int) -> None:
+def _refuse_timestamps(view: memoryview, config: LogConfig, now_ms: int, limit: int) -> None:
     """Raise INVALID_TIMESTAMP, unless all that is out of bounds is the mark for "no timestamp"."""
-    limit = decompressed_bytes_limit(config.max_message_bytes)
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
+
+    def is_bad(record: Record) -> bool:
+        timestamp = record.timestamp
+        return timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
+
     rejected = tuple(
         RecordError(
             index,
             f"timestamp {record.timestamp} is out of range: allowed are {earliest} to {latest}",
         )
-        for index, record in enumerate(decode_batch(view, limit).records)
-        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+        for index, record in _found(view, config, limit, is_bad)
     )
     if rejected:
         why = "timestamps out of range"
         raise RecordsRejected(ErrorCode.INVALID_TIMESTAMP, why, rejected)
+
+
+def _found(
+    view: memoryview, config: LogConfig, limit: int, is_bad: Callable[[Record], bool]
+) -> Iterator[tuple[int, Record]]:
+    """Return the first bad records of a batch, with their indexes: as many as are named.
+
+    Reading records one by one is slow: raises TooLongForLoop unless the batch is small.
+    """
+    is_small = read_header(view).codec is Codec.NONE and len(view) <= REJECTED_ON_LOOP_BYTES_MAX
+    if limit == LOOP_DECOMPRESSED_BYTES_MAX and not is_small:
+        raise TooLongForLoop
+    records = iterate_records(view, decompressed_bytes_limit(config.max_message_bytes))
+    bad = ((index, record) for index, record in enumerate(records) if is_bad(record))
+    return islice(bad, REJECTED_NAMED_MAX)
 
 
 def _check_own_batches(records: memoryview) -> tuple[AnalysedBatch, ...]:
