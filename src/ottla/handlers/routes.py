@@ -129,7 +129,7 @@ def router_of(services: Services) -> Router:
                 auto_create=config[options.AUTO_CREATE_TOPICS_ENABLE],
             ),
             ApiKey.CREATE_TOPICS: CreateTopics(controller),
-            ApiKey.DELETE_TOPICS: DeleteTopics(controller),
+            ApiKey.DELETE_TOPICS: DeleteTopics(controller, image),
             ApiKey.CREATE_PARTITIONS: CreatePartitions(controller),
             ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(image, advertised),

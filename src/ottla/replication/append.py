@@ -43,6 +43,9 @@ FLUSH_FAILED = AppendRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not b
 TIMED_OUT = AppendRefusal(ErrorCode.REQUEST_TIMED_OUT, "not committed within the request's timeout")
 """What becomes of an append whose commit was waited for in vain."""
 
+OWN_FLUSH_MS = 1000
+"""How long this node's own fsync may take before it counts against a request's timeout."""
+
 AppendOutcome = AppendResult | AppendRefusal
 """What became of one partition's part of an append."""
 
@@ -55,6 +58,15 @@ def refusal_of(error: KafkaError, log_start_offset: int) -> AppendRefusal:
         error.records if isinstance(error, RecordsRejected) else (),
         -1 if error.code in _BEFORE_THE_LOG else log_start_offset,
     )
+
+
+def patience_seconds(timeout_ms: int) -> float:
+    """Return how long an append waits for its commit, given its request's timeout.
+
+    A client's timeout is for replicas to follow. Kafka has none to wait for where there is one
+    replica, so that 0 and -1 are as good as any; here that one syncs before it answers.
+    """
+    return max(timeout_ms, OWN_FLUSH_MS) / 1000
 
 
 class Uncommitted(NamedTuple):

@@ -37,6 +37,7 @@ from ottla.replication.append import (
     Uncommitted,
     analysed,
     joined,
+    patience_seconds,
     refusal_of,
 )
 from ottla.replication.commit_queue import CommitQueue
@@ -235,7 +236,7 @@ class ReplicaManager:
         queue = self._commit_queues.get(where)
         if queue is None:
             queue = self._commit_queues[where] = CommitQueue(self._clock)
-        return queue.wait(result, timeout_seconds=timeout_ms / 1000)
+        return queue.wait(result, timeout_seconds=patience_seconds(timeout_ms))
 
     def _append_here(
         self,
@@ -279,7 +280,7 @@ class ReplicaManager:
         self._produce_purgatory.watch(
             DelayedProduce(outcomes, waiting, self._partitions, pending),
             [uncommitted.topic_partition for uncommitted in waiting],
-            timeout_seconds=timeout_ms / 1000,
+            timeout_seconds=patience_seconds(timeout_ms),
         )
         return pending
 

@@ -249,6 +249,26 @@ def test_keyless_records_on_a_compacted_topic_are_named_one_by_one(wire, topic_n
     assert [bad["batch_index"] for bad in got["record_errors"]] == [1, 2]
 
 
+def test_no_more_than_a_hundred_records_are_named(wire, topic_name, target_kind):
+    """Kafka names all of them: a million, in an answer of 57 MiB to a request of 0.8."""
+    named = 300 if target_kind == "kafka" else 100
+    wire.create_topic(topic_name, cleanup_policy="compact")
+    got = wire.produce(topic_name, batch([b"a"] * 300))
+    assert (got["error_code"], len(got["record_errors"])) == (87, named)
+    far = batch([b"a"] * 300, base_timestamp=4_102_444_800_000)
+    wire.create_topic(f"{topic_name}-times")
+    got = wire.produce(f"{topic_name}-times", far)
+    assert (got["error_code"], len(got["record_errors"])) == (32, named)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, -(2**31)])
+def test_a_timeout_of_nothing_is_for_replicas_that_there_are_not(wire, topic, timeout):
+    data = [{"name": topic[0], "partition_data": [{"index": 0, "records": GOOD}]}]
+    for acks in (-1, 1):
+        got = wire.call("produce", 9, acks=acks, timeout=timeout, topic_data=data)
+        assert got["responses"][0]["partition_responses"][0]["error_code"] == 0
+
+
 def test_timestamp_far_in_the_future_is_refused(wire, topic):
     got = wire.produce(topic[0], batch(base_timestamp=4_102_444_800_000))
     assert got["error_code"] == 32

@@ -466,6 +466,20 @@ def test_delete_topics_by_id(wire, topic_name):
     assert {(t["name"], t["error_code"]) for t in got} == {(topic_name, 0), (None, 100)}
 
 
+def test_a_topic_named_by_name_and_by_id_is_not_deleted(wire, topic_name):
+    topic_id = wire.create_topic(topic_name)
+    by_name = {"name": topic_name, "topic_id": None}
+    by_id = {"name": None, "topic_id": topic_id}
+    for asked in ([by_name, by_id], [by_id, by_name]):
+        (got,) = wire.call("delete_topics", 6, topics=asked, timeout=5000)["responses"]
+        assert (got["name"], got["topic_id"], got["error_code"]) == (topic_name, topic_id, 42)
+        assert got["error_message"] == (
+            "The provided topic name maps to an ID that was already supplied."
+        )
+    (got,) = wire.call("delete_topics", 6, topics=[by_id], timeout=5000)["responses"]
+    assert got["error_code"] == 0, "it is still there"
+
+
 def test_delete_topics_contradictions_are_42(wire, topic):
     name, topic_id = topic
     for asked in (

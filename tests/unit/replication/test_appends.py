@@ -138,6 +138,15 @@ def test_an_append_that_is_not_flushed_in_time_times_out(node, words):
     assert node.partition().high_watermark == 1
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31), 1])
+def test_a_request_without_patience_is_answered_when_the_flush_is_quick(node, words, timeout_ms):
+    answer = node.append((0, words.batch()), (1, words.batch()), timeout_ms=timeout_ms)
+    node.clock.advance(0.9)
+    assert not answer.is_done
+    node.executor.run_all()
+    assert words.codes(answer) == [ErrorCode.NONE] * 2
+
+
 def test_too_few_in_sync_replicas_refuse_acks_all_only(make_node, words):
     node = make_node(min_insync_replicas=2)
     assert words.codes(node.append((0, words.batch()))) == [ErrorCode.NOT_ENOUGH_REPLICAS]

@@ -85,12 +85,14 @@ def test_a_deleted_topic_is_told_to_all_that_wait(node, words):
 
 def test_each_waits_as_long_as_it_said(node, words):
     patient = append(node, words.batch(), timeout_ms=30_000)
-    hasty = append(node, words.batch(), timeout_ms=100)
-    at_once = append(node, words.batch(), timeout_ms=0)
-    node.clock.advance(0.01)
-    assert code(at_once) is ErrorCode.REQUEST_TIMED_OUT
+    hasty = append(node, words.batch(), timeout_ms=2_000)
+    at_once = [append(node, words.batch(), timeout_ms=timeout) for timeout in (0, -1, 999)]
+    node.clock.advance(0.99)
+    assert not any(one.is_done for one in at_once), "no timeout is shorter than an fsync"
+    node.clock.advance(0.02)
+    assert {code(one) for one in at_once} == {ErrorCode.REQUEST_TIMED_OUT}
     assert not hasty.is_done
-    node.clock.advance(0.1)
+    node.clock.advance(1)
     assert code(hasty) is ErrorCode.REQUEST_TIMED_OUT
     assert not patient.is_done
     node.executor.run_all()

@@ -1,4 +1,7 @@
-"""DeleteTopics, key 20. v5 error texts, v6 deletes by topic id too (KIP-516)."""
+"""DeleteTopics, key 20. v5 error texts, v6 deletes by topic id too (KIP-516).
+
+A topic that is named more than once, be it by name and by id, is not deleted: one answer says so.
+"""
 
 from collections import Counter
 
@@ -6,6 +9,7 @@ from ottla.cluster.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.ids import NULL_TOPIC_ID, TopicId
+from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -15,6 +19,7 @@ from ottla.protocol.messages.delete_topics import (
 )
 
 BY_STATE_SINCE = 6
+_BY_BOTH = "The provided topic name maps to an ID that was already supplied."
 
 Deleted = tuple[str, TopicId]
 
@@ -22,8 +27,9 @@ Deleted = tuple[str, TopicId]
 class DeleteTopics:
     """Asks the controller; answers when the topics are gone."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, image: MetadataImage) -> None:
         self._controller = controller
+        self._image = image
 
     def handle(self, request: DeleteTopicsRequest, call: Call) -> Pending[DeleteTopicsResponse]:
         """Delete what is there; each topic succeeds or fails on its own."""
@@ -35,14 +41,23 @@ class DeleteTopics:
         refused: list[DeletableTopicResult] = []
         wanted: list[DeleteTopicState] = []
         times = Counter((topic.name, topic.topic_id) for topic in asked)
+        named_by_id = {topic_id for name, topic_id in times if name is None}
+        by_both: set[TopicId] = set()
         for (name, topic_id), count in times.items():
             problem = _problem(name, topic_id, count)
-            if problem is None:
+            found = None if problem or name is None else self._image.topic(name)
+            if found is not None and found.topic_id in named_by_id:
+                by_both.add(found.topic_id)
+                why = KafkaError(ErrorCode.INVALID_REQUEST, _BY_BOTH)
+                refused.append(_refused(name, found.topic_id, why))
+            elif problem is None:
                 wanted.append(DeleteTopicState(name=name, topic_id=topic_id))
             else:
                 refused.append(
                     _refused(name, topic_id, KafkaError(ErrorCode.INVALID_REQUEST, problem))
                 )
+
+        wanted = [one for one in wanted if one.name is not None or one.topic_id not in by_both]
 
         def respond(outcomes: list[Deleted | KafkaError]) -> DeleteTopicsResponse:
             answers = [
