@@ -7,6 +7,7 @@ each expectation can be asked of Apache Kafka itself.
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,21 @@ def kafka_tool(kafka_libs):
         return output
 
     return run
+
+
+HELD = re.compile(r"the loop was held for \d+ ms \((\d+) ms of CPU\) by .*")
+HELD_MS_MAX = 400
+"""Of CPU, so that a busy machine is no failure; what the meter tells may hold 100 ms too many."""
+
+
+@pytest.fixture(autouse=True)
+def no_turn_of_a_shared_loop_is_long():
+    """Fail the test that kept a shared broker from serving anybody else."""
+    shared = [(peer, len(peer.log_text())) for peer in RUNNING if peer.name == "ottla"]
+    yield
+    for peer, seen in shared:
+        held = list(HELD.finditer(peer.log_text()[seen:]))
+        assert all(int(line[1]) < HELD_MS_MAX for line in held), [line[0] for line in held]
 
 
 LONG_LIVED = {"log.retention.check.interval.ms": 86_400_000}

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from os.path import abspath
-from typing import NamedTuple
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.configs import Configs, broker_config_in_force
@@ -25,14 +24,11 @@ from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.coordinator.making import Coordinators, coordinators_of
 from ottla.coordinator.shard import Context
 from ottla.env.awake_clock import AwakeClock
-from ottla.env.clock import Clock, SystemClock, Timer
-from ottla.env.disk import Disk
-from ottla.env.executor import Executor, ThreadExecutor, run
-from ottla.env.net import Net
-from ottla.env.open_files import raise_open_files_limit
-from ottla.env.real_disk import RealDisk
-from ottla.env.real_net import AsyncioNet
-from ottla.env.rng import Rng, SystemRng
+from ottla.env.clock import Timer
+from ottla.env.executor import run
+from ottla.env.rng import Rng
+from ottla.env.stall_meter import StallMeter
+from ottla.environment import Environment
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 from ottla.handlers.call import Client
@@ -65,71 +61,16 @@ from ottla.settings import (
     space_limits_of,
     transaction_topic_of,
 )
+from ottla.turns import Turns
 
 logger = logging.getLogger(__name__)
 
-FLUSH_THREADS = 4
-"""fdatasyncs, and openings of large compressed batches, that may run side by side."""
-READ_THREADS = 4
-"""Reads from the device side by side."""
-CLEANER_NICENESS = 15
-"""So that compaction takes what producers leave of the processors (numbers in ADR 14)."""
-RECOVERY_THREADS = 8
-STOP_THREADS = 16
-"""Logs closed side by side: the file system makes the syncs of many durable together."""
 METADATA_FILE = "metadata.sqlite"
 STORE_CLUSTER = "local"
 """The name of the one cluster in the embedded store's keys."""
 MEMORY_LOG_DIR = "/data"
 SPACE_CHECK_INTERVAL_MS = 1000
 """How soon a node notices that its disk is nearly full, or has space again."""
-
-
-class Environment(NamedTuple):
-    """The outside, as one node sees it. A test hands in doubles."""
-
-    disk: Disk
-    net: Net
-    clock: Clock
-    rng: Rng
-    executor: Executor
-    store_executor: Executor
-    """One thread, for the metadata store alone."""
-    read_executor: Executor | None = None
-    """For reads of what is not in memory; None: ``executor`` does them."""
-    cleaner_executor: Executor | None = None
-    """For compaction, which has time; None: ``executor`` does it."""
-    recovery_threads: int = 1
-    """Logs recovered side by side at a start after a crash."""
-    stop_threads: int = 1
-    """Logs closed side by side at a stop."""
-    open_files_max: int | None = None
-    """The files, sockets among them, that the process may have open; None: no limit."""
-
-    @classmethod
-    def real(cls, *, memory: bool) -> "Environment":
-        """Return the operating system's; with ``memory`` files are kept in memory only."""
-        return cls(
-            disk=_memory_disk() if memory else RealDisk(),
-            net=AsyncioNet(),
-            clock=SystemClock(),
-            rng=SystemRng(),
-            executor=ThreadExecutor(FLUSH_THREADS, "ottla-disk"),
-            store_executor=ThreadExecutor(1, "ottla-metadata"),
-            read_executor=ThreadExecutor(READ_THREADS, "ottla-read"),
-            cleaner_executor=ThreadExecutor(1, "ottla-cleaner", niceness=CLEANER_NICENESS),
-            recovery_threads=1 if memory else RECOVERY_THREADS,
-            stop_threads=1 if memory else STOP_THREADS,
-            open_files_max=raise_open_files_limit(),
-        )
-
-    def close_executors(self) -> None:
-        """Finish what they were given and end their threads. Blocks until then."""
-        for executor in (
-            self.read_executor, self.cleaner_executor, self.executor, self.store_executor
-        ):  # fmt: skip
-            if executor is not None:
-                executor.close()
 
 
 class Broker:
@@ -141,6 +82,7 @@ class Broker:
         self._config = config
         self._is_memory = memory
         self._env = environment or Environment.real(memory=memory)
+        self._turns = Turns(self._env.clock, self._env.meter)
         topic_config({}, config)  # Raises InvalidConfig for what no topic could follow.
         self._take_config(config)
         self._awake_clock = AwakeClock(self._env.clock)
@@ -173,6 +115,11 @@ class Broker:
         # Made once: a start asks for them twice per partition.
         self._topic_defaults = stored_topic_config({}, config)
         self._default_settings = partition_settings_of(self._topic_defaults, config)
+
+    @property
+    def stall_meter(self) -> StallMeter:
+        """What tells how long the loop was held at a time."""
+        return self._turns.meter
 
     async def start(self) -> None:
         """Open the data, then the doors. Returns when clients are served.
@@ -214,6 +161,7 @@ class Broker:
         self._coordinators.start()
         await self._listen()
         self._is_running = True
+        self._turns.meter.start()
         self._every(SPACE_CHECK_INTERVAL_MS, self._check_space)
         self._every(
             self._config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
@@ -233,6 +181,9 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer what is in flight, then close everything, durably. Harmless when not started."""
+        if self._is_running:
+            self._turns.meter.stop()
+            logger.info("the longest turn of the loop took %s", self._turns.meter.longest)
         self._is_running = False
         for timer in self._timers.values():
             timer.cancel()
@@ -424,6 +375,7 @@ class Broker:
             limits=limits,
             budget=ReceiveBudget(limits.queued_bytes_max),
             open_dispatch=open_dispatch,
+            turns=self._turns,
         )
         self.address = await listener.start(host=endpoint.host, port=endpoint.port, paused=True)
         self._listener = listener
@@ -579,9 +531,3 @@ class Broker:
 def _new_cluster_id(rng: Rng) -> str:
     """Return a random id in the form that Kafka's tools make."""
     return topic_id_text(TopicId(rng.random_bytes(16)))
-
-
-def _memory_disk() -> Disk:
-    from ottla.env.memory_disk import MemoryDisk  # noqa: PLC0415 - only --memory needs it
-
-    return MemoryDisk()

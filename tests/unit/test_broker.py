@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker import Broker, Environment
+from ottla.broker import Broker
 from ottla.cluster.membership import Membership
 from ottla.cluster.topics import NewTopic
 from ottla.config.files import broker_config
@@ -14,6 +14,7 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.memory_net import MemoryNet
 from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
+from ottla.environment import Environment
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.directory import LogDirectoryUnusable

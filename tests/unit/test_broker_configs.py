@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker import Broker, Environment
+from ottla.broker import Broker
 from ottla.cluster.configs import Alteration, ConfigChange, Operation, ResourceType
 from ottla.cluster.topics import NewTopic
 from ottla.config.broker import MAX_CONNECTIONS
@@ -14,6 +14,7 @@ from ottla.env.executor import ThreadExecutor
 from ottla.env.memory_net import MemoryNet
 from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
+from ottla.environment import Environment
 from ottla.ids import TopicPartition
 
 

@@ -86,6 +86,10 @@ class AwakeClock:
         self._latest = max(self._latest, now - self._stood_seconds)
         return self._latest
 
+    def thread_cpu(self) -> float:
+        """Return the true clock's."""
+        return self._clock.thread_cpu()
+
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> Timer:
         """Run ``callback`` on the loop once it had its turns for ``delay_seconds``."""
         return _AwakeTimer(self, self.monotonic() + delay_seconds, callback)

@@ -28,6 +28,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds from an arbitrary start. Never goes back."""
 
+    def thread_cpu(self) -> float:
+        """Return the seconds that the calling thread has had the processor. A system call."""
+
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> Timer:
         """Run ``callback`` on the loop's thread once ``delay_seconds`` (>= 0) have passed."""
 
@@ -39,9 +42,12 @@ class SystemClock:
         """Return milliseconds since 1970-01-01 UTC, as the system has it."""
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        """Return the system's monotonic seconds; the same in every thread."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    """Return the system's monotonic seconds; the same in every thread. Called at each round."""
+
+    def thread_cpu(self) -> float:
+        """Return the system's count for the calling thread."""
+        return time.thread_time()
 
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> Timer:
         """Run ``callback`` on the running loop after ``delay_seconds``. Needs a running loop."""
@@ -82,6 +88,10 @@ class ManualClock:
         """Return the seconds advanced so far."""
         return self._now_ns / 1e9
 
+    def thread_cpu(self) -> float:
+        """Return the seconds advanced so far, as if the thread had worked all the time."""
+        return self._now_ns / 1e9
+
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> ManualTimer:
         """Run ``callback`` inside the ``advance`` that reaches ``delay_seconds`` from now."""
         timer = ManualTimer(callback)
@@ -92,8 +102,9 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Move both clocks on by ``seconds`` (>= 0) and fire what becomes due, in order.
 
-        Each callback sees the time it was due at. Timers it sets inside the span fire too. Raises
-        what a callback raises; the time then stands at that callback and the rest is still due.
+        Each callback sees the time it was due at, or a later one after ``hold``. Timers it sets
+        inside the span fire too. Raises what a callback raises; the time then stands at that
+        callback and the rest is still due.
         """
         if seconds < 0:
             raise ValueError(f"the monotonic clock cannot go back: {seconds}")
@@ -101,9 +112,16 @@ class ManualClock:
         while self._due and self._due[0][0] <= end_ns:
             due_ns, _, timer = heappop(self._due)
             if not timer.cancelled:
-                self._now_ns = due_ns
+                self._now_ns = max(due_ns, self._now_ns)
                 timer.callback()
-        self._now_ns = end_ns
+        self._now_ns = max(end_ns, self._now_ns)
+
+    def hold(self, seconds: float) -> None:
+        """Move both clocks on without firing what becomes due: work keeps the loop so long.
+
+        The next ``advance`` fires it, late.
+        """
+        self._now_ns += _nanoseconds(seconds)
 
     def stall(self, seconds: float) -> None:
         """Let ``seconds`` (>= 0) pass in which the process stands, then fire what is overdue.
@@ -113,7 +131,7 @@ class ManualClock:
         """
         if seconds < 0:
             raise ValueError(f"the monotonic clock cannot go back: {seconds}")
-        self._now_ns += _nanoseconds(seconds)
+        self.hold(seconds)
         while self._due and self._due[0][0] <= self._now_ns:
             _, _, timer = heappop(self._due)
             if not timer.cancelled:

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from ottla.env.disk import File
+from ottla.env.stall_meter import StallMeter
 from ottla.env.sync_threads import SyncThreads
 
 Result = TypeVar("Result")
@@ -105,10 +106,14 @@ class ThreadExecutor:
 
     The threads are daemons: a process that ends without ``close`` is not held up by a slow disk.
     ``niceness``, 0 to 19: how readily they leave the processor to others (Linux; else nothing).
+    With a ``meter`` it measures how long each ``done`` holds the loop.
     """
 
-    def __init__(self, threads: int, name: str, *, niceness: int = 0) -> None:
+    def __init__(
+        self, threads: int, name: str, *, niceness: int = 0, meter: StallMeter | None = None
+    ) -> None:
         self._limit = threads
+        self._tell = _call if meter is None else meter.run
         self._niceness = niceness
         self._name = name
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -142,7 +147,7 @@ class ThreadExecutor:
             with self._unfinished_lock:
                 self._unfinished -= 1
             try:
-                loop.call_soon_threadsafe(done, result, error)
+                loop.call_soon_threadsafe(self._tell, done, result, error)
             except RuntimeError:
                 # Only a closed loop refuses: nobody is left to be told.
                 if not loop.is_closed():
@@ -163,7 +168,7 @@ class ThreadExecutor:
         descriptor = None if self._closed else file.sync_descriptor()
         if descriptor is not None:
             if self._syncs is None:
-                self._syncs = SyncThreads(self._limit, f"{self._name}-sync")
+                self._syncs = SyncThreads(self._limit, f"{self._name}-sync", call=self._tell)
             if self._syncs.submit(file, descriptor, done):
                 return
         self.submit(file.sync, done)
@@ -194,6 +199,10 @@ class ThreadExecutor:
         while (job := self._jobs.get()) is not None:
             job()
             del job  # A job holds its result: do not keep it while waiting for the next one.
+
+
+def _call(work: Callable[..., object], *arguments: object) -> None:
+    work(*arguments)
 
 
 class Lane:

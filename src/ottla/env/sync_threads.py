@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from ottla.env.disk import File, SyncDescriptor
 from ottla.env.sync_loop import MESSAGE, serve
@@ -26,8 +27,10 @@ Done = Callable[[None, BaseException | None], None]
 class SyncThreads:
     """A few such threads, started as work arrives. For the loop that uses them first."""
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, name: str, *, call: Callable[..., None] | None = None) -> None:
+        """``call(work)`` is how the loop calls in: it may measure that. None: just so."""
         self._limit = threads
+        self._reader = self._receive if call is None else partial(call, self._receive)
         self._name = name
         self._threads: list[threading.Thread] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,7 +92,7 @@ class SyncThreads:
             return False
         os.set_blocking(self._outcomes[0], False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._outcomes[0], self._receive)
+        self._loop.add_reader(self._outcomes[0], self._reader)
         return True
 
     def _start_thread(self) -> None:

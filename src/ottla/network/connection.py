@@ -26,6 +26,8 @@ from ottla.network.frame import FrameReader, ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
 from ottla.pending import Pending
+from ottla.protocol.apis import ApiKey
+from ottla.turns import SLICE_SECONDS, Turns
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         clock: Clock,
         net: Net,
         open_dispatch: OpenDispatch,
+        turns: Turns,
         on_made: Callable[[Connection], None],
         on_lost: Callable[[Connection], None],
     ) -> None:
@@ -86,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._clock = clock
         self._net = net
         self._open_dispatch = open_dispatch
+        self._turns = turns
         self._on_made = on_made
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -100,7 +104,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_draining = False
         self._is_lost = False
         self._shared_bytes = 0  # Received since the connection last let the others go first.
-        self._is_giving_way = False
+        self._is_giving_way = False  # Waits for its turn, and reads nothing until then.
+        self._is_over = False  # Use: this connection has had its time in this turn of the loop.
+        self._served_key = 0
         self._last_activity = clock.monotonic()
         self._frame_began: float | None = None  # When the partial frame at hand began to arrive.
         self._write_stalled: tuple[float, int] | None = None  # Seen when, and how much was unsent.
@@ -134,11 +140,10 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Serve every frame that is complete now."""
         self._reader.received(nbytes)
-        self._last_activity = self._clock.monotonic()
         self._shared_bytes += nbytes
-        if self._shared_bytes >= SHARE_BYTES and not self._is_giving_way:
+        if self._shared_bytes >= SHARE_BYTES:
             self._give_way()
-        self._serve()
+        self._have_turn()
 
     def eof_received(self) -> bool:
         """Keep the transport open as long as answers are owed to a half-closed peer."""
@@ -163,8 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         """Go on writing, then serving."""
         self._outgoing.is_paused = False
         self._write_stalled = None
-        self._last_activity = self._clock.monotonic()
-        self._serve()
+        self._have_turn()
 
     # What the listener calls.
 
@@ -191,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_lost or self._transport is None:
             return
         if self._is_read_paused and not self._waiting and not self._outgoing.is_paused:
-            self._serve()  # The receive budget was used up; perhaps there is room now.
+            self._serve(now)  # The receive budget was used up; perhaps there is room now.
         unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing.size_bytes
         if unsent_bytes:
             self._enforce_stall(now, unsent_bytes)
@@ -229,16 +233,31 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests in.
 
-    def _serve(self) -> None:
+    def _have_turn(self) -> None:
+        """Do a round, and account for its time."""
+        monotonic, turns = self._clock.monotonic, self._turns
+        began = self._last_activity = monotonic()
+        if turns.is_over:
+            self._stand_back()
+        self._serve(began)
+        turns.spent(monotonic() - began, self._describe)
+
+    def _describe(self) -> str:
+        key = self._served_key
+        name = ApiKey(key).name if key in ApiKey.__members__.values() else str(key)
+        return f"a round that ended with {name} of {self.peer.host}:{self.peer.port}"
+
+    def _serve(self, began: float) -> None:
         """Do a round: dispatch frames as far as order and bounds allow, answer, settle the buffer.
 
         A request that must not be answered ends the connection behind the answers of those before.
+        ``began``: the time now.
         """
         if self._is_in_round or self._is_lost:
             return
         self._is_in_round = True
         try:
-            self._serve_frames()
+            self._serve_frames(began)
         except (MalformedMessage, CloseConnection) as error:
             logger.debug("closing %s: %s", self.peer.host, error)
             self._is_draining = True
@@ -256,11 +275,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_draining:
             self._close_if_drained()
 
-    def _serve_frames(self) -> None:
+    def _serve_frames(self, began: float) -> None:
         dispatch, waiting, outgoing = self._dispatch, self._waiting, self._outgoing
         assert dispatch is not None, "frames arrive after connection_made"
         next_frame, full_bytes = self._reader.next_frame, self._limits.write_buffer_bytes
-        while not self._is_draining:
+        is_first = True
+        while not (self._is_draining or self._is_over):
             if waiting:
                 self._release_answers()
             if outgoing.size_bytes >= full_bytes:
@@ -269,15 +289,25 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if waiting and not self._may_overlap():
                 return
-            frame = next_frame()
+            frame = next_frame() if is_first else self._next_frame_in_time(began)
             if frame is None:
                 return
+            is_first = False
             self._frame_began = None
+            self._served_key = frame[1]  # Of the two bytes of the key the first is 0 so far.
             answer = dispatch(frame)
             if isinstance(answer, Pending):
                 self._wait_for(answer, len(frame))
             elif answer is not None:
                 self._answer_now(answer)
+
+    def _next_frame_in_time(self, began: float) -> memoryview | None:
+        """Return the next frame, unless the round has gone on for long enough."""
+        if self._clock.monotonic() - began <= SLICE_SECONDS:
+            return self._reader.next_frame()
+        if self._reader.has_frame:
+            self._stand_back()
+        return None
 
     def _may_overlap(self) -> bool:
         """Tell whether the next frame may be served although answers are still waited for."""
@@ -331,19 +361,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def _give_way(self) -> None:
         """Read nothing more in this turn of the loop."""
-        assert self._loop is not None, "bytes arrive after connection_made"
-        self._is_giving_way = True
-        self._loop.call_soon(self._take_turn)
+        if not self._is_giving_way:
+            self._is_giving_way = True
+            self._turns.wait(self._take_turn)
+
+    def _stand_back(self) -> None:
+        """Take no further request in this turn of the loop."""
+        self._is_over = True
+        self._give_way()
 
     def _take_turn(self) -> None:
-        self._is_giving_way = False
+        self._is_giving_way = self._is_over = False
         self._shared_bytes = 0
-        self._serve()
+        self._have_turn()
 
     def _serve_due(self) -> None:
         self._is_round_due = False
-        self._last_activity = self._clock.monotonic()
-        self._serve()
+        self._have_turn()
 
     # Answers out.
 
@@ -363,7 +397,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_outgoing(self) -> None:
         try:
-            self._outgoing.send()
+            if self._outgoing.send():
+                self._stand_back()
         except RegionUnreadable as error:
             logger.error("closing %s: %s", self.peer.host, error)  # noqa: TRY400 - no traceback
             self._hang_up()

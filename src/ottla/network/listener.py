@@ -13,6 +13,7 @@ from ottla.env.net import Listening, Net
 from ottla.network.connection import Connection, OpenDispatch
 from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
+from ottla.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +42,15 @@ class Listener:
         limits: Limits,
         budget: ReceiveBudget,
         open_dispatch: OpenDispatch,
+        turns: Turns | None = None,
     ) -> None:
+        """Take ``turns``, the line of the loop, if others stand in it as well."""
         self._net = net
         self._clock = clock
         self._limits = limits
         self._budget = budget
         self._open_dispatch = open_dispatch
+        self._turns = Turns(clock) if turns is None else turns
         self._listening: Listening | None = None
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
@@ -113,6 +117,7 @@ class Listener:
             clock=self._clock,
             net=self._net,
             open_dispatch=self._open_dispatch,
+            turns=self._turns,
             on_made=self._made,
             on_lost=self._lost,
         )

@@ -20,6 +20,8 @@ SENDFILE_BYTES_MIN = 32 * 1024
 """A smaller Region is read and joined with the bytes before it: its reader wakes up once."""
 PIECE_BYTES = 64 * 1024
 """What is written the ordinary way when the socket is full."""
+TURN_BYTES = 2 * 1024 * 1024
+"""After so much of files a connection lets the others go first: 2 ms, where the socket takes it."""
 READ_BYTES_MAX = 512 * 1024
 """How much of a Region is in memory at a time where the kernel cannot send it."""
 
@@ -60,10 +62,16 @@ class Outgoing:
         self._chunks.clear()
         self.size_bytes = 0
 
-    def send(self) -> None:
-        """Hand over what the transport takes now. Raises RegionUnreadable."""
+    def send(self) -> bool:
+        """Hand over what the transport takes now. Raises RegionUnreadable.
+
+        True: there is more that it might take, but the others should go first.
+        """
         chunks = self._chunks
+        enough = self.size_bytes - TURN_BYTES
         while chunks and not self.is_paused:
+            if self.size_bytes <= enough:
+                return True
             chunk = chunks.popleft()
             if isinstance(chunk, Region) and self._goes_by_kernel(chunk):
                 self._send_region(chunk)
@@ -74,6 +82,7 @@ class Outgoing:
                 self._write(self._join(chunk))
         if not chunks and self._wants_drained:
             self._notice(drained=False)
+        return False
 
     def _goes_by_kernel(self, region: Region) -> bool:
         return (
@@ -131,13 +140,14 @@ class Outgoing:
         self._notice(drained=True)
         if self._transport.get_write_buffer_size() == 0:
             try:
-                sent = self._sender.send_file(region.file, region.position, region.length_bytes)
+                count = min(region.length_bytes, TURN_BYTES)
+                sent = self._sender.send_file(region.file, region.position, count)
             except OSError as error:
                 raise RegionUnreadable(f"{region.file.path} cannot be read: {error}") from error
             self.size_bytes -= sent
             if sent:
                 self._put_back(region, sent)
-                return
+                return  # If that was not all, send() gives way or comes again.
         self._write(self._read(region, PIECE_BYTES))
 
     def _notice(self, *, drained: bool) -> None:

@@ -20,13 +20,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from ottla.broker import FLUSH_THREADS, Broker, Environment
+from ottla.broker import Broker
 from ottla.cli.serve import _loop_factory, read_config
 from ottla.env.clock import SystemClock
 from ottla.env.executor import ThreadExecutor
 from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import SystemRng
+from ottla.environment import FLUSH_THREADS, Environment
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
