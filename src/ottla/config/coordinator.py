@@ -39,6 +39,14 @@ GROUP_MAX_SIZE = Option(
     "The members of one group.",
     validator=POSITIVE,
 )
+GROUP_PENDING_IDS_MAX = Option(
+    "ottla.group.pending.ids.max",
+    INT,
+    1_000,
+    "The member ids of one group that were given out (JoinGroup v4 and later) and have not joined"
+    " yet. For one more the oldest is forgotten: whoever has it asks for another.",
+    validator=POSITIVE,
+)
 GROUP_CONSUMER_SESSION_TIMEOUT_MS = Option(
     "group.consumer.session.timeout.ms",
     INT,
@@ -280,6 +288,7 @@ OPTIONS: tuple[Option[object], ...] = (
     GROUP_MIN_SESSION_TIMEOUT_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
     GROUP_MAX_SIZE,
+    GROUP_PENDING_IDS_MAX,
     GROUP_CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,

@@ -1,6 +1,7 @@
 """Timers by key, cheap to move: a heartbeat moves its member's session end and nothing else.
 
-A key has one entry in the heap at most that counts. Moving a key further into the future leaves the
+A key has one entry in the heap at most that counts, and those that do not count are never more than
+those that do, but for a few. Moving a key further into the future leaves the
 entry where it is; when that comes up, it is put where it belongs by then. So a heartbeat costs a
 dictionary write, whatever the number of groups. One timer of the clock serves the whole heap.
 """
@@ -9,6 +10,10 @@ import heapq
 from collections.abc import Callable, Hashable
 
 from ottla.env.clock import Clock, Timer
+
+
+_ROOM = 64
+"""Entries of cancelled keys that are let be."""
 
 
 class Timers:
@@ -41,7 +46,15 @@ class Timers:
 
     def cancel(self, key: Hashable) -> None:
         """Make sure that nothing runs for ``key``. Harmless when nothing would."""
-        self._due.pop(key, None)
+        if self._due.pop(key, None) is not None and len(self._heap) > _ROOM + 2 * len(self._due):
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop the entries of keys that are not due any more: some would stay for half an hour."""
+        self._queued = {key: deadline for key, (deadline, _) in self._due.items()}
+        self._heap = [(at, order, key) for order, (key, at) in enumerate(self._queued.items())]
+        heapq.heapify(self._heap)
+        self._order = len(self._heap)
 
     def close(self) -> None:
         """Forget everything."""

@@ -66,3 +66,16 @@ def test_moving_ten_thousand_sessions_leaves_nothing_behind(clock, timers):
             timers.schedule(key, 45_000, lambda: pytest.fail("alive"))
         clock.advance(3)
     assert len(timers._heap) == 10_000
+
+
+def test_what_was_cancelled_does_not_stay_in_memory_until_it_would_be_due(clock, timers):
+    rung = []
+    timers.schedule("stays", 1_000_000, lambda: rung.append("stays"))
+    for number in range(10_000):
+        timers.schedule(number, 1_800_000, lambda: rung.append("cancelled"))
+        timers.cancel(number)
+    assert len(timers._heap) + len(timers._queued) < 300
+    timers.schedule("soon", 10, lambda: rung.append("soon"))
+    clock.advance(0.02)
+    clock.advance(2_000)
+    assert rung == ["soon", "stays"]

@@ -21,6 +21,8 @@ class ClassicSettings(NamedTuple):
     """``group.max.size``"""
     new_member_timeout_ms: int = 5 * 60 * 1000
     """How long a first JoinGroup may wait before its member is given up. Kafka's; no option."""
+    pending_ids_max: int = 1000
+    """``ottla.group.pending.ids.max``: of one group; the oldest is forgotten for one more."""
 
 
 # Events.

@@ -7,9 +7,12 @@
                           CompletingRebalance-'---leader's assignment--> Stable
 
 Owns the data and its invariants; what an event does to it is in ``classic_rebalance`` and beside.
+What is asked at each JoinGroup (do all know a protocol, have all joined) is counted as members come
+and go: a look at all members each time made a rebalance quadratic.
 Source: Kafka's ClassicGroup and KIP-345; the words are Kafka's.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -120,8 +123,13 @@ class ClassicGroup:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         """Member ids by instance id. Invariant: exactly the members that have one."""
-        self.pending_joins: set[str] = set()
-        """Use: ids that were given out and have not joined yet (KIP-394). Invariant: no members."""
+        self.pending_joins: dict[str, None] = {}
+        """Use: ids that were given out and have not joined yet (KIP-394), the oldest first.
+        Invariant: no members."""
+        self._joined = 0
+        """Invariant: the members whose JoinGroup waits."""
+        self._knowing: Counter[str] = Counter()
+        """Invariant: by protocol, the members that know it."""
         self.pending_syncs: set[str] = set()
         """Use: members of this generation that have not sent SyncGroup yet."""
         self.member_added = False
@@ -145,14 +153,12 @@ class ClassicGroup:
     @property
     def awaiting_join_count(self) -> int:
         """The members whose JoinGroup waits."""
-        return sum(member.awaiting_join is not None for member in self.members.values())
+        return self._joined
 
     @property
     def has_all_members_joined(self) -> bool:
         """Tell whether nobody has to be waited for."""
-        return not self.pending_joins and all(
-            member.awaiting_join is not None for member in self.members.values()
-        )
+        return not self.pending_joins and self._joined == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -178,19 +184,13 @@ class ClassicGroup:
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(
-            self._all_know(protocol.name) for protocol in protocols
-        )
-
-    def _all_know(self, name: str) -> bool:
-        return all(
-            any(known.name == name for known in member.protocols)
-            for member in self.members.values()
+            self._knowing[protocol.name] == len(self.members) for protocol in protocols
         )
 
     def select_protocol(self) -> str | None:
         """Return the protocol that most members like best of those that all know."""
-        names = [{known.name for known in member.protocols} for member in self.members.values()]
-        candidates = set.intersection(*names) if names else set()
+        everybody = len(self.members)
+        candidates = {name for name, count in self._knowing.items() if count == everybody}
         votes: dict[str, int] = {}
         for member in self.members.values():
             liked = next((one.name for one in member.protocols if one.name in candidates), None)
@@ -214,18 +214,46 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
+        self._count(member, 1)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
-        self.pending_joins.discard(member.member_id)
+        self.pending_joins.pop(member.member_id, None)
+
+    def _count(self, member: Member, by: int) -> None:
+        for name in {known.name for known in member.protocols}:
+            self._knowing[name] += by
+            if not self._knowing[name]:
+                del self._knowing[name]
+        if member.awaiting_join is not None:
+            self._joined += by
+
+    def await_join(self, member: Member, reply: object) -> None:
+        """Note that a member's JoinGroup waits for the next generation."""
+        self._joined += member.awaiting_join is None
+        member.awaiting_join = reply
+
+    def end_join(self, member: Member) -> object | None:
+        """Return the JoinGroup of a member that waits no more; None if none did."""
+        reply, member.awaiting_join = member.awaiting_join, None
+        self._joined -= reply is not None
+        return reply
+
+    def set_protocols(self, member: Member, protocols: Sequence[Protocol]) -> None:
+        """Note what a member knows now."""
+        self._count(member, -1)
+        member.protocols = tuple(protocols)
+        self._count(member, 1)
 
     def remove(self, member_id: str) -> None:
         """Take a member or a pending id out; another one leads if it did."""
         member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member, -1)
         if member is not None and member.instance_id is not None:
             del self.static_members[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
-        self.pending_joins.discard(member_id)
+        self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
 
     def replace(self, old_id: str, new_id: str) -> Member:
@@ -267,12 +295,18 @@ class ClassicGroup:
         self.subscribed_topics = None
         if self.is_consumer_group and (self.protocol is not None or not self.members):
             self.subscribed_topics = subscribed_topics_of(
-                [member.metadata(self.protocol) for member in self.members.values()]
+                {member.metadata(self.protocol) for member in self.members.values()}
             )
 
     def check(self) -> None:
         """Assert the invariants; for tests."""
-        assert not self.pending_joins & set(self.members)
+        assert not self.pending_joins.keys() & set(self.members)
+        waiting = [one for one in self.members.values() if one.awaiting_join is not None]
+        assert self._joined == len(waiting)
+        knowing: Counter[str] = Counter()
+        for one in self.members.values():
+            knowing.update({known.name for known in one.protocols})
+        assert self._knowing == knowing
         assert self.pending_syncs <= set(self.members)
         assert self.leader is None or self.leader in self.members
         assert (self.leader is None) == (not self.members)

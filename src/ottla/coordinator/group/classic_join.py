@@ -87,8 +87,13 @@ def _join_new(
         else:
             _add(group, join, now_ms, settings, effects, member_id=new_id)
     elif join.needs_known_member_id:
-        # No member yet: whoever asks for ids and does not come back leaves nothing behind.
-        group.pending_joins.add(new_id)
+        # No member yet: whoever asks for ids and does not come back leaves little behind. One that
+        # was forgotten is told so (UNKNOWN_MEMBER_ID), and asks again.
+        if len(group.pending_joins) >= settings.pending_ids_max:
+            oldest = next(iter(group.pending_joins))
+            group.remove(oldest)
+            effects.append(CancelTimer(TimerKind.SESSION, oldest))
+        group.pending_joins[new_id] = None
         delay_ms, event = join.session_timeout_ms, SessionExpired(new_id)
         effects.append(SetTimer(TimerKind.SESSION, new_id, delay_ms, event))
         _refuse(join, new_id, ErrorCode.MEMBER_ID_REQUIRED, effects)
@@ -119,7 +124,7 @@ def _add(
     if is_preparing and group.previous_state is GroupState.EMPTY:
         group.member_added = True
     group.add(member, join.protocol_type)
-    member.awaiting_join = join.reply
+    group.await_join(member, join.reply)
     # Its client may give up on this request unheard: that ends it, sooner or later.
     effects.append(session_timer(member, settings.new_member_timeout_ms))
     rebalance_or_complete(group, now_ms, settings, effects)
@@ -145,17 +150,19 @@ def _join_again(
         _refuse(join, join.member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
     else:
         # A leader that joins a stable group wants a rebalance: its topics have changed.
-        _update(member, join, effects)
+        _update(group, member, join, effects)
         rebalance_or_complete(group, now_ms, settings, effects)
 
 
-def _update(member: Member, join: Join, effects: Effects) -> None:
+def _update(group: ClassicGroup, member: Member, join: Join, effects: Effects) -> None:
     """Let a member wait with what it says now; its earlier JoinGroup, if one waits, is over."""
-    answer_join(member, JoinAnswer(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS), effects)
-    member.protocols = join.protocols
+    answer_join(
+        group, member, JoinAnswer(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS), effects
+    )
+    group.set_protocols(member, join.protocols)
     member.rebalance_timeout_ms = join.rebalance_timeout_ms
     member.session_timeout_ms = join.session_timeout_ms
-    member.awaiting_join = join.reply
+    group.await_join(member, join.reply)
 
 
 def _replace_static(
@@ -171,7 +178,7 @@ def _replace_static(
     old_leader = group.leader
     member = group.replace(old_id, join.new_member_id)
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    answer_join(member, JoinAnswer(old_id, fenced), effects)
+    answer_join(group, member, JoinAnswer(old_id, fenced), effects)
     answer_sync(member, SyncAnswer(fenced), effects)
     effects.append(session_timer(member))
     stored = StaticMemberStored(
@@ -183,7 +190,7 @@ def _replace_static(
         (member.rebalance_timeout_ms, member.session_timeout_ms),
         ErrorCode.NONE,
     )
-    _update(member, join, effects)
+    _update(group, member, join, effects)
     if group.state is GroupState.STABLE:
         if group.select_protocol() == group.protocol:
             # Its assignment is what it was: only the log has to know the new id.
@@ -208,18 +215,18 @@ def on_static_member_stored(
     leader, join = stored.old_leader or NO_LEADER, stored.join
     if stored.code is not ErrorCode.NONE:
         answer = joined(group, "")._replace(code=stored.code, leader=leader)
-        answer_join(member, answer, effects)
-        member.protocols = stored.old_protocols
+        answer_join(group, member, answer, effects)
+        group.set_protocols(member, stored.old_protocols)
         member.rebalance_timeout_ms, member.session_timeout_ms = stored.old_timeouts_ms
         effects.append(session_timer(group.replace(stored.member_id, stored.old_member_id)))
     elif join.can_skip_assignment:
         is_leader = group.leader == stored.member_id
         answer = joined(group, stored.member_id)._replace(skip_assignment=is_leader)
-        answer_join(member, answer, effects)
+        answer_join(group, member, answer, effects)
     else:
         # It is told that its old self leads: a leader would compute an assignment nobody wants.
         answer = joined(group, stored.member_id)._replace(leader=leader, members=())
-        answer_join(member, answer, effects)
+        answer_join(group, member, answer, effects)
     return effects
 
 

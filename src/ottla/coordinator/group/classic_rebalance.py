@@ -40,11 +40,11 @@ def session_timer(member: Member, delay_ms: int | None = None) -> SetTimer:
     return SetTimer(TimerKind.SESSION, member.member_id, delay_ms, event)
 
 
-def answer_join(member: Member, answer: JoinAnswer, effects: Effects) -> None:
+def answer_join(group: ClassicGroup, member: Member, answer: JoinAnswer, effects: Effects) -> None:
     """Answer a member's JoinGroup if one waits."""
-    if member.awaiting_join is not None:
-        effects.append(Answer(member.awaiting_join, answer))
-        member.awaiting_join = None
+    reply = group.end_join(member)
+    if reply is not None:
+        effects.append(Answer(reply, answer))
 
 
 def answer_sync(member: Member, answer: SyncAnswer, effects: Effects) -> bool:
@@ -134,7 +134,7 @@ def complete_join(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
         effects.append(Store({}, None))
         return
     for member in group.members.values():
-        answer_join(member, joined(group, member.member_id), effects)
+        answer_join(group, member, joined(group, member.member_id), effects)
         effects.append(session_timer(member))
         member.is_new = False
         group.pending_syncs.add(member.member_id)
@@ -229,7 +229,7 @@ def on_rejoin_all(
 def remove_member(group: ClassicGroup, member: Member, effects: Effects) -> None:
     """Take a member out and tell it so if it waits for anything."""
     gone = ErrorCode.UNKNOWN_MEMBER_ID
-    answer_join(member, JoinAnswer("", gone), effects)
+    answer_join(group, member, JoinAnswer("", gone), effects)
     answer_sync(member, SyncAnswer(gone), effects)
     group.remove(member.member_id)
 

@@ -5,7 +5,7 @@ the records are durable and replayed. Time, topics and settings come as argument
 the answers, and the order of the checks, of a live Kafka 4.3.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.config.bounds import INT32_MAX
@@ -185,7 +185,9 @@ def take_step(
     if is_new or _asked(updated) != _asked(before):
         found.append(records.member_record(group.group_id, updated))
 
-    members = _members_with(group, updated, replaced)
+    members: Mapping[str, ConsumerMember] = group.members
+    if is_new or updated != before or replaced is not None:
+        members = _members_with(group, updated, replaced)  # A copy: not for an idle heartbeat.
     epoch, regexes = group.epoch, group.regexes
     if has_changed_mind or group.is_stale:
         regexes = resolve_regexes(group, members, topics, now_ms, found)

@@ -12,6 +12,7 @@ from typing import TypeAlias, cast
 
 from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import consumer_records, records, tables
+from ottla.coordinator.group.answering import AT_A_TIME, Answering
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.classic_machine import step
 from ottla.coordinator.group.classic_members import ClassicMembers
@@ -64,6 +65,7 @@ class Groups:
         """Use: at a load, groups that were KIP-848 ones and whose last record is the one that ended
         that: their first rebalance was under way."""
         self._unknown_types: set[int] = set()
+        self._answering = Answering(shard.clock)
 
     # What the runtime calls.
 
@@ -139,11 +141,9 @@ class Groups:
         effects: list[events.Effect] = []
         for group in groups.values():
             for member in group.members.values():
-                answer_join(member, events.JoinAnswer(member.member_id, error.code), effects)
+                answer_join(group, member, events.JoinAnswer(member.member_id, error.code), effects)
                 answer_sync(member, events.SyncAnswer(error.code), effects)
-        for effect in effects:
-            assert isinstance(effect, events.Answer), "nothing else comes of it"
-            _resolve(effect.reply, effect.answer)
+        self._carry_out_answers(effects)
 
     # Groups.
 
@@ -188,7 +188,7 @@ class Groups:
         effects: list[events.Effect] = []
         code = ErrorCode.REBALANCE_IN_PROGRESS
         for member in group.members.values():
-            answer_join(member, events.JoinAnswer(member.member_id, code), effects)
+            answer_join(group, member, events.JoinAnswer(member.member_id, code), effects)
             answer_sync(member, events.SyncAnswer(code), effects)
             effects.append(events.CancelTimer(events.TimerKind.SESSION, member.member_id))
         effects.append(events.CancelTimer(events.TimerKind.JOIN))
@@ -202,6 +202,9 @@ class Groups:
             self._carry_out(group, [session_timer(member)])
 
     def _carry_out(self, group: ClassicGroup, effects: Sequence[events.Effect]) -> None:
+        if len(effects) > AT_A_TIME:
+            self._carry_out_answers(effects)
+            effects = [one for one in effects if not isinstance(one, events.Answer)]
         for effect in effects:
             if isinstance(effect, events.SetTimer):
                 self._set_timer(group, effect)
@@ -213,6 +216,15 @@ class Groups:
                 self._store(group, effect)
             else:
                 self._store_new(group, effect.reply)
+
+    def _carry_out_answers(self, effects: Sequence[events.Effect]) -> None:
+        self._answering.take(
+            [
+                partial(_resolve, effect.reply, effect.answer)
+                for effect in effects
+                if isinstance(effect, events.Answer)
+            ]
+        )
 
     def _set_timer(self, group: ClassicGroup, effect: events.SetTimer) -> None:
         def fire() -> None:
@@ -251,7 +263,7 @@ class Groups:
                 del self.groups[group.group_id]
                 effects: list[events.Effect] = []
                 for member in group.members.values():
-                    answer_join(member, events.JoinAnswer("", error.code), effects)
+                    answer_join(group, member, events.JoinAnswer("", error.code), effects)
                 self._carry_out(group, effects)
                 _resolve(reply, events.JoinAnswer("", error.code))
 

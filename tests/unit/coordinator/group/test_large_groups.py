@@ -1,0 +1,151 @@
+"""What a request costs in a group of many members: counted in calls, which no busy machine changes."""
+
+import sys
+
+import pytest
+
+from ottla.coordinator.group import classic_events as events
+from ottla.coordinator.group import consumer_machine as machine
+from ottla.coordinator.group.answering import AT_A_TIME, Answering
+from ottla.coordinator.group.classic_group import ClassicGroup, Protocol
+from ottla.coordinator.group.classic_machine import step
+from ottla.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.env.clock import ManualClock
+
+SETTINGS = events.ClassicSettings(initial_rebalance_delay_ms=0, members_max=100_000)
+METADATA = b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff\x00\x00\x00\x00"
+PROTOCOLS = (Protocol("range", METADATA), Protocol("cooperative-sticky", METADATA))
+
+
+def calls_of(work):
+    """Return how many functions, of Python and of C, ``work`` calls; steps of generators, too."""
+    count = 0
+
+    def note(_frame, event, _argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def join(member_id, new_member_id="", protocols=PROTOCOLS):
+    return events.Join(
+        object(),
+        member_id,
+        new_member_id,
+        None,
+        "c",
+        "/h",
+        45_000,
+        300_000,
+        "consumer",
+        protocols,
+        needs_known_member_id=False,
+        can_skip_assignment=True,
+        is_new_group=False,
+    )
+
+
+def rebalance_of(size):
+    """The calls of a whole life: everybody joins, a generation, everybody joins once more."""
+    group = ClassicGroup("g", 0)
+
+    def live():
+        for number in range(size):
+            step(group, join("", f"m{number}"), 0, SETTINGS)
+        step(group, events.JoinDelayOver(0, 0), 0, SETTINGS)
+        changed = (Protocol("range", METADATA + b"\0"), PROTOCOLS[1])
+        for member_id in list(group.members):
+            step(group, join(member_id, protocols=changed), 0, SETTINGS)
+
+    calls = calls_of(live)
+    group.check()
+    assert group.generation == 2
+    return calls
+
+
+def test_a_rebalance_costs_each_member_the_same_in_a_large_group():
+    small, large = rebalance_of(200), rebalance_of(1_600)
+    assert large < 1.2 * 8 * small
+
+
+def idle_heartbeat_of(size):
+    group = ConsumerGroup("g")
+    group.epoch = group.assignment_epoch = 5
+    group.is_stale, group.topics_changed = False, set()
+    for number in range(size):
+        group.put(ConsumerMember(f"m{number}", topics=("t",), client_id="c", epoch=5))
+
+    class Members(dict):
+        """Says when all of it is looked at: a copy is one call of C, whatever its size."""
+
+        looks = 0
+
+        def keys(self):
+            Members.looks += 1
+            return super().keys()
+
+        def __iter__(self):
+            Members.looks += 1
+            return super().__iter__()
+
+    group.members = Members(group.members)
+    beat = machine.Heartbeat("m5", 5, None, None, -1, None, None, None, None, "c", "")
+    settings = machine.ConsumerSettings(45_000, 5_000, 1_000, 100_000)
+    decided = machine.heartbeat(group, beat, None, 10**9, settings)
+    assert decided.records == []
+    return Members.looks
+
+
+def test_an_idle_heartbeat_does_not_go_over_the_members():
+    assert idle_heartbeat_of(100) == 0
+
+
+def test_ids_that_nobody_comes_back_with_are_forgotten_the_oldest_first():
+    settings = SETTINGS._replace(pending_ids_max=3)
+    group = ClassicGroup("g", 0)
+    for number in range(5):
+        asked = join("", f"m{number}")._replace(needs_known_member_id=True)
+        effects = step(group, asked, 0, settings)
+        (answer,) = [one.answer for one in effects if isinstance(one, events.Answer)]
+        assert (answer.member_id, answer.code.name) == (f"m{number}", "MEMBER_ID_REQUIRED")
+        cancelled = [one.member_id for one in effects if isinstance(one, events.CancelTimer)]
+        assert cancelled == ([] if number < 3 else [f"m{number - 3}"])
+    assert list(group.pending_joins) == ["m2", "m3", "m4"]
+    (refused,) = step(group, join("m0"), 0, settings)
+    assert refused.answer.code.name == "UNKNOWN_MEMBER_ID"
+    step(group, join("m4"), 0, settings)
+    assert list(group.members) == ["m4"]
+    group.check()
+
+
+def test_the_answers_of_a_large_group_are_given_in_slices():
+    clock, given = ManualClock(), []
+    answering = Answering(clock)
+    count = 2 * AT_A_TIME + 1
+    answering.take([lambda number=number: given.append(number) for number in range(count)])
+    assert len(given) == AT_A_TIME
+    answering.take([lambda: given.append("later")])
+    assert len(given) == AT_A_TIME, "they wait for those before them"
+    clock.advance(0)
+    clock.advance(0)
+    assert given == [*range(count), "later"]
+
+
+def test_an_answer_that_fails_does_not_keep_the_others():
+    clock, given = ManualClock(), []
+    answering = Answering(clock)
+
+    def faulty():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        answering.take([faulty, lambda: given.append(1)])
+    clock.advance(0)
+    assert given == [1]
