@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable
 
 from ottla.env.clock import Clock, Timer
 
-
 _ROOM = 64
 """Entries of cancelled keys that are let be."""
 

@@ -85,8 +85,7 @@ class ReplicaManager:
     ) -> None:
         """``flush_sweep_interval_ms``: see ``FlushSweep``.
 
-        ``read_executor``: for reads that wait for the device, so that they hold up no flush; None:
-        ``executor`` does both.
+        ``read_executor``: for reads that wait for the device; None: ``executor`` does both.
         """
         self._node_id = node_id
         self._log_manager = log_manager

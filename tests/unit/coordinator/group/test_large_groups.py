@@ -1,4 +1,4 @@
-"""What a request costs in a group of many members: counted in calls, which no busy machine changes."""
+"""What a request costs in a group of many members: counted in calls, whatever the machine does."""
 
 import sys
 
