@@ -38,6 +38,7 @@ from ottla.log.layout import (
 )
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.offset_map import OffsetMap
+from ottla.log.tenancy import Tenancy, TenancyOver
 from ottla.log.time_index import TimeIndex, TimestampOffset
 from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.records import cleaning
@@ -151,11 +152,13 @@ class Cleaning:
         for group in group_sources([self._with_indexes(source) for source in sources], config):
             yield from self._clean(group)
 
-    def abort(self) -> None:
+    def abort(self, tenancy: Tenancy) -> None:
         """Remove what was not finished. Blocks. Nothing else may be called any more."""
-        if self._target is not None:
-            self._target.remove()
-            self._target = None
+        target, self._target = self._target, None
+        if target is not None:
+            target.close()
+            with suppress(TenancyOver), tenancy.inside():  # Else it goes with the directory.
+                target.remove()
 
     # -- the first pass -----------------------------------------------------------------------
 
@@ -493,9 +496,12 @@ class _Target:
         index.sync()
         return index
 
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
     def remove(self) -> None:
         """Take back what was written."""
-        self._file.close()
         for suffix in _SUFFIXES:
             with suppress(OSError):  # The next start removes what is left.
                 self._disk.remove(self._path(suffix))

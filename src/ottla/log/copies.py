@@ -7,6 +7,7 @@ reliability rules 3 and 14.
 """
 
 import errno
+import logging
 from posixpath import basename, dirname
 
 from ottla.env.clock import Clock
@@ -17,6 +18,8 @@ from ottla.log.layout import deleted_directory, future_directory, unique_part
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.recovery import open_log
+
+logger = logging.getLogger(__name__)
 
 
 class LogCopies:
@@ -56,6 +59,10 @@ class LogCopies:
         Its log start offset must have been checkpointed where it is. Raises OSError or OttlaError:
         then the log before goes on, or has failed.
         """
+        with copy.log.tenancy.alone():  # Jobs in the directory end first; others wait.
+            return self._put_in_place(copy)
+
+    def _put_in_place(self, copy: LogCopy) -> Log:
         before, disk = copy.log, self._disk
         log_dir, target_dir = dirname(before.directory), dirname(copy.directory)
         target = f"{target_dir}/{before.topic_partition}"
@@ -81,7 +88,9 @@ class LogCopies:
         except (OSError, OttlaError) as error:
             # Which of the two a restart finds is not sure: nothing may be added to either.
             failure = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
+            logger.error("%s is offline until a restart: %s", before.topic_partition, error)  # noqa: TRY400
             before.take_out(failure)
+            before.tenancy.end()
             raise
         before.abandon()
         self._manager.copying.pop(before.topic_partition, None)
@@ -96,7 +105,9 @@ class LogCopies:
                 self._disk.rename(renamed, log.directory)
                 sync_directory(self._disk, dirname(log.directory))
         except OSError as error:
+            logger.error("%s is offline until a restart: %s", log.topic_partition, error)  # noqa: TRY400
             log.take_out(error)
+            log.tenancy.end()
             log.report(error)
 
     def _open(self, copy: LogCopy, directory: str) -> Log:

@@ -26,6 +26,7 @@ from ottla.log.layout import (
 )
 from ottla.log.log import Log
 from ottla.log.segment import Segment
+from ottla.log.tenancy import TenancyOver
 
 STEP_BYTES = 8 << 20
 """Copied before the loop is asked again: a cancelled copy ends that soon."""
@@ -51,15 +52,17 @@ class _Piece(NamedTuple):
     target: str
     position: int
     length: int
+    indexes: Sequence[str] = ()
+    """Suffixes of the segment's indexes that are copied, too."""
 
 
 class CopyStep:
     """Some bytes on their way. Made on the loop, run anywhere, handed back to ``LogCopy.took``."""
 
-    def __init__(self, disk: Disk, segment: Segment, piece: _Piece, indexes: Sequence[str]) -> None:
+    def __init__(self, disk: Disk, log: Log, segment: Segment, piece: _Piece) -> None:
         self._disk = disk
+        self._tenancy = log.tenancy
         self._piece = piece
-        self._indexes = indexes
         self.segment = segment
 
     @property
@@ -69,7 +72,7 @@ class CopyStep:
 
     def run(self) -> None:
         """Copy, durably. Blocks. Raises SourceUnreadable, or OSError of the target's disk."""
-        source, path, position, length = self._piece
+        source, path, position, length, indexes = self._piece
         target = self._disk.open(path, create=True)
         try:
             if position == 0:
@@ -82,16 +85,19 @@ class CopyStep:
             sync(target)
         finally:
             target.close()
-        for suffix in self._indexes:
+        for suffix in indexes:
             self._copy_index(suffix)
 
     def _copy_index(self, suffix: str) -> None:
         """Copy an index of a full segment. A cache: without it the copy's is made anew."""
         try:
-            file = self._disk.open_read_only(self.segment.path_of(suffix))
-            data = file.read_at(0, file.size())
-            file.close()
-        except OSError:
+            with self._tenancy.inside():
+                file = self._disk.open_read_only(self.segment.path_of(suffix))
+            try:
+                data = file.read_at(0, file.size())
+            finally:
+                file.close()
+        except (OSError, TenancyOver):
             return
         target = self._disk.open(self._piece.target.removesuffix(LOG_SUFFIX) + suffix, create=True)
         try:
@@ -162,9 +168,9 @@ class LogCopy:
             length = min(segment.size_bytes - position, STEP_BYTES)
             is_last = position + length == segment.size_bytes
             name = segment_file(segment.base_offset, LOG_SUFFIX)
-            piece = _Piece(segment.file, f"{self.directory}/{name}", position, length)
             indexes = _INDEXES if is_last and segment is not segments[-1] else ()
-            return CopyStep(self._disk, segment, piece, indexes)
+            piece = _Piece(segment.file, f"{self.directory}/{name}", position, length, indexes)
+            return CopyStep(self._disk, self.log, segment, piece)
         return None
 
     def took(self, step: CopyStep) -> None:
@@ -186,8 +192,8 @@ class LogCopy:
             self.took(step)
         active = log.segments[-1]
         path = f"{self.directory}/{segment_file(active.base_offset, LOG_SUFFIX)}"
-        last = CopyStep(disk, active, _Piece(active.file, path, active.size_bytes, 0), _INDEXES)
-        last.run()
+        piece = _Piece(active.file, path, active.size_bytes, 0, _INDEXES)
+        CopyStep(disk, log, active, piece).run()
         kept = {segment.base_offset for segment in log.segments}
         for name in disk.list_directory(self.directory):
             parsed = parse_segment_file(name)

@@ -13,6 +13,7 @@ from ottla.env.executor import Executor
 from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
 from ottla.log.faults import sync, sync_failed
 from ottla.log.segment import Segment
+from ottla.log.tenancy import Tenancy, TenancyOver
 
 
 class FlushJob:
@@ -23,8 +24,8 @@ class FlushJob:
         "_epochs",
         "_epochs_path",
         "_files",
+        "_tenancy",
         "generation",
-        "is_void",
         "rolled",
         "target_offset",
     )
@@ -39,18 +40,18 @@ class FlushJob:
         disk: Disk,
         epochs_path: str,
         epochs: list[EpochStart] | None,
+        tenancy: Tenancy,
     ) -> None:
         self.target_offset = target_offset
         """Exclusive: the log end offset when the flush began."""
         self.generation = generation
-        self.is_void = False
-        """Set when the log was abandoned: its directory may belong to another topic by now."""
         self.rolled = rolled
         """Segments that are full, and were not durable when the flush began."""
         self._files = [*(segment.file for segment in rolled), active]
         self._disk = disk
         self._epochs_path = epochs_path
         self._epochs = epochs
+        self._tenancy = tenancy
 
     @property
     def saves_epochs(self) -> bool:
@@ -74,11 +75,16 @@ class FlushJob:
     def run(self) -> None:
         """Sync. Blocks; on any thread. Raises SyncFailed: the data's fate is unknown then.
 
-        Any other OSError comes before the first sync: nothing has happened.
+        Any other OSError comes before the first sync: nothing has happened. Does nothing when the
+        log has given its directory up.
         """
-        if self.is_void:
+        if self._tenancy.is_over:
             return
         if self._epochs is not None:
-            write_epoch_checkpoint(self._disk, self._epochs_path, self._epochs)
+            try:
+                with self._tenancy.inside():
+                    write_epoch_checkpoint(self._disk, self._epochs_path, self._epochs)
+            except TenancyOver:
+                return
         for file in self._files:
             sync(file)

@@ -4,11 +4,15 @@ The part of a Log that knows its state; log.log adds the data. Owns no file and 
 what an error means (log.faults does). On the loop. Source: reliability rules 1, 2 and 18.
 """
 
+import logging
 from collections.abc import Callable
 from enum import Enum
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from ottla.log.tenancy import Tenancy
+
+logger = logging.getLogger(__name__)
 
 
 class LogState(Enum):
@@ -29,7 +33,7 @@ OPEN = LogState.OPEN
 class LogHealth:
     """The state of a log, and its ways out of service."""
 
-    __slots__ = ("failure", "is_swapping", "on_disk_error", "state", "topic_partition")
+    __slots__ = ("failure", "is_swapping", "on_disk_error", "state", "tenancy", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
@@ -37,6 +41,9 @@ class LogHealth:
         self.is_swapping = False
         """Use: cleaned segments take the place of others just now, see ``log.swap``. Invariant:
         while it is set, nothing is dropped or truncated."""
+        self.tenancy = Tenancy()
+        """Use: what runs beside the loop asks it before it uses the directory's name. Invariant:
+        over when the log is CLOSED."""
         self.failure: OSError | None = None
         """What the disk said when the log failed."""
         self.on_disk_error: Callable[[OSError], None] | None = None
@@ -63,21 +70,35 @@ class LogHealth:
 
     def _fail(self, error: OSError) -> None:
         """Believe nothing here any more, and say so."""
+        if self.is_in_service:
+            logger.error("%s is offline until a restart: %s", self.topic_partition, error)
         self.take_out(error)
         self.report(error)
 
     def take_out(self, error: OSError) -> None:
-        """Go out of service for good, because of ``error``. Files are let go, none is touched."""
+        """Go out of service for good, because of ``error``. Files are let go, none is touched.
+
+        Says nothing: who takes a whole directory out tells of it once.
+        """
         if self.is_in_service:
             self.state = LogState.FAILED
             self.failure = error
             self.let_go()
+
+    def retire(self) -> None:
+        """Be closed: for good, and for everybody. Does not block."""
+        self.state = LogState.CLOSED
+        self.tenancy.end()
+        self.let_go()
 
     def let_go(self) -> None:
         """Let go of all files."""
         raise NotImplementedError
 
     def report(self, error: OSError) -> None:
-        """Tell the owner of the log's directory what its disk refused. On the loop."""
-        if self.on_disk_error is not None:
+        """Tell the owner of the log's directory what its disk refused. On the loop.
+
+        Of a log that is closed nothing is told: its directory may be another's.
+        """
+        if self.on_disk_error is not None and self.state is not LogState.CLOSED:
             self.on_disk_error(error)

@@ -356,6 +356,7 @@ class Log(LogHealth):
                 disk=self._disk,
                 epochs_path=f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}",
                 epochs=list(epochs.entries) if epochs.is_dirty else None,
+                tenancy=self.tenancy,
             )
         except OSError as error:  # A file that was let go of could not be opened again.
             self.report(error)
@@ -373,6 +374,8 @@ class Log(LogHealth):
         refuses the leader epochs before any sync: then the log goes on.
         """
         self._flush_job = None
+        if self.state is LogState.CLOSED:
+            return  # Its topic is gone, or another log took its place.
         if isinstance(error, OSError) and not ends_directory(error):
             # Nothing was synced yet: the next flush does it all.
             self._unsynced = [*job.rolled, *self._unsynced]
@@ -568,8 +571,7 @@ class Log(LogHealth):
                 self.flush()
                 self._seal_for_stop()
         finally:
-            self.state = LogState.CLOSED
-            self.let_go()
+            self.retire()
 
     def _seal_for_stop(self) -> None:
         try:
@@ -582,12 +584,9 @@ class Log(LogHealth):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def abandon(self) -> None:
-        """Let go of all files without writing anything: the directory is deleted, or failed."""
-        self.state = LogState.CLOSED
+        """Let go of all files and of the directory without writing anything. Does not block."""
         self._generation += 1
-        if self._flush_job is not None:
-            self._flush_job.is_void = True
-        self.let_go()
+        self.retire()
 
     def let_go(self) -> None:
         """Let go of all files; regions and flushes on their way keep theirs."""

@@ -365,8 +365,7 @@ class LogManager:
         """
         name = partition_directory(topic_partition)
         if topic_partition in self.offline:
-            why = str(self.offline[topic_partition])
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.offline[topic_partition]))
         log = self.logs.get(topic_partition)
         if log is not None and log.topic_id == topic_id:
             return log
@@ -477,6 +476,7 @@ class LogManager:
             why = f"{log.directory}: its log directory is offline"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         target = f"{log_dir}/{deleted_directory(topic_partition, self._rng.random_bytes(16))}"
+        log.tenancy.wait_until_left()
         try:
             self._disk.rename(log.directory, target)
             sync_directory(self._disk, log_dir)

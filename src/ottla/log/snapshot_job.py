@@ -20,6 +20,7 @@ from ottla.log import faults
 from ottla.log.layout import TEMPORARY_SUFFIX
 from ottla.log.log import Log
 from ottla.log.producer_snapshot import SnapshotEncoder
+from ottla.log.tenancy import TenancyOver
 
 RECORDS_MAX = 100_000
 """A log that grew by so many records since its last snapshot is due for one."""
@@ -76,7 +77,14 @@ class SnapshotJob:
         return self._encoder.advance(count)
 
     def run(self) -> None:
-        """Write the file under another name and sync it. In an executor. Raises OSError."""
+        """Write the file under another name and sync it. In an executor.
+
+        Raises OSError; TenancyOver when the log has given its directory up.
+        """
+        with self._log.tenancy.inside():
+            self._write()
+
+    def _write(self) -> None:
         if self._index_path is not None:
             # Older segments' indexes were synced when they were rolled, or at the start.
             file = self._disk.open(self._index_path)
@@ -110,11 +118,12 @@ class SnapshotJob:
 
     def discard(self) -> None:
         """Remove what was written without getting its name; a start would, too."""
-        with suppress(OSError):
+        with suppress(OSError, TenancyOver), self._log.tenancy.inside():
             self._disk.remove(self._path + TEMPORARY_SUFFIX)
 
     def clean_up(self) -> None:
-        """Make the name durable, then remove older snapshots. In an executor. Raises OSError."""
-        faults.sync_directory(self._disk, dirname(self._path))
-        for path in self._old:
-            self._disk.remove(path)
+        """Make the name durable, then remove older snapshots. In an executor. Raises as ``run``."""
+        with self._log.tenancy.inside():
+            faults.sync_directory(self._disk, dirname(self._path))
+            for path in self._old:
+                self._disk.remove(path)

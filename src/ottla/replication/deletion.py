@@ -10,7 +10,6 @@ LogManager.cleanupLogs, ReplicaManager.deleteRecords.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from ottla.log.front import (
 from ottla.log.health import LogState
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.log.tenancy import Tenancy, TenancyOver
 from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 
@@ -191,8 +191,11 @@ class Deletion:
             try:
                 while log.is_in_service and has_segments_below(log, start_offset):
                     paths = drop_segments_below(log, self._disk, start_offset, SEGMENTS_PER_TURN)
-                    await run(self._executor, partial(sync_directory, self._disk, log.directory))
-                    self._remove_later(paths, log.config.file_delete_delay_ms)
+                    sync = partial(sync_directory, self._disk, log.directory)
+                    await run(self._executor, log.tenancy.job(sync))
+                    self._remove_later(log.tenancy, paths, log.config.file_delete_delay_ms)
+            except TenancyOver:
+                continue  # Its topic was deleted meanwhile, or it was moved.
             except (KafkaError, OSError) as error:
                 if isinstance(error, OSError):
                     log.report(error)
@@ -201,21 +204,20 @@ class Deletion:
                         "segments of %s stay on disk: %s", log.topic_partition, error
                     )
 
-    def _remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+    def _remove_later(self, tenancy: Tenancy, paths: Sequence[str], delay_ms: int) -> None:
         key = object()
 
         def work() -> None:
             for path in paths:
-                with suppress(FileNotFoundError):  # The topic was deleted meanwhile.
-                    self._disk.remove(path)
+                self._disk.remove(path)
 
         def done(_: None, error: BaseException | None) -> None:
-            if error is not None:
+            if error is not None and not isinstance(error, TenancyOver):
                 logger.error("the next start removes what is left of %s: %s", paths[0], error)
 
         def start() -> None:
             del self._timers[key]
-            self._executor.submit(work, done)
+            self._executor.submit(tenancy.job(work), done)
 
         self._timers[key] = self._clock.call_later(delay_ms / 1000, start)
 

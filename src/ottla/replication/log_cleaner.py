@@ -31,6 +31,7 @@ from ottla.log.offset_checkpoints import OffsetCheckpoints
 from ottla.log.offset_map import OffsetMap
 from ottla.log.rolling import time_of_first_batch
 from ottla.log.swap import Swap, can_replace
+from ottla.log.tenancy import Tenancy, TenancyOver
 from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 
@@ -81,8 +82,8 @@ class LogCleaner:
         """Log directories whose checkpoint is in ``_cleaned_to``."""
         self._uncleanable: dict[TopicPartition, TopicId] = {}
         """Logs that could not be cleaned: not tried again before a restart, as in Kafka."""
-        self._retired: list[tuple[float, list[str]]] = []
-        """Replaced files, and when they may be removed, in monotonic seconds."""
+        self._retired: list[tuple[float, Tenancy, list[str]]] = []
+        """Replaced files, whose they were, and from when on they go, in monotonic seconds."""
         self._is_stopping = False
         self._wait: tuple[asyncio.Future[None], Timer] | None = None
         """A pause under way: at most one."""
@@ -198,6 +199,8 @@ class LogCleaner:
             if log.is_in_service:
                 self._give_up(partition, error)
             return True
+        except TenancyOver:
+            return True  # Its topic was deleted meanwhile, or it was moved.
         except FileNotFoundError as error:
             # Retention took the segment before it was read.
             logger.info("compaction of %s begins anew: %s", partition.topic_partition, error)
@@ -208,7 +211,7 @@ class LogCleaner:
                 log.report(error)
             return False
         finally:
-            await run(self._executor, cleaning.abort)
+            await run(self._executor, partial(cleaning.abort, log.tenancy))
         if is_done:
             logger.info(
                 "compacted %s up to offset %d in %.1f s: %d bytes read, %d written, %d keys",
@@ -247,7 +250,7 @@ class LogCleaner:
         slices = cleaning.slices()
         while self._may_go_on(log):
             begun = self._clock.monotonic()
-            step = await run(self._executor, partial(next, slices, None))
+            step = await run(self._executor, log.tenancy.job(partial(next, slices, None)))
             if step is None:
                 return True
             if isinstance(step, Replacement):
@@ -288,7 +291,7 @@ class LogCleaner:
         """Put a cleaned segment in its place; False when that is not possible any more."""
         swap = Swap(self._disk, new)
         if not can_replace(log, new):
-            await run(self._executor, swap.withdraw)
+            await run(self._executor, log.tenancy.job(swap.withdraw))
             return False
         log.is_swapping = True
         if not await self._persist(log, swap.commit):
@@ -298,7 +301,7 @@ class LogCleaner:
             return False
         log.is_swapping = False
         due = self._clock.monotonic() + log.config.file_delete_delay_ms / 1000
-        self._retired.append((due, swap.deleted))
+        self._retired.append((due, log.tenancy, swap.deleted))
         return True
 
     async def _persist(self, log: Log, step: Callable[[], None]) -> bool:
@@ -309,7 +312,7 @@ class LogCleaner:
         """
         while log.is_in_service:
             try:
-                await run(self._executor, step)
+                await run(self._executor, log.tenancy.job(step))
             except OSError as error:
                 if self._is_stopping:
                     return False
@@ -325,13 +328,15 @@ class LogCleaner:
 
     async def _remove_retired(self) -> None:
         now = self._clock.monotonic()
-        due = [path for at, paths in self._retired if at <= now for path in paths]
+        due = [one for one in self._retired if one[0] <= now]
         self._retired = [one for one in self._retired if one[0] > now]
 
         def remove() -> None:
-            for path in due:
-                with suppress(FileNotFoundError):  # The topic was deleted meanwhile.
-                    self._disk.remove(path)
+            for _, tenancy, paths in due:
+                with suppress(TenancyOver), tenancy.inside():
+                    for path in paths:
+                        with suppress(OSError):  # The next start removes what is left.
+                            self._disk.remove(path)
 
         if due:
             await run(self._executor, remove)

@@ -14,6 +14,7 @@ from ottla.env.disk import Disk
 from ottla.env.executor import Executor, run
 from ottla.log.log import Log
 from ottla.log.snapshot_job import SnapshotJob, is_due
+from ottla.log.tenancy import TenancyOver
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,8 @@ class SnapshotSweep:
             await run(self._executor, job.run)
             if job.publish(self._now_ms()):
                 await run(self._executor, job.clean_up)
+        except TenancyOver:
+            return  # Its topic was deleted meanwhile, or it was moved.
         except OSError as error:
             if job is not None:
                 job.discard()

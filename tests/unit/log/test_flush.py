@@ -11,6 +11,7 @@ from ottla.env.real_disk import RealDisk
 from ottla.log.checkpoints import EpochStart
 from ottla.log.faults import SyncFailed
 from ottla.log.flush import FlushJob
+from ottla.log.tenancy import Tenancy
 
 
 def job_of(disk, path, file, epochs=None):
@@ -22,6 +23,7 @@ def job_of(disk, path, file, epochs=None):
         disk=disk,
         epochs_path=f"{path}/leader-epoch-checkpoint",
         epochs=epochs,
+        tenancy=Tenancy(),
     )
 
 

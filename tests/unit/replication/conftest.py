@@ -39,11 +39,13 @@ class Node:
         partitions=2,
         log_dirs=("/data",),
         flush_sweep_interval_ms=ASYNC_FLUSH,
+        disk=None,
+        executor=None,
         **config,
     ):
         self.clock = ManualClock()
-        self.disk = FaultyDisk(MemoryDisk(durability=True))
-        self.executor = ManualExecutor()
+        self.disk = disk or FaultyDisk(MemoryDisk(durability=True))
+        self.executor = executor or ManualExecutor()
         self.settings = PartitionSettings(
             LogConfig(flush_messages=flush_messages, **config), min_insync_replicas
         )
