@@ -54,6 +54,7 @@ class Segment:
         "first_timestamp",
         "index_bytes",
         "index_interval_bytes",
+        "is_named",
         "latest",
         "size_bytes",
         "transaction_index",
@@ -88,6 +89,8 @@ class Segment:
         while the segment takes appends; (-1, base offset) when no batch has a timestamp."""
         self.transaction_index: TransactionIndex | None = None
         """None: no transaction was aborted in this segment. Filled at start by log.producers."""
+        self.is_named = True
+        """Whether its files bear its names. Else it has to keep them open: others bear them."""
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -160,6 +163,7 @@ class Segment:
         self, file: File, offsets: OffsetIndex, times: TimeIndex, latest: TimestampOffset
     ) -> None:
         """Read from files that are open already, whatever their names are just now."""
+        self.is_named = False
         self._file, self._offset_index, self._time_index = file, offsets, times
         self.latest = latest
 
@@ -582,15 +586,13 @@ class Segment:
 
     def let_go_of_file(self) -> None:
         """Close the log file until it is needed; regions and syncs in use keep it open."""
-        self._file = None
-        if self.transaction_index is not None:
-            self.transaction_index.let_go()
+        if self.is_named:
+            self._file = None
+            if self.transaction_index is not None:
+                self.transaction_index.let_go()
 
     def let_go(self) -> None:
         """Forget files and indexes; regions and syncs in use keep their file open by themselves."""
-        self._file = None
-        self._mapped = None
-        self._offset_index = None
-        self._time_index = None
+        self._file = self._mapped = self._offset_index = self._time_index = None
         if self.transaction_index is not None:
             self.transaction_index.let_go()

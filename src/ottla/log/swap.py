@@ -7,6 +7,7 @@ runs; the log reads from the new segment's open file and never sees names in bet
     put_in_place  loop      the log's list of segments has the new one
     rename_all    executor  the old files become .deleted; synced; .swap becomes the final names
                             (the log last); synced
+    finish        loop      the new segment may close its files: its names are its own now
 
 A start finishes what was committed, and drops what was not (log.recovery). From the commit to the
 end the log holds its segments (``Log.is_swapping``): nothing may be dropped or truncated meanwhile.
@@ -45,12 +46,13 @@ def can_replace(log: Log, new: Replacement) -> bool:
 class Swap:
     """One new segment on its way into its log. Each step may be called again after an OSError."""
 
-    __slots__ = ("_are_old_renamed", "_disk", "deleted", "new")
+    __slots__ = ("_are_old_renamed", "_disk", "_segment", "deleted", "new")
 
     def __init__(self, disk: Disk, new: Replacement) -> None:
         self._disk = disk
         self.new = new
         self._are_old_renamed = False
+        self._segment: Segment | None = None
         self.deleted: list[str] = []
         """Files that may be removed once ``rename_all`` has returned."""
 
@@ -78,6 +80,7 @@ class Swap:
             segment.transaction_index = new.transaction_index
         first = [one.base_offset for one in log.segments].index(new.base_offset)
         log.replace_segments(first, len(new.replaced), (segment,))
+        self._segment = segment
 
     def rename_all(self) -> None:
         """Give all files their last names. Blocks. Raises OSError."""
@@ -88,6 +91,13 @@ class Swap:
             self._are_old_renamed = True
         self._rename(self.new.base_offset, SWAP_SUFFIX, "")
         sync_directory(self._disk, self.new.directory)
+
+    def finish(self, log: Log) -> None:
+        """Let ``log`` be as any other again. On the loop, after ``rename_all``."""
+        assert self._segment is not None, "it is in its place"
+        self._segment.is_named = True
+        self._segment.let_go_of_file()
+        log.is_swapping = False
 
     def withdraw(self) -> None:
         """Remove the new segment, which was not committed. Blocks."""

@@ -299,7 +299,7 @@ class LogCleaner:
         swap.put_in_place(log, self._clock.wall_ms())
         if not await self._persist(log, swap.rename_all):
             return False
-        log.is_swapping = False
+        swap.finish(log)
         due = self._clock.monotonic() + log.config.file_delete_delay_ms / 1000
         self._retired.append((due, log.tenancy, swap.deleted))
         return True

@@ -22,6 +22,7 @@ from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
 from ottla.log.directory import LogDirectory
+from ottla.log.full_files import FULL_SEGMENTS_OPEN_MAX
 from ottla.log.health import LogState
 from ottla.log.offset_checkpoints import OffsetCheckpoints
 from ottla.log.recovery import open_log
@@ -402,6 +403,48 @@ def test_a_reader_in_flight_goes_on_with_the_old_segment():
     stage.clean()
     assert not [name for name in stage.memory.list_directory("/d/t-0") if "deleted" in name]
     assert region.read() == before
+
+
+class Between(Now):
+    """An executor with somebody who does something before each piece of work, and after it."""
+
+    def __init__(self, act):
+        self._act = act
+
+    def submit(self, work, done):
+        def then(result, error):
+            self._act()
+            done(result, error)
+
+        self._act()
+        super().submit(work, then)
+
+
+def test_a_swapped_segment_reads_from_its_own_file_while_the_old_one_has_its_name():
+    """Readers of other segments make a log close files: that one could not be opened again."""
+    stage = stage_for(segment_bytes=900)
+    for round_ in range(6):
+        for key in range(8):
+            put(stage, (b"%d" % key, b"%d" % round_ * 60))
+        put(stage, (b"once-%d" % round_, b"o" * 60))
+        stage.log.roll()
+    newest = {one.key: one for one in stage.read()}
+    swapping = 0
+
+    def read_it_all():
+        nonlocal swapping
+        swapping += stage.log.is_swapping
+        for _ in range(2):
+            assert {one.key: one for one in stage.read()} == newest
+
+    stage.cleaner._executor = Between(read_it_all)
+    stage.clean()
+    assert swapping
+    assert stage.log.segment_count > FULL_SEGMENTS_OPEN_MAX, "files were closed"
+    assert {one.key: one for one in stage.read()} == newest
+    assert all(segment.is_named for segment in stage.log.segments)
+    stage.restart()
+    assert {one.key: one for one in stage.read()} == newest
 
 
 def test_how_far_it_is_clean_is_remembered_as_kafka_does():
