@@ -59,6 +59,9 @@ logger = logging.getLogger(__name__)
 Asked = TypeVar("Asked")
 Made = TypeVar("Made")
 
+ATTEMPTS_MAX = 10
+"""Of a deletion, while others change the topic."""
+
 
 class TopicOutcome(NamedTuple):
     """A topic that was created, or would be."""
@@ -251,30 +254,45 @@ class Controller:
     async def _delete(self, name: str | None, topic_id: TopicId) -> tuple[str, TopicId]:
         if not self._may_delete:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-        image = self._image
-        topic = image.topic_by_id(topic_id) if name is None else image.topic(name)
-        if topic is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
-        key = self._keys.topic(topic.name)
+        gone = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        asked = self._image.topic_by_id(topic_id) if name is None else self._image.topic(name)
+        if asked is None:
+            raise KafkaError(gone)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                topic = await self._mark_deleted(asked)
+            except GuardFailed:
+                continue  # It got more partitions meanwhile, or is gone.
+            if topic is None:
+                raise KafkaError(gone)
+            await self._forget(topic)
+            return topic.name, topic.topic_id
+        why = f"the topic {asked.name} is changed by others all the time"
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+
+    async def _mark_deleted(self, asked: TopicImage) -> TopicImage | None:
+        """Delete the topic and return it as it was then; None: it is gone, or another has its name.
+
+        Raises GuardFailed when it was changed in between.
+        """
+        key = self._keys.topic(asked.name)
         entry = await self._store.get(key)
-        if entry is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        try:
-            await self._commit(
-                [Guard(key, mod_rev=entry.mod_rev)],
-                [
-                    Put(self._keys.deleted_topic(topic.topic_id), encode_name(topic.name)),
-                    Delete(key),
-                    Delete(self._keys.topic_id(topic.topic_id)),
-                    Delete(self._keys.config(ConfigType.TOPIC, topic.name)),
-                ],
-            )
-        except GuardFailed as error:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from error
-        await self._forget(topic)
-        return topic.name, topic.topic_id
+        if entry is None or decode_topic(entry.value).topic_id != asked.topic_id:
+            return None
+        await self._follower.reached(entry.mod_rev)
+        topic = self._image.topic_by_id(asked.topic_id)
+        if topic is None:
+            return None
+        await self._commit(
+            [Guard(key, mod_rev=entry.mod_rev)],
+            [
+                Put(self._keys.deleted_topic(topic.topic_id), encode_name(topic.name)),
+                Delete(key),
+                Delete(self._keys.topic_id(topic.topic_id)),
+                Delete(self._keys.config(ConfigType.TOPIC, topic.name)),
+            ],
+        )
+        return topic
 
     async def _forget(self, topic: TopicImage) -> None:
         """Remove what the deleted topic leaves in the store.

@@ -273,6 +273,38 @@ async def test_of_two_who_delete_a_topic_one_hears_that_it_is_gone(controller, f
     ]
 
 
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_a_topic_that_gets_partitions_while_it_is_deleted_is_deleted_with_them(
+    controller, following, keys_left, by_name
+):
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+
+    async def grow(commit):
+        await done(controller.create_partitions([NewPartitions("t", 3)]))
+
+    following.store.before = grow
+    named = ("t", NULL_TOPIC_ID) if by_name else (None, made.topic_id)
+    assert await done(controller.delete_topics([named])) == [("t", made.topic_id)]
+    assert not following.image.topics
+    assert await keys_left() == []
+
+
+async def test_a_topic_that_was_replaced_while_it_was_deleted_by_its_id_stays(
+    controller, following
+):
+    (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
+    key = following.keys.topic("t")
+
+    async def replace(commit):
+        await commit([], [Put(key, encode_topic(TopicValue(OTHER_ID, 1)))])
+
+    following.store.before = replace
+    assert await done(controller.delete_topics([(None, made.topic_id)])) == [
+        ErrorCode.UNKNOWN_TOPIC_ID
+    ]
+    assert following.image.topic("t").topic_id == OTHER_ID
+
+
 async def test_a_deletion_cut_short_leaves_its_mark(controller, following, keys_left):
     (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
 
