@@ -353,6 +353,16 @@ FETCH_SESSIONS_MAX_PARTITIONS = Option(
     "The most partitions that all fetch sessions together remember.",
     validator=NOT_NEGATIVE,
 )
+ANSWER_MAX_ELEMENTS = Option(
+    "ottla.answer.max.elements",
+    INT,
+    200_000,
+    "What one answer of OffsetFetch, DescribeGroups, ConsumerGroupDescribe, DescribeProducers,"
+    " DescribeTransactions or DescribeConfigs may hold: offsets, members, producers, ... (each"
+    " counts once more per 256 bytes of text). What is named first is answered whatever its size,"
+    " what does not fit behind it is refused with INVALID_REQUEST.",
+    validator=POSITIVE,
+)
 MAX_PARTITIONS = Option(
     "ottla.max.partitions",
     INT,
@@ -373,6 +383,7 @@ _REQUESTS = (
     FETCH_MAX_WAITING,
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     FETCH_SESSIONS_MAX_PARTITIONS,
+    ANSWER_MAX_ELEMENTS,
     MAX_PARTITIONS,
 )
 

@@ -107,6 +107,7 @@ def router_of(services: Services) -> Router:
     )
     controller, advertised = services.controller, services.advertised
     leaderships = Leaderships(node_id, replicas.offline)
+    elements_max = config[options.ANSWER_MAX_ELEMENTS]
     router = Router(
         {
             ApiKey.PRODUCE: Produce(replicas, image, advertised, services.transactions),
@@ -139,14 +140,20 @@ def router_of(services: Services) -> Router:
                 partition_limit=config[options.MAX_REQUEST_PARTITION_SIZE_LIMIT],
             ),
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(
-                node_id, image, services.broker_config, services.topic_config
+                node_id,
+                image,
+                services.broker_config,
+                services.topic_config,
+                elements_max=elements_max,
             ),
             ApiKey.ALTER_CONFIGS: AlterConfigs(services.configs),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigs(services.configs),
             ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(image),
             ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(replicas.relocation),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas, services.measure_log_dirs),
-            ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(replicas, image),
+            ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(
+                replicas, image, elements_max=elements_max
+            ),
             ApiKey.FIND_COORDINATOR: _find_coordinator(services),
             **_group_handlers(services),
             **_transaction_handlers(services),
@@ -188,24 +195,29 @@ def _transaction_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
         ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommit(groups, transactions, image),
         ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(transactions),
         ApiKey.LIST_TRANSACTIONS: ListTransactions(transactions, services.clock),
-        ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(transactions),
+        ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(
+            transactions, elements_max=services.config[options.ANSWER_MAX_ELEMENTS]
+        ),
     }
 
 
 def _group_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
     groups, image = services.groups, services.image
+    elements_max = services.config[options.ANSWER_MAX_ELEMENTS]
     return {
         ApiKey.OFFSET_COMMIT: OffsetCommit(groups, image),
-        ApiKey.OFFSET_FETCH: OffsetFetch(groups, image),
+        ApiKey.OFFSET_FETCH: OffsetFetch(groups, image, elements_max=elements_max),
         ApiKey.OFFSET_DELETE: OffsetDelete(groups, image),
         ApiKey.JOIN_GROUP: JoinGroup(groups, services.rng),
         ApiKey.SYNC_GROUP: SyncGroup(groups),
         ApiKey.HEARTBEAT: Heartbeat(groups),
         ApiKey.LEAVE_GROUP: LeaveGroup(groups),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(groups, services.rng),
-        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(groups, image),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(
+            groups, image, elements_max=elements_max
+        ),
         ApiKey.LIST_GROUPS: ListGroups(groups),
-        ApiKey.DESCRIBE_GROUPS: DescribeGroups(groups),
+        ApiKey.DESCRIBE_GROUPS: DescribeGroups(groups, elements_max=elements_max),
         ApiKey.DELETE_GROUPS: DeleteGroups(groups),
     }
 

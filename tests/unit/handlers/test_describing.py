@@ -280,7 +280,11 @@ def configs(image):
     config = broker_config({"log.retention.ms": "5000", "num.partitions": "3"})
     given = {"a": {"segment.ms": "1000"}}
     handler = DescribeConfigs(
-        NODE, image, lambda: config, lambda topic: topic_config(given.get(topic, {}), config)
+        NODE,
+        image,
+        lambda: config,
+        lambda topic: topic_config(given.get(topic, {}), config),
+        elements_max=10_000,
     )
 
     def configs(resource_type, name, *keys, **fields):

@@ -9,6 +9,7 @@ from ottla.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.coordinator.group.consumer_targets import preferred_assignor
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
 from ottla.handlers.operations import GROUP_OPERATIONS
@@ -28,28 +29,37 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """A member that speaks the consumer protocol; 0 would be the classic one."""
 
 
+_NUMBERS = 16
+"""Numbers of partitions that count as one element."""
+
+
 class ConsumerGroupDescribe:
     """Answers from memory."""
 
-    def __init__(self, groups: GroupCoordinator, image: MetadataImage) -> None:
+    def __init__(
+        self, groups: GroupCoordinator, image: MetadataImage, *, elements_max: int
+    ) -> None:
         self._groups = groups
         self._image = image
+        self._elements_max = elements_max
 
     def handle(
         self, request: ConsumerGroupDescribeRequest, call: Call
     ) -> Pending[ConsumerGroupDescribeResponse]:
-        """Answer every group by itself."""
+        """Answer every group by itself, and once."""
         del call
-        found = gathered(
-            [self._groups.describe_consumer_group(group_id) for group_id in request.group_ids]
-        )
+        group_ids = list(dict.fromkeys(request.group_ids))
+        room = AnswerRoom(self._elements_max)
+        found = gathered([self._groups.describe_consumer_group(group_id) for group_id in group_ids])
 
         def respond(outcomes: list[ConsumerGroup | KafkaError]) -> ConsumerGroupDescribeResponse:
             groups = [
                 _refused(group_id, outcome)
                 if isinstance(outcome, KafkaError)
                 else self._described(outcome, with_operations=request.include_authorized_operations)
-                for group_id, outcome in zip(request.group_ids, outcomes, strict=True)
+                if room.take(_weight(outcome))
+                else _refused(group_id, room.refusal)
+                for group_id, outcome in zip(group_ids, outcomes, strict=True)
             ]
             return ConsumerGroupDescribeResponse(groups=groups)
 
@@ -101,9 +111,16 @@ class ConsumerGroupDescribe:
         return Assignment(topic_partitions=found)
 
 
+def _weight(group: ConsumerGroup) -> int:
+    """Return its members, their topics, and their partitions: those they have and are to have."""
+    topics = sum(len(member.topics) for member in group.members.values())
+    targets = sum(len(numbers) for one in group.targets.values() for numbers in one.values())
+    return 1 + len(group.members) + topics + (len(group.owners) + targets) // _NUMBERS
+
+
 def _refused(group_id: str, error: KafkaError) -> DescribedGroup:
-    # The only refusal with a text, as in Kafka.
-    is_told = error.code is ErrorCode.GROUP_ID_NOT_FOUND
+    # The only refusal with a text, as in Kafka; the other one is ours.
+    is_told = error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST)
     return DescribedGroup(
         error_code=error.code,
         error_message=error.why if is_told else None,

@@ -12,6 +12,7 @@ from ottla.config.config import Config, Layer
 from ottla.config.group import stored_group_config
 from ottla.config.option import Source
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
 from ottla.handlers.config_entries import describe, listed, unknown
 from ottla.ids import NodeId
@@ -35,26 +36,39 @@ class DescribeConfigs:
         image: MetadataImage,
         broker_config: Callable[[], Config],
         topic_config: Callable[[str], Config],
+        *,
+        elements_max: int,
     ) -> None:
+        self._elements_max = elements_max
         self._node_id = node_id
         self._image = image
         self._broker_config = broker_config
         self._topic_config = topic_config
 
     def handle(self, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
-        """Answer per resource, in the request's order."""
+        """Answer per resource, in the request's order; the same asked of it again is left out."""
         del call
+        room = AnswerRoom(self._elements_max)
+        resources = {
+            (one.resource_type, one.resource_name, tuple(one.configuration_keys or ())): one
+            for one in request.resources
+        }
         return DescribeConfigsResponse(
-            results=[self._result(resource, request) for resource in request.resources]
+            results=[self._result(resource, request, room) for resource in resources.values()]
         )
 
     def _result(
-        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, room: AnswerRoom
     ) -> DescribeConfigsResult:
         code, message = ErrorCode.NONE, ""
         entries: list[DescribeConfigsResourceResult] = []
         try:
-            entries = list(self._entries(resource, request))
+            if room.is_full:
+                raise room.refusal
+            found = list(self._entries(resource, request))
+            if not room.take(1 + sum(_weight(entry) for entry in found)):
+                raise room.refusal
+            entries = found
         except KafkaError as error:
             code, message = error.code, error.why
         return DescribeConfigsResult(
@@ -149,3 +163,7 @@ class DescribeConfigs:
                 f"but received {name}",
             )
         return self._broker_config()
+
+
+def _weight(entry: DescribeConfigsResourceResult) -> int:
+    return weight(entry.value, entry.documentation) + len(entry.synonyms)

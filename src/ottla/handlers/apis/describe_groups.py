@@ -7,6 +7,7 @@ from ottla.coordinator.group.classic_group import GroupState
 from ottla.coordinator.group.coordinator import DescribedGroup as Described
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
 from ottla.handlers.operations import GROUP_OPERATIONS
@@ -24,19 +25,24 @@ NOT_FOUND_SINCE = 6
 class DescribeGroups:
     """Answers from memory."""
 
-    def __init__(self, groups: GroupCoordinator) -> None:
+    def __init__(self, groups: GroupCoordinator, *, elements_max: int) -> None:
         self._groups = groups
+        self._elements_max = elements_max
 
     def handle(self, request: DescribeGroupsRequest, call: Call) -> Pending[DescribeGroupsResponse]:
-        """Answer every group by itself."""
-        found = gathered([self._groups.describe_group(group_id) for group_id in request.groups])
+        """Answer every group by itself, and once."""
+        group_ids = list(dict.fromkeys(request.groups))
+        room = AnswerRoom(self._elements_max)
+        found = gathered([self._groups.describe_group(group_id) for group_id in group_ids])
 
         def respond(outcomes: list[Described | KafkaError]) -> DescribeGroupsResponse:
             groups = [
                 _refused(group_id, outcome, call.api_version)
                 if isinstance(outcome, KafkaError)
                 else _described(outcome)
-                for group_id, outcome in zip(request.groups, outcomes, strict=True)
+                if room.take(_weight(outcome))
+                else _refused(group_id, room.refusal, call.api_version)
+                for group_id, outcome in zip(group_ids, outcomes, strict=True)
             ]
             for group in groups if request.include_authorized_operations else ():
                 if group.error_code == ErrorCode.NONE:
@@ -44,6 +50,12 @@ class DescribeGroups:
             return DescribeGroupsResponse(groups=groups)
 
         return found.then(respond)
+
+
+def _weight(found: Described) -> int:
+    return 1 + sum(
+        weight(member.metadata(found.protocol), member.assignment) for member in found.members
+    )
 
 
 def _refused(group_id: str, error: KafkaError, version: int) -> DescribedGroup:
@@ -54,6 +66,8 @@ def _refused(group_id: str, error: KafkaError, version: int) -> DescribedGroup:
             code = ErrorCode.NONE
         else:
             why = error.why
+    elif code is ErrorCode.INVALID_REQUEST and version >= NOT_FOUND_SINCE:
+        why = error.why
     return DescribedGroup(
         error_code=code,
         error_message=why,

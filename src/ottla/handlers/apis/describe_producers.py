@@ -1,11 +1,12 @@
 """DescribeProducers, key 61: what a partition remembers of who wrote to it (KIP-664).
 
-Tools find hanging transactions with it. Topics and partitions are answered as they are asked for,
-also twice. Source: the answers of a live Kafka 4.3.
+Tools find hanging transactions with it. A partition that is named again is left out (Kafka answers
+it again). Source: the answers of a live Kafka 4.3.
 """
 
 from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
@@ -24,21 +25,34 @@ from ottla.replication.replica_manager import ReplicaManager
 class DescribeProducers:
     """Asks the logs that this node leads."""
 
-    def __init__(self, replica_manager: ReplicaManager, image: MetadataImage) -> None:
+    def __init__(
+        self, replica_manager: ReplicaManager, image: MetadataImage, *, elements_max: int
+    ) -> None:
         self._replica_manager = replica_manager
         self._image = image
+        self._elements_max = elements_max
 
     def handle(self, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
         """Answer per partition."""
         del call
+        room = AnswerRoom(self._elements_max)
+        seen: set[TopicPartition] = set()
         return DescribeProducersResponse(
             topics=[
-                TopicResponse(name=topic.name, partitions=self._describe_all(topic))
+                TopicResponse(name=topic.name, partitions=self._describe_all(topic, room, seen))
                 for topic in request.topics
             ]
         )
 
-    def _describe_all(self, topic: TopicRequest) -> list[PartitionResponse]:
+    def _describe_all(
+        self, topic: TopicRequest, room: AnswerRoom, seen: set[TopicPartition]
+    ) -> list[PartitionResponse]:
+        indexes: list[int] = []
+        for index in topic.partition_indexes:
+            where = TopicPartition(topic.name, index)
+            if where not in seen:
+                seen.add(where)
+                indexes.append(index)
         refusal: tuple[ErrorCode, str | None] | None = None
         why = topic_name_error(topic.name)
         if why is not None:
@@ -47,14 +61,16 @@ class DescribeProducers:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refusal = code, code.text
         if refusal is None:
-            return [self._describe(topic.name, index) for index in topic.partition_indexes]
-        return [_refused(index, *refusal) for index in topic.partition_indexes]
+            return [self._describe(topic.name, index, room) for index in indexes]
+        return [_refused(index, *refusal) for index in indexes]
 
-    def _describe(self, topic: str, index: int) -> PartitionResponse:
+    def _describe(self, topic: str, index: int, room: AnswerRoom) -> PartitionResponse:
         try:
             partition = self._replica_manager.leader_of(TopicPartition(topic, index))
         except KafkaError as error:
             return _refused(index, error.code, None)
+        if not room.take(1 + len(partition.log.producers.states)):
+            return _refused(index, room.refusal.code, room.refusal.why)
         return PartitionResponse(
             partition_index=index,
             active_producers=[

@@ -2,6 +2,7 @@
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import KafkaError
+from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -14,20 +15,26 @@ from ottla.protocol.messages.describe_transactions import (
 class DescribeTransactions:
     """Answers from memory."""
 
-    def __init__(self, transactions: TransactionCoordinator) -> None:
+    def __init__(self, transactions: TransactionCoordinator, *, elements_max: int) -> None:
         self._transactions = transactions
+        self._elements_max = elements_max
 
     def handle(
         self, request: DescribeTransactionsRequest, call: Call
     ) -> DescribeTransactionsResponse:
-        """Answer every id by itself."""
+        """Answer every id by itself, and once."""
         del call
+        room = AnswerRoom(self._elements_max)
         return DescribeTransactionsResponse(
-            transaction_states=[self._describe(one) for one in request.transactional_ids]
+            transaction_states=[
+                self._describe(one, room) for one in dict.fromkeys(request.transactional_ids)
+            ]
         )
 
-    def _describe(self, transactional_id: str) -> TransactionState:
+    def _describe(self, transactional_id: str, room: AnswerRoom) -> TransactionState:
         found = self._transactions.describe(transactional_id)
+        if not isinstance(found, KafkaError) and not room.take(1 + len(found.partitions)):
+            found = room.refusal
         if isinstance(found, KafkaError):
             return TransactionState(
                 error_code=found.code,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ottla.coordinator.group.coordinator import FetchedOffset, GroupCoordinator
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
 from ottla.ids import NULL_TOPIC_ID
@@ -39,24 +40,33 @@ Fetched = list[FetchedOffset] | KafkaError
 class OffsetFetch:
     """Asks the group for its durable offsets."""
 
-    def __init__(self, groups: GroupCoordinator, image: MetadataImage) -> None:
+    def __init__(
+        self, groups: GroupCoordinator, image: MetadataImage, *, elements_max: int
+    ) -> None:
         self._groups = groups
         self._image = image
+        self._elements_max = elements_max
 
     def handle(self, request: OffsetFetchRequest, call: Call) -> Pending[OffsetFetchResponse]:
-        """Answer every group by itself."""
+        """Answer every group by itself; the same asked of it again is left out."""
+        room = AnswerRoom(self._elements_max)
         if call.api_version < BATCHED_SINCE:
-            return self._single(request, call.api_version)
+            return self._single(request, call.api_version, room)
         found = gathered(
             [
-                self._group(asked, call.api_version, require_stable=request.require_stable)
-                for asked in request.groups
+                self._group(asked, call.api_version, room, require_stable=request.require_stable)
+                for asked in {_wish(one): one for one in request.groups}.values()
             ]
         )
         return found.then(lambda groups: OffsetFetchResponse(groups=groups))
 
     def _group(
-        self, asked: OffsetFetchRequestGroup, version: int, *, require_stable: bool
+        self,
+        asked: OffsetFetchRequestGroup,
+        version: int,
+        room: AnswerRoom,
+        *,
+        require_stable: bool,
     ) -> Pending[OffsetFetchResponseGroup]:
         wanted: list[tuple[str, int]] | None = None
         unknown: list[bool] = []
@@ -70,6 +80,7 @@ class OffsetFetch:
         )
 
         def respond(outcome: Fetched) -> OffsetFetchResponseGroup:
+            outcome = _fitting(outcome, wanted, room)
             if isinstance(outcome, KafkaError):
                 return OffsetFetchResponseGroup(
                     group_id=asked.group_id, topics=[], error_code=outcome.code
@@ -151,7 +162,9 @@ class OffsetFetch:
                 )
         return topics
 
-    def _single(self, request: OffsetFetchRequest, version: int) -> Pending[OffsetFetchResponse]:
+    def _single(
+        self, request: OffsetFetchRequest, version: int, room: AnswerRoom
+    ) -> Pending[OffsetFetchResponse]:
         wanted = None
         if request.topics is not None:
             wanted = [
@@ -159,6 +172,7 @@ class OffsetFetch:
             ]
 
         def respond(outcome: Fetched) -> OffsetFetchResponse:
+            outcome = _fitting(outcome, wanted, room)
             if isinstance(outcome, KafkaError):
                 if version >= TOP_LEVEL_ERROR_SINCE:
                     return OffsetFetchResponse(error_code=outcome.code)
@@ -170,6 +184,30 @@ class OffsetFetch:
             request.group_id, wanted, require_stable=request.require_stable
         )
         return fetched.then(respond)
+
+
+def _wish(asked: OffsetFetchRequestGroup) -> tuple[object, ...]:
+    """Return what tells two groups of a request apart."""
+    topics = asked.topics
+    if topics is not None:
+        wanted = tuple((one.name, one.topic_id, tuple(one.partition_indexes)) for one in topics)
+    else:
+        wanted = None
+    return asked.group_id, asked.member_id, asked.member_epoch, wanted
+
+
+def _fitting(
+    outcome: Fetched, wanted: Sequence[tuple[str, int]] | None, room: AnswerRoom
+) -> Fetched:
+    """Return what was found if the answer has room for it.
+
+    A partition named again is answered again, as in Kafka, while there is room.
+    """
+    if isinstance(outcome, KafkaError):
+        return outcome
+    elements = sum(weight(one.committed.metadata) if one.committed else 1 for one in outcome)
+    has_repeated = wanted is not None and len(set(wanted)) < len(wanted)
+    return outcome if room.take(elements, first_is_free=not has_repeated) else room.refusal
 
 
 def _single_topics(

@@ -1,0 +1,138 @@
+"""What a small request may ask for: each thing once, and no more than an answer has room for."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.coordinator.group.coordinator import FetchedOffset
+from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.answer_room import AnswerRoom, weight
+from ottla.handlers.apis.describe_groups import DescribeGroups
+from ottla.handlers.apis.describe_transactions import DescribeTransactions
+from ottla.handlers.apis.offset_fetch import OffsetFetch
+from ottla.handlers.call import Call, Client
+from ottla.ids import TopicPartition
+from ottla.pending import Pending
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+NONE, REFUSED = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
+
+
+def call(version):
+    return Call(version, "me", Client("10.0.0.9", 5000, "10.0.0.1", 9092))
+
+
+def resolved(value):
+    pending = Pending()
+    pending.resolve(value)
+    return pending
+
+
+def test_the_first_is_answered_whatever_its_size_and_the_rest_while_there_is_room():
+    room = AnswerRoom(10)
+    assert room.take(1_000)
+    assert not room.take(1)
+    assert room.is_full
+    room = AnswerRoom(10)
+    assert [room.take(4) for _ in range(4)] == [True, True, False, False]
+    assert not AnswerRoom(10).take(11, first_is_free=False)
+    assert "ottla.answer.max.elements=10" in room.refusal.why
+
+
+def test_long_texts_count_as_several_elements():
+    assert weight() == weight("x" * 255) == weight(None, b"") == 1
+    assert weight("x" * 256, b"y" * 768) == 5
+
+
+class Groups:
+    """A coordinator whose every group has 100 offsets of 1,000 bytes."""
+
+    def __init__(self):
+        self.fetches = 0
+
+    def fetch_offsets(self, group_id, wanted, **_):
+        self.fetches += 1
+        stored = CommittedOffset(1, -1, "x" * 1000, -1)
+        keys = [("t", index) for index in range(100)] if wanted is None else wanted
+        return resolved([FetchedOffset(*key, stored) for key in keys])
+
+
+def fetched(handler, *groups, version=8):
+    asked = [
+        OffsetFetchRequestGroup(group_id=name, member_id=None, member_epoch=-1, topics=topics)
+        for name, topics in groups
+    ]
+    answer = handler.handle(OffsetFetchRequest(groups=asked, require_stable=False), call(version))
+    return [
+        (one.group_id, one.error_code, sum(len(topic.partitions) for topic in one.topics))
+        for one in answer.value.groups
+    ]
+
+
+def test_a_group_named_again_is_answered_once():
+    groups = Groups()
+    handler = OffsetFetch(groups, None, elements_max=100_000)
+    assert fetched(handler, *[("g", None)] * 1000, ("h", None)) == [("g", 0, 100), ("h", 0, 100)]
+    assert groups.fetches == 2
+
+
+def test_offsets_beyond_the_room_are_refused_by_group():
+    handler = OffsetFetch(Groups(), None, elements_max=1_000)  # A group weighs 400.
+    found = fetched(handler, *[(f"g{number}", None) for number in range(4)])
+    assert found == [("g0", 0, 100), ("g1", 0, 100), ("g2", REFUSED, 0), ("g3", REFUSED, 0)]
+    assert fetched(OffsetFetch(Groups(), None, elements_max=10), ("g", None)) == [("g", 0, 100)]
+
+
+@pytest.mark.parametrize("times", [2, 1_000])
+def test_a_partition_named_again_is_answered_while_there_is_room(times):
+    handler = OffsetFetch(Groups(), None, elements_max=1_000)
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0] * times)]
+    (found,) = fetched(handler, ("g", topics))
+    assert found == (("g", 0, 2) if times == 2 else ("g", REFUSED, 0))
+    single = OffsetFetchRequest(
+        group_id="g",
+        topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0] * times)],
+        require_stable=False,
+    )
+    answer = handler.handle(single, call(7)).value
+    assert answer.error_code == (NONE if times == 2 else REFUSED)
+
+
+def test_a_transactional_id_named_again_is_answered_once_and_what_is_too_much_refused():
+    partitions = frozenset(TopicPartition("t", index) for index in range(100))
+    state = SimpleNamespace(value="Ongoing")
+    known = SimpleNamespace(
+        partitions=partitions,
+        state=state,
+        timeout_ms=1,
+        start_ms=1,
+        producer_id=1,
+        producer_epoch=1,
+    )
+    transactions = SimpleNamespace(describe=lambda name: known)
+    handler = DescribeTransactions(transactions, elements_max=250)
+    names = ["x", "x", "y", "z"]
+    answer = handler.handle(DescribeTransactionsRequest(transactional_ids=names), call(0))
+    found = [(one.transactional_id, one.error_code) for one in answer.transaction_states]
+    assert found == [("x", NONE), ("y", NONE), ("z", REFUSED)]
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_classic_group_named_again_is_answered_once(version):
+    asked = []
+
+    def describe_group(name):
+        asked.append(name)
+        return resolved(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found."))
+
+    handler = DescribeGroups(SimpleNamespace(describe_group=describe_group), elements_max=9)
+    answer = handler.handle(DescribeGroupsRequest(groups=["g", "h", "g"]), call(version)).value
+    assert [one.group_id for one in answer.groups] == ["g", "h"] == asked
