@@ -20,7 +20,7 @@ Mapped = TypeVar("Mapped")
 class Pending(Generic[Value]):
     """Resolved or failed exactly once; heard by at most one listener."""
 
-    __slots__ = ("_listener", "error", "is_done", "overlaps", "value")
+    __slots__ = ("_abandon", "_hurry", "_listener", "error", "is_done", "overlaps", "value")
 
     def __init__(self, *, overlaps: bool = False) -> None:
         self.value: Value | None = None
@@ -30,6 +30,8 @@ class Pending(Generic[Value]):
         """True when a successor of the same kind may start before this one is done: whatever had to
         happen in order (a Produce request's append) has happened."""
         self._listener: Callable[[Pending[Value]], None] | None = None
+        self._abandon: Callable[[], None] | None = None
+        self._hurry: Callable[[], None] | None = None
 
     def resolve(self, value: Value) -> None:
         """Set the value and run the listener. Raises InvariantBroken when done already."""
@@ -60,12 +62,42 @@ class Pending(Generic[Value]):
         if self.is_done:
             listener(self)
 
+    def on_cancel(
+        self, abandon: Callable[[], None], hurry: Callable[[], None] | None = None
+    ) -> None:
+        """Call ``abandon`` if nobody waits for this any more; it need not be resolved then.
+
+        ``hurry`` is called when whoever waits has no more time: to resolve with what there is.
+        """
+        self._abandon, self._hurry = abandon, hurry
+
+    def hurry(self) -> None:
+        """Ask for what there is, if this is a wait for more. Harmless when done."""
+        if self._hurry is not None and not self.is_done:
+            self._hurry()
+
+    def cancel(self) -> None:
+        """Say that nobody waits any more: the listener is forgotten, work that can end ends.
+
+        What has begun and must come to its end (an append, a commit) goes on. Harmless when done.
+        """
+        self._listener = _forget
+        abandon, self._abandon = self._abandon, None
+        if abandon is not None and not self.is_done:
+            abandon()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Tell whether nobody waits any more."""
+        return self._listener is _forget
+
     def then(self, transform: Callable[[Value], Mapped]) -> Pending[Mapped]:
         """Return a Pending that takes ``transform(value)``, or this one's error.
 
         An exception of ``transform`` becomes the error of the new one.
         """
         mapped: Pending[Mapped] = Pending(overlaps=self.overlaps)
+        mapped.on_cancel(self.cancel, self.hurry)
 
         def forward(done: Pending[Value]) -> None:
             if done.error is not None:
@@ -85,6 +117,11 @@ class Pending(Generic[Value]):
         if self.is_done:
             raise InvariantBroken("a Pending is resolved once")
         self.is_done = True
+        self._abandon = self._hurry = None
+
+
+def _forget(_: Pending[Any]) -> None:
+    """Listen to nothing."""
 
 
 def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:

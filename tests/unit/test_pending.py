@@ -120,3 +120,24 @@ async def test_cancelled_work_fails_rather_than_never_ending():
     for _ in range(4):
         await asyncio.sleep(0)
     assert isinstance(got[0][1], InvariantBroken)
+
+
+def test_who_is_cancelled_hears_nothing_and_the_work_is_told_once():
+    pending, heard, ended = Pending(), [], []
+    pending.on_cancel(lambda: ended.append(True))
+    mapped = pending.then(lambda value: value + 1)
+    mapped.on_done(heard.append)
+    mapped.cancel()
+    mapped.cancel()
+    assert ended == [True]
+    assert pending.is_cancelled
+    pending.resolve(1)
+    assert heard == []
+
+
+def test_a_cancelled_work_that_is_done_is_not_told():
+    pending, ended = Pending(), []
+    pending.on_cancel(lambda: ended.append(True))
+    pending.resolve(1)
+    pending.cancel()
+    assert ended == []

@@ -59,13 +59,14 @@ OpenDispatch = Callable[[Peer], Dispatch]
 class _Waiting:
     """A request whose answer is not there yet, or may not leave before its predecessor's."""
 
-    __slots__ = ("answer", "is_done", "is_failed", "overlaps", "size_bytes")
+    __slots__ = ("answer", "is_done", "is_failed", "overlaps", "pending", "size_bytes")
 
     def __init__(self, size_bytes: int, *, overlaps: bool) -> None:
         self.answer: Answer | None = None
         self.is_done = False
         self.is_failed = False
         self.overlaps = overlaps
+        self.pending: Pending[Answer | None] | None = None
         self.size_bytes = size_bytes
 
 
@@ -146,16 +147,23 @@ class Connection(asyncio.BufferedProtocol):
         self._have_turn()
 
     def eof_received(self) -> bool:
-        """Keep the transport open as long as answers are owed to a half-closed peer."""
+        """Keep the transport open as long as answers are owed to a half-closed peer.
+
+        It may as well have closed for good, which shows only when it is written to: what waits for
+        more to come (a Fetch) is answered with what there is.
+        """
         if self._waiting or self._outgoing.size_bytes:
             self._is_draining = True
+            for waiting in list(self._waiting):
+                if waiting.pending is not None:
+                    waiting.pending.hurry()
             return True
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget everything; answers that come later go nowhere."""
+        """Forget everything: what only waits for an answer ends, other answers go nowhere."""
         self._is_lost = True
-        self._waiting.clear()
+        self._abandon_waiting()
         self._outgoing.clear()
         self._reader.release()
         self._on_lost(self)
@@ -328,6 +336,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wait_for(self, pending: Pending[Answer | None], size_bytes: int) -> None:
         waiting = _Waiting(size_bytes, overlaps=pending.overlaps)
+        waiting.pending = pending
         self._waiting.append(waiting)
         self._waiting_bytes += size_bytes
 
@@ -340,6 +349,15 @@ class Connection(asyncio.BufferedProtocol):
             self._serve_soon()
 
         pending.on_done(done)
+
+    def _abandon_waiting(self) -> None:
+        """Say of each request that nobody waits for its answer any more."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        for each in waiting:
+            if each.pending is not None:
+                each.pending.cancel()
 
     def _report_failure(self, error: Exception) -> None:
         if isinstance(error, CloseConnection | MalformedMessage):
@@ -390,8 +408,7 @@ class Connection(asyncio.BufferedProtocol):
             if first.is_failed:
                 # Whatever came after it cannot be answered in order any more.
                 self._is_draining = True
-                waiting.clear()
-                self._waiting_bytes = 0
+                self._abandon_waiting()
             elif first.answer is not None:
                 self._outgoing.put(first.answer)
 
@@ -445,7 +462,7 @@ class Connection(asyncio.BufferedProtocol):
     def _hang_up(self) -> None:
         """Send what was written, then close. No further frame is served."""
         self._is_draining = True
-        self._waiting.clear()
+        self._abandon_waiting()
         if self._transport is not None:
             self._outgoing.clear()
         if self._transport is not None and not self._transport.is_closing():

@@ -6,6 +6,8 @@ a few milliseconds, so that a watched operation costs no timer of its own and le
 when it completes. Source: the API refactoring seed ("Request Purgatory"), Kafka's DelayedOperation.
 """
 
+from __future__ import annotations  # Watch comes first, but is generic
+
 import heapq
 from collections.abc import Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
@@ -35,8 +37,8 @@ class DelayedOperation(Protocol):
 Operation = TypeVar("Operation", bound=DelayedOperation)
 
 
-class _Watch(Generic[Operation]):
-    """One operation, where it is watched and when it expires."""
+class Watch(Generic[Operation]):
+    """One operation, where it is watched and when it expires. The purgatory's own."""
 
     __slots__ = ("is_busy", "keys", "operation", "tick")
 
@@ -52,8 +54,8 @@ class Purgatory(Generic[Operation]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watchers: dict[Hashable, dict[_Watch[Operation], None]] = {}
-        self._due: dict[int, dict[_Watch[Operation], None]] = {}
+        self._watchers: dict[Hashable, dict[Watch[Operation], None]] = {}
+        self._due: dict[int, dict[Watch[Operation], None]] = {}
         self._ticks: list[int] = []  # A heap. Invariant: holds every key of _due, and few others.
         self._timer: Timer | None = None
         self._timer_tick = 0
@@ -61,12 +63,15 @@ class Purgatory(Generic[Operation]):
 
     def watch(
         self, operation: Operation, keys: Iterable[Hashable], *, timeout_seconds: float
-    ) -> None:
-        """Hold ``operation``, not satisfied just now, until a key changes or its time is up."""
+    ) -> Watch[Operation]:
+        """Hold ``operation``, not satisfied just now, until a key changes or its time is up.
+
+        Returns what ``cancel`` takes.
+        """
         deadline = self._clock.monotonic() + max(timeout_seconds, 0.0)
         # A key given twice (a partition named twice in a request) is watched once.
         distinct = tuple(dict.fromkeys(keys))
-        watch = _Watch(operation, distinct, int(deadline * TICKS_PER_SECOND) + 1)
+        watch = Watch(operation, distinct, int(deadline * TICKS_PER_SECOND) + 1)
         for key in watch.keys:
             watchers = self._watchers.get(key)
             if watchers is None:
@@ -81,6 +86,20 @@ class Purgatory(Generic[Operation]):
         else:
             due[watch] = None
         self.watched_count += 1
+        return watch
+
+    def cancel(self, watch: Watch[Operation]) -> None:
+        """Forget an operation that nobody waits for. Harmless when it is over."""
+        if not watch.is_busy:
+            watch.is_busy = True
+            self._forget(watch)
+
+    def expire(self, watch: Watch[Operation]) -> None:
+        """Let an operation's time be over now. Harmless when it is over."""
+        if not watch.is_busy:
+            watch.is_busy = True
+            self._forget(watch)
+            watch.operation.expire()
 
     def check(self, key: Hashable) -> None:
         """Try every operation that is watched under ``key``, oldest first."""
@@ -100,10 +119,11 @@ class Purgatory(Generic[Operation]):
         """Expire every operation now; for a stop."""
         for tick in list(self._due):
             for watch in list(self._due.get(tick, ())):
+                watch.is_busy = True
                 self._forget(watch)
                 watch.operation.expire()
 
-    def _forget(self, watch: _Watch[Operation]) -> None:
+    def _forget(self, watch: Watch[Operation]) -> None:
         for key in watch.keys:
             watchers = self._watchers[key]
             del watchers[watch]

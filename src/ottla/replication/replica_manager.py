@@ -20,7 +20,6 @@ from ottla.log.append import (
     TooLongForLoop,
     needs_executor,
 )
-from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
 from ottla.log.config import INT64_MAX, LogConfig
 from ottla.log.copies import LogCopies
 from ottla.log.directory import LogDirectory
@@ -43,13 +42,11 @@ from ottla.replication.append import (
 from ottla.replication.commit_queue import CommitQueue
 from ottla.replication.deletion import Deletion
 from ottla.replication.fetch import (
-    DelayedFetch,
     FetchedPartition,
     FetchLimits,
     FetchSpec,
-    read_partition,
-    size_of,
 )
+from ottla.replication.fetches import Fetches
 from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import Partition, PartitionSettings
 from ottla.replication.producer_limit import forget_silent_producers
@@ -93,15 +90,15 @@ class ReplicaManager:
         log_manager.high_watermark_of = self._high_watermark_of
         self._executor = executor
         self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
-        self._read_executor = read_executor or executor
         self._settings = settings
         self._clock = clock
-        self._waiting_fetches_max = waiting_fetches_max
         self._partitions: dict[TopicPartition, Partition] = {}
         self._unopened: dict[TopicPartition, str] = {}
         """Why a partition has no log. Invariant: each is in ``_partitions``, with a failed one."""
         self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
-        self._fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
+        self._fetches = Fetches(
+            self._partitions.get, clock, read_executor or executor, waiting_max=waiting_fetches_max
+        )
         self._commit_queues: dict[TopicPartition, CommitQueue] = {}
         self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
         self._snapshot_sweep = SnapshotSweep(
@@ -337,87 +334,8 @@ class ReplicaManager:
     def fetch(
         self, specs: list[FetchSpec], limits: FetchLimits
     ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
-        """Read what is committed, in the order of ``specs``; wait for ``min_bytes`` if need be.
-
-        Answers at once when nothing may be waited for, when enough is there, when a partition is in
-        error or the client's history diverges, or when too many fetches wait already. What is not
-        in memory is read ahead of the loop first.
-        """
-        cold: list[ColdRead] = []
-        found = self._read_all(specs, limits, cold)
-        if cold:
-            return self._fetch_cold(specs, limits, cold)
-        return self._fetch_found(specs, limits, found)
-
-    def _fetch_found(
-        self, specs: list[FetchSpec], limits: FetchLimits, found: list[FetchedPartition]
-    ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
-        """Answer with what was ``found``, or wait for more."""
-        enough = sum(map(size_of, found)) >= limits.min_bytes
-        urgent = any(fetched.ends_wait for fetched in found)
-        is_full = self._fetch_purgatory.watched_count >= self._waiting_fetches_max
-        if enough or urgent or limits.max_wait_ms <= 0 or not specs or is_full:
-            return found
-        pending: Pending[list[FetchedPartition]] = Pending()
-        operation = DelayedFetch(
-            specs,
-            found,
-            limits,
-            lookup=self._partitions.get,
-            read=lambda: self._read_all(specs, limits),
-            pending=pending,
-        )
-        keys = [spec.topic_partition for spec in specs]
-        self._fetch_purgatory.watch(operation, keys, timeout_seconds=limits.max_wait_ms / 1000)
-        return pending
-
-    def _fetch_cold(
-        self, specs: list[FetchSpec], limits: FetchLimits, cold: list[ColdRead]
-    ) -> Pending[list[FetchedPartition]]:
-        """Have an executor bring it into memory, then fetch, no more than that per partition."""
-        pending: Pending[list[FetchedPartition]] = Pending()
-
-        def work() -> None:
-            for one in cold:
-                one.run()
-
-        def done(_: None, error: BaseException | None) -> None:
-            if error is not None:
-                pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-                return
-            bounded = [
-                spec._replace(max_bytes=min(spec.max_bytes, COLD_READ_BYTES_MAX)) for spec in specs
-            ]
-            outcome = self._fetch_found(bounded, limits, self._read_all(bounded, limits))
-            if isinstance(outcome, Pending):
-                outcome.on_done(pending.take_over)
-            else:
-                pending.resolve(outcome)
-
-        self._read_executor.submit(work, done)
-        return pending
-
-    def _read_all(
-        self, specs: list[FetchSpec], limits: FetchLimits, cold: list[ColdRead] | None = None
-    ) -> list[FetchedPartition]:
-        remaining = limits.max_bytes
-        min_one_message = not limits.is_hard_limit
-        found = []
-        for spec in specs:
-            fetched = read_partition(
-                self._partitions.get(spec.topic_partition),
-                spec,
-                max_bytes=remaining,
-                isolation=limits.isolation,
-                min_one_message=min_one_message,
-                cold=cold,
-            )
-            size_bytes = size_of(fetched)
-            if size_bytes:
-                min_one_message = False
-                remaining = max(remaining - size_bytes, 0)
-            found.append(fetched)
-        return found
+        """See ``Fetches.fetch``."""
+        return self._fetches.fetch(specs, limits)
 
     def _moved(self, topic_partition: TopicPartition) -> None:
         """Try what waits for this partition: its high watermark, role or health changed."""
@@ -426,8 +344,8 @@ class ReplicaManager:
             queue.settle(self._partitions.get(topic_partition))
         if self._produce_purgatory.watched_count:
             self._produce_purgatory.check(topic_partition)
-        if self._fetch_purgatory.watched_count:
-            self._fetch_purgatory.check(topic_partition)
+        if self._fetches.purgatory.watched_count:
+            self._fetches.purgatory.check(topic_partition)
 
     def _directory_changed(self, directory: LogDirectory) -> None:
         """Let everybody know who waits for a partition in it; try again what it refused.
@@ -509,7 +427,7 @@ class ReplicaManager:
 
     def answer_waiting_fetches(self) -> None:
         """Answer every fetch that waits with what there is; for a stop."""
-        self._fetch_purgatory.expire_all()
+        self._fetches.purgatory.expire_all()
 
     async def settle(self) -> None:
         """Begin no flush by time any more; wait until none is in flight: the logs can be closed."""

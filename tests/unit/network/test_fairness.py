@@ -146,3 +146,44 @@ async def test_a_large_answer_is_whole_on_real_sockets(serve, frame, until, tmp_
     assert client.numbers == [7, 8]
     assert bytes(client.received[8 : 8 + len(data)]) == data
     file.close()
+
+
+async def test_what_waits_for_a_lost_connection_ends_with_it(serve, frame, until, settle):
+    served = await serve()
+    served.script.held = {1}
+    client = await served.connect()
+    client.send(frame(1))
+    await until(lambda: served.script.pending)
+    ended = []
+    served.script.pending[1].on_cancel(lambda: ended.append(1))
+    client.transport.abort()
+    await settle()
+    assert ended == [1]
+
+
+async def test_who_closes_is_answered_with_what_there_is(serve, frame, until, settle):
+    served = await serve()
+    served.script.held = {1}
+    client = await served.connect()
+    client.send(frame(1))
+    await until(lambda: served.script.pending)
+    pending = served.script.pending[1]
+    pending.on_cancel(lambda: None, lambda: served.script.finish(1))
+    client.transport.write_eof()
+    await settle()
+    assert client.numbers == [1]
+    assert client.is_lost
+
+
+async def test_a_connection_cut_off_here_ends_what_waits_for_it(serve, frame, until, settle):
+    served = await serve()
+    served.script.held = {1}
+    client = await served.connect()
+    client.send(frame(1))
+    await until(lambda: served.script.pending)
+    ended = []
+    served.script.pending[1].on_cancel(lambda: ended.append(1))
+    for connection in list(served.listener._connections):
+        connection.abort()
+    await settle()
+    assert ended == [1]

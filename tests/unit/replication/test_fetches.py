@@ -52,7 +52,7 @@ def test_it_waits_for_an_append_and_its_commit(node, words):
     node.executor.run_all()
     assert answer.is_done
     assert sizes(answer, words) == [0, len(words.batch())]
-    assert node.replica_manager._fetch_purgatory.watched_count == 0
+    assert node.replica_manager._fetches.purgatory.watched_count == 0
 
 
 def test_it_waits_until_min_bytes_are_there_together(filled, words):
@@ -140,7 +140,7 @@ def test_many_waiting_fetches_are_all_woken_by_one_append(node, words):
     node.append((0, words.batch()))
     node.executor.run_all()
     assert all(answer.is_done for answer in answers)
-    assert node.replica_manager._fetch_purgatory._watchers == {}
+    assert node.replica_manager._fetches.purgatory._watchers == {}
 
 
 def test_an_unreadable_file_is_a_storage_error_and_wakes_the_others(
@@ -161,3 +161,19 @@ def test_an_unreadable_file_is_a_storage_error_and_wakes_the_others(
         assert "cannot be read" in caplog.text
     (fetched,) = words.result_of(node.fetch((0, 0)))
     assert fetched.code is ErrorCode.NONE
+
+
+def test_a_fetch_that_nobody_waits_for_is_forgotten(filled):
+    answer = filled.fetch((0, 3), (1, 0))
+    assert filled.replica_manager._fetches.purgatory.watched_count == 1
+    answer.cancel()
+    assert filled.replica_manager._fetches.purgatory.watched_count == 0
+    assert filled.replica_manager._fetches.purgatory._watchers == {}
+
+
+def test_a_fetch_of_who_hurries_is_answered_with_what_there_is(filled, words):
+    answer = filled.fetch((0, 3), (1, 0))
+    answer.hurry()
+    assert sizes(answer, words) == [0, 0]
+    assert filled.replica_manager._fetches.purgatory.watched_count == 0
+    answer.hurry()

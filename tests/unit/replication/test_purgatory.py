@@ -249,3 +249,16 @@ def test_a_change_costs_only_those_who_watch_it(purgatory):
     purgatory.check("mine")
     assert mine.tries == 1
     assert not any(operation.tries for operation in others)
+
+
+def test_a_cancelled_operation_is_forgotten_at_once(purgatory, clock):
+    operations = [Operation(), Operation()]
+    watches = [purgatory.watch(each, ["a", "b"], timeout_seconds=1) for each in operations]
+    purgatory.cancel(watches[0])
+    purgatory.cancel(watches[0])
+    purgatory.check("a")
+    assert [each.tries for each in operations] == [0, 1]
+    clock.advance(2)
+    assert [each.done for each in operations] == [[], ["expired"]]
+    purgatory.cancel(watches[1])
+    assert_empty(purgatory)

@@ -1,0 +1,135 @@
+"""The fetches of a node: read now, read ahead of the loop, or wait for more.
+
+Owns the fetches that wait, which end when their client does. Partitions are others' to host.
+Between the ReplicaManager and ``replication.fetch``, which reads one partition.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from ottla.env.clock import Clock
+from ottla.env.executor import Executor
+from ottla.ids import TopicPartition
+from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
+from ottla.pending import Pending
+from ottla.replication.fetch import (
+    DelayedFetch,
+    FetchedPartition,
+    FetchLimits,
+    FetchSpec,
+    read_partition,
+    size_of,
+)
+from ottla.replication.partition import Partition
+from ottla.replication.purgatory import Purgatory
+
+
+class Fetches:
+    """Reads partitions for clients."""
+
+    def __init__(
+        self,
+        lookup: Callable[[TopicPartition], Partition | None],
+        clock: Clock,
+        executor: Executor,
+        *,
+        waiting_max: int,
+    ) -> None:
+        """``executor`` reads what is not in memory; so many as ``waiting_max`` wait at a time."""
+        self._lookup = lookup
+        self._executor = executor
+        self._waiting_max = waiting_max
+        self.purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
+        """Use: to be checked when a partition moves."""
+
+    def fetch(
+        self, specs: list[FetchSpec], limits: FetchLimits
+    ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
+        """Read what is committed, in the order of ``specs``; wait for ``min_bytes`` if need be.
+
+        Answers at once when nothing may be waited for, when enough is there, when a partition is in
+        error or the client's history diverges, or when too many fetches wait already. What is not
+        in memory is read ahead of the loop first.
+        """
+        cold: list[ColdRead] = []
+        found = self._read_all(specs, limits, cold)
+        if cold:
+            return self._fetch_cold(specs, limits, cold)
+        return self._fetch_found(specs, limits, found)
+
+    def _fetch_found(
+        self, specs: list[FetchSpec], limits: FetchLimits, found: list[FetchedPartition]
+    ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
+        """Answer with what was ``found``, or wait for more."""
+        enough = sum(map(size_of, found)) >= limits.min_bytes
+        urgent = any(fetched.ends_wait for fetched in found)
+        is_full = self.purgatory.watched_count >= self._waiting_max
+        if enough or urgent or limits.max_wait_ms <= 0 or not specs or is_full:
+            return found
+        pending: Pending[list[FetchedPartition]] = Pending()
+        operation = DelayedFetch(
+            specs,
+            found,
+            limits,
+            lookup=self._lookup,
+            read=lambda: self._read_all(specs, limits),
+            pending=pending,
+        )
+        keys = [spec.topic_partition for spec in specs]
+        seconds = limits.max_wait_ms / 1000
+        watch = self.purgatory.watch(operation, keys, timeout_seconds=seconds)
+        pending.on_cancel(
+            partial(self.purgatory.cancel, watch), partial(self.purgatory.expire, watch)
+        )
+        return pending
+
+    def _fetch_cold(
+        self, specs: list[FetchSpec], limits: FetchLimits, cold: list[ColdRead]
+    ) -> Pending[list[FetchedPartition]]:
+        """Have an executor bring it into memory, then fetch, no more than that per partition."""
+        pending: Pending[list[FetchedPartition]] = Pending()
+
+        def work() -> None:
+            for one in cold:
+                one.run()
+
+        def done(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                return
+            if pending.is_cancelled:
+                return
+            bounded = [
+                spec._replace(max_bytes=min(spec.max_bytes, COLD_READ_BYTES_MAX)) for spec in specs
+            ]
+            outcome = self._fetch_found(bounded, limits, self._read_all(bounded, limits))
+            if isinstance(outcome, Pending):
+                pending.on_cancel(outcome.cancel, outcome.hurry)
+                outcome.on_done(pending.take_over)
+            else:
+                pending.resolve(outcome)
+
+        self._executor.submit(work, done)
+        return pending
+
+    def _read_all(
+        self, specs: list[FetchSpec], limits: FetchLimits, cold: list[ColdRead] | None = None
+    ) -> list[FetchedPartition]:
+        remaining = limits.max_bytes
+        min_one_message = not limits.is_hard_limit
+        found = []
+        for spec in specs:
+            fetched = read_partition(
+                self._lookup(spec.topic_partition),
+                spec,
+                max_bytes=remaining,
+                isolation=limits.isolation,
+                min_one_message=min_one_message,
+                cold=cold,
+            )
+            size_bytes = size_of(fetched)
+            if size_bytes:
+                min_one_message = False
+                remaining = max(remaining - size_bytes, 0)
+            found.append(fetched)
+        return found
