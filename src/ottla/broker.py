@@ -362,6 +362,7 @@ class Broker:
                 advertised=Advertised(self._node_id, told),
                 clock=self._env.clock,
                 rng=self._env.rng,
+                turns=self._turns,
             )
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from ottla.handlers.sliced import Steps
 from ottla.pending import Pending
 from ottla.protocol.primitives import RecordBytes
 from ottla.protocol.schema import Message
@@ -32,8 +33,9 @@ class Call(NamedTuple):
     client: Client
 
 
-Response = Message | Pending[Any] | None
-"""A Pending resolves to a Message or None. None: there is no answer (a produce with acks=0)."""
+Response = Message | Pending[Any] | Steps[Any] | None
+"""A Pending resolves to a Message or None; a generator does the work in slices and returns one
+(``handlers.sliced``). None: there is no answer (a produce with acks=0)."""
 
 
 class Handler(Protocol[Request_contra]):

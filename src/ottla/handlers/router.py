@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from ottla.errors import MalformedMessage
 from ottla.handlers.call import UNUSUAL, Answer, Call, Chunk, Client, Direct, Handler, Response
+from ottla.handlers.sliced import Slices, Steps
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
@@ -25,6 +26,8 @@ from ottla.protocol.schema import Message
 
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 LENGTH_BYTES = 4
+LONG_FRAME_BYTES = 32 * 1024
+"""A longer request is decoded, and answered, in steps; records have the way of their own."""
 
 _UNSUPPORTED_API_VERSIONS = struct.pack(">hihhh", 35, 1, ApiKey.API_VERSIONS, 0, 4)
 """The v0 body that an ApiVersions request from the future gets: error 35 and the one range that
@@ -38,14 +41,24 @@ class Route(NamedTuple):
     decode: Callable[[memoryview, int, int], tuple[Any, int]]
     encode: Callable[[Any, bytearray, Splices], None]
     is_flexible_response: bool
+    name: str
+
+
+class _StepCodec(NamedTuple):
+    """The same codecs in steps, for what is long."""
+
+    decode: Callable[[memoryview, int, int], Steps[tuple[Any, int]]]
+    encode: Callable[[Any, bytearray, Splices], Steps[None]]
 
 
 class Router:
     """The table of served APIs, and the way through it."""
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler[Any]]) -> None:
+    def __init__(self, handlers: Mapping[ApiKey, Handler[Any]], slices: Slices) -> None:
         self._handlers = dict(handlers)
+        self._slices = slices
         self._routes: dict[tuple[int, int], Route] = {}
+        self._step_codecs: dict[tuple[int, int], _StepCodec] = {}
         self._directs: dict[tuple[int, int], Direct] = {}
         """Invariant: has a route as well."""
 
@@ -82,15 +95,67 @@ class Router:
                     return [_framed(correlation_id, _UNSUPPORTED_API_VERSIONS)]
                 raise MalformedMessage(f"API {key} version {version} is not served")
             route = self._compile(ApiKey(key), version)
+        call = Call(version, client_id, client)
+        if size > LONG_FRAME_BYTES and key != ApiKey.PRODUCE:
+            steps = self._serve_long(route, bytes(frame), position, call, correlation_id)
+            return self._slices.run(steps, lambda: f"{route.name} of {client.host}:{client.port}")
         request, _ = route.decode(frame, position, size)
-        response = route.handle(request, Call(version, client_id, client))
+        return self._answer(route.handle(request, call), route, call, correlation_id)
+
+    def _answer(
+        self, response: Response, route: Route, call: Call, correlation_id: int
+    ) -> Answer | Pending[Answer | None] | None:
+        """Encode what a handler returned, now or when it is there."""
+        if isinstance(response, Message):
+            return _encode(response, correlation_id, route)
         if response is None:
             return None
         if isinstance(response, Pending):
             return response.then(
                 lambda message: None if message is None else _encode(message, correlation_id, route)
             )
-        return _encode(response, correlation_id, route)
+        steps = self._answer_in_steps(response, route, call, correlation_id)
+        client = call.client
+        return self._slices.run(steps, lambda: f"{route.name} of {client.host}:{client.port}")
+
+    def _serve_long(
+        self, route: Route, frame: bytes, position: int, call: Call, correlation_id: int
+    ) -> Steps[Answer | Pending[Answer | None] | None]:
+        """Decode, serve and answer a request that may name very much. Raises as ``dispatch``."""
+        codec = self._step_codec(route, call)
+        request, _ = yield from codec.decode(memoryview(frame), position, len(frame))
+        response = route.handle(request, call)
+        if isinstance(response, Pending):
+            return self._answer(response, route, call, correlation_id)
+        return (yield from self._answer_in_steps(response, route, call, correlation_id))
+
+    def _answer_in_steps(
+        self,
+        response: Steps[Message] | Message | None,
+        route: Route,
+        call: Call,
+        correlation_id: int,
+    ) -> Steps[Answer | None]:
+        message = response
+        if message is not None and not isinstance(message, Message):
+            message = yield from message
+        if message is None:
+            return None
+        out = bytearray(9 if route.is_flexible_response else 8)
+        splices: Splices = []
+        yield from self._step_codec(route, call).encode(message, out, splices)
+        return _frame(out, splices, correlation_id)
+
+    def _step_codec(self, route: Route, call: Call) -> _StepCodec:
+        key, version = ApiKey[route.name], call.api_version
+        codec = self._step_codecs.get((key, version))
+        if codec is None:
+            api = API_TABLE[key]
+            codec = _StepCodec(
+                api.request.step_decoder(version), api.response.step_encoder(version)
+            )
+            self._step_codecs[key, version] = codec
+        return codec
 
     def _served_versions(self, key: int) -> Versions:
         """Return the versions that are decoded, an empty range for an API that is not served."""
@@ -106,6 +171,7 @@ class Router:
             decode=api.request.decoder(version),
             encode=api.response.encoder(version),
             is_flexible_response=response_header_is_flexible(key, version),
+            name=key.name,
         )
         self._routes[key, version] = route
         make_direct = getattr(self._handlers[key], "direct", None)
@@ -127,6 +193,10 @@ def _encode(message: Message, correlation_id: int, route: Route) -> Answer:
     out = bytearray(9 if route.is_flexible_response else 8)
     splices: Splices = []
     route.encode(message, out, splices)
+    return _frame(out, splices, correlation_id)
+
+
+def _frame(out: bytearray, splices: Splices, correlation_id: int) -> Answer:
     size_bytes = len(out) - LENGTH_BYTES
     if not splices:
         _LENGTH_AND_CORRELATION.pack_into(out, 0, size_bytes, correlation_id)

@@ -67,11 +67,13 @@ from ottla.handlers.call import Handler
 from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.router import Router
+from ottla.handlers.sliced import Slices
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.turns import Turns
 
 
 class Services(NamedTuple):
@@ -95,6 +97,7 @@ class Services(NamedTuple):
     advertised: Advertised
     clock: Clock
     rng: Rng
+    turns: Turns
 
 
 def router_of(services: Services) -> Router:
@@ -157,7 +160,8 @@ def router_of(services: Services) -> Router:
             ApiKey.FIND_COORDINATOR: _find_coordinator(services),
             **_group_handlers(services),
             **_transaction_handlers(services),
-        }
+        },
+        Slices(services.turns),
     )
     router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
     return router

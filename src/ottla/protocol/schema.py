@@ -17,7 +17,7 @@ UTF-8 decodes with replacement characters, as Kafka does.
 Source: Kafka's message schema rules, KIP-482.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import ClassVar, Literal, Self, TypeAlias, TypeVar, cast, dataclass_transform, overload
 
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
@@ -31,6 +31,7 @@ from ottla.protocol.fields import Field, Required, Versions, Wire
 from ottla.protocol.primitives import RecordBytes, Splice, Splices, join_splices
 
 T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
 Missing: TypeAlias = Literal[Required.REQUIRED]
 MISSING: Missing = Required.REQUIRED
 
@@ -291,6 +292,26 @@ class Message(Struct):
             decoder = compile_decoder(cls, version, flexible=version in cls.FLEXIBLE)
             cls._decoders[version] = decoder
         return cast("Callable[[memoryview, int, int], tuple[Self, int]]", decoder)
+
+    @classmethod
+    def step_encoder(cls, version: int) -> Callable[[Self, bytearray, Splices], Steps[None]]:
+        """Return what ``encoder`` does, as a generator that yields every now and then.
+
+        For answers of any length. The message must not change meanwhile.
+        """
+        cls._check(version)
+        return compile_encoder(cls, version, flexible=version in cls.FLEXIBLE, in_steps=True)
+
+    @classmethod
+    def step_decoder(
+        cls, version: int
+    ) -> Callable[[memoryview, int, int], Steps[tuple[Self, int]]]:
+        """Return what ``decoder`` does, as a generator that yields every now and then.
+
+        For requests of any length. The buffer must not change meanwhile.
+        """
+        cls._check(version)
+        return compile_decoder(cls, version, flexible=version in cls.FLEXIBLE, in_steps=True)
 
     @classmethod
     def _check(cls, version: int) -> None:

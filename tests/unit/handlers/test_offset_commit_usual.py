@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
 from ottla.handlers.apis.offset_commit import OffsetCommit
 from ottla.handlers.apis.offset_commit_usual import OffsetCommitUsual
 from ottla.handlers.call import UNUSUAL, Client
 from ottla.handlers.router import Router
+from ottla.handlers.sliced import Slices
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import TopicImage
 from ottla.pending import Pending
@@ -21,6 +23,7 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from ottla.turns import Turns
 
 path = Path(__file__).parents[1] / "coordinator" / "conftest.py"
 spec = importlib.util.spec_from_file_location("coordinator_doubles", path)
@@ -51,7 +54,7 @@ class Way:
             (one for one in image.topics.values() if one.topic_id == topic_id), None
         )
         handler = OffsetCommit(self.groups.coordinator, image)
-        self.router = Router({ApiKey.OFFSET_COMMIT: wrap(handler)})
+        self.router = Router({ApiKey.OFFSET_COMMIT: wrap(handler)}, Slices(Turns(ManualClock())))
         self.usual = {
             version: OffsetCommitUsual(version, self.groups.coordinator, image)
             for version in COMPACT

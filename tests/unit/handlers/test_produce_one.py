@@ -2,12 +2,14 @@
 
 import pytest
 
+from ottla.env.clock import ManualClock
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.produce import Produce
 from ottla.handlers.apis.produce_one import ProduceOne
 from ottla.handlers.call import UNUSUAL, Client
 from ottla.handlers.router import Router
+from ottla.handlers.sliced import Slices
 from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
@@ -19,6 +21,7 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.records.batch import TimestampType
 from ottla.records.compression import Codec
+from ottla.turns import Turns
 
 CLIENT = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
 VERSIONS = range(3, 14)
@@ -43,7 +46,7 @@ class Way:
             Advertised(NodeId(1), ("here", 9092)),
             broker.transactions,
         )
-        self.router = Router({ApiKey.PRODUCE: wrap(handler)})
+        self.router = Router({ApiKey.PRODUCE: wrap(handler)}, Slices(Turns(ManualClock())))
 
     def say(self, frame):
         """What the router does with a frame, in words that can be compared."""

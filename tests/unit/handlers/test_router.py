@@ -4,11 +4,13 @@ import struct
 
 import pytest
 
+from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.call import Client
 from ottla.handlers.router import Router
+from ottla.handlers.sliced import Slices
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.header import encode_request_header
@@ -23,6 +25,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.primitives import SPLICE_BYTES
 from ottla.records.region import Region
+from ottla.turns import Turns
 
 CLIENT = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
 CORRELATION = 7
@@ -67,7 +70,7 @@ def handlers():
 
 @pytest.fixture
 def router(handlers):
-    router = Router(handlers)
+    router = Router(handlers, Slices(Turns(ManualClock())))
     router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
     return router
 

@@ -1,0 +1,164 @@
+"""Work in slices: as much as fits, in turn with others, and none for who is gone."""
+
+import asyncio
+
+import pytest
+
+from ottla.env.clock import ManualClock
+from ottla.errors import MalformedMessage
+from ottla.handlers.sliced import RUNNING_MAX, Slices
+from ottla.pending import Pending
+from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def slices(clock):
+    return Slices(Turns(clock))
+
+
+def steps(clock, count, *, seconds=0.001, result="done", log=None):
+    """Work of ``count`` steps."""
+    for number in range(count):
+        clock.hold(seconds)
+        if log is not None:
+            log.append(number)
+        yield
+    return result
+
+
+async def settle(turns=200):
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+async def test_small_work_is_done_at_once(clock, slices):
+    assert slices.run(steps(clock, 3), str) == "done"
+    assert slices.running == 0
+
+
+async def test_long_work_takes_turns(clock, slices):
+    log = []
+    pending = slices.run(steps(clock, 100, log=log), str)
+    assert isinstance(pending, Pending)
+    done = len(log)
+    assert 0.001 * done <= 2 * SLICE_SECONDS
+    while not pending.is_done:
+        await asyncio.sleep(0)
+        assert (len(log) - done) * 0.001 <= TURN_SECONDS, "a turn of the loop is short"
+        done = len(log)
+    assert pending.value == "done"
+    assert log == list(range(100))
+    assert slices.running == 0
+
+
+async def test_an_error_in_the_first_slice_is_raised_and_later_ones_are_told(clock, slices):
+    def fails(count):
+        yield from steps(clock, count)
+        raise MalformedMessage("no")
+
+    with pytest.raises(MalformedMessage):
+        slices.run(fails(1), str)
+    pending = slices.run(fails(100), str)
+    await settle()
+    assert isinstance(pending.error, MalformedMessage)
+    assert slices.running == 0
+
+
+async def test_work_waits_for_what_is_pending(slices):
+    awaited = Pending()
+
+    def work():
+        return (yield awaited) + 1
+
+    pending = slices.run(work(), str)
+    await settle()
+    assert not pending.is_done
+    awaited.resolve(41)
+    assert not pending.is_done, "never at once: who resolves is in the middle of something"
+    await settle()
+    assert pending.value == 42
+
+
+async def test_the_error_of_what_is_pending_is_raised_in_the_work(slices):
+    awaited = Pending()
+
+    def work():
+        try:
+            yield awaited
+        except ValueError:
+            return "told"
+
+    pending = slices.run(work(), str)
+    awaited.fail(ValueError())
+    await settle()
+    assert pending.value == "told"
+
+
+async def test_a_pending_result_is_waited_for_without_a_place(clock, slices):
+    result = Pending()
+    pending = slices.run(steps(clock, 100, result=result), str)
+    await settle()
+    assert slices.running == 0
+    assert not pending.is_done
+    result.resolve("late")
+    assert pending.value == "late"
+
+
+async def test_few_run_at_a_time_and_all_come_to_their_end(clock, slices):
+    begun = []
+
+    def work(number):
+        yield from steps(clock, 6)
+        begun.append(number)
+        yield from steps(clock, 60)
+        return number
+
+    pendings = [slices.run(work(number), str) for number in range(3 * RUNNING_MAX)]
+    assert slices.running == RUNNING_MAX
+    await settle(5)
+    assert begun == list(range(RUNNING_MAX))
+    await settle(2000)
+    assert [pending.value for pending in pendings] == list(range(3 * RUNNING_MAX))
+    assert slices.running == 0
+
+
+async def test_work_of_who_is_gone_ends_and_makes_room(clock, slices):
+    logs = [[] for _ in range(2 * RUNNING_MAX)]
+    pendings = [slices.run(steps(clock, 10**6, log=log), str) for log in logs]
+    await settle(20)
+    for pending in pendings[1:]:
+        pending.cancel()
+    counts = [len(log) for log in logs]
+    await settle(20)
+    assert [len(log) for log in logs[1:]] == counts[1:]
+    assert len(logs[0]) > counts[0]
+    assert slices.running == 1
+    pendings[0].cancel()
+    assert slices.running == 0
+
+
+async def test_work_of_who_is_gone_ends_what_it_waits_for(slices):
+    awaited, ended = Pending(), []
+    awaited.on_cancel(lambda: ended.append(True))
+
+    def work():
+        yield awaited
+
+    slices.run(work(), str).cancel()
+    assert ended == [True]
+    assert slices.running == 0
+
+
+async def test_another_one_has_its_turn_between_two_slices(clock, slices):
+    log = []
+    slices.run(steps(clock, 10_000, log=log), str)
+    seen = []
+    slices.turns.wait(lambda: seen.append(len(log)))
+    await settle(3)
+    assert seen
+    assert seen[0] * 0.001 <= 3 * SLICE_SECONDS
