@@ -251,6 +251,23 @@ def _topics(client: CampaignClient) -> None:
     client.order("remove")
 
 
+def _made_anew(client: CampaignClient) -> None:
+    """A topic goes that all checkpoints tell of, and another one takes its name."""
+    topic = _topic(client)
+    client.delete_records(topic, 0, topic.partitions[0].acked_end)
+    client.order("checkpoint")
+    for _ in range(2):
+        client.delete_topic(_topic(client))
+        again = client.create_topic("t")
+        client.produce(again, 0, 3)
+        client.consume(again, 0)
+        client.delete_records(again, 1, 0)
+        client.produce(again, 1, 2)
+        client.order("remove")
+    client.order("checkpoint")
+    client.produce(_topic(client), 0, 2)
+
+
 def _stop(client: CampaignClient) -> None:
     client.produce(_topic(client), 0, 2)
     client.step = "clean stop"
@@ -307,6 +324,7 @@ SCENARIOS = (
     Scenario("compacted transactions", _filled_compacted_transactions, _compacted_transactions),
     Scenario("committed offsets", _filled_groups, _groups),
     Scenario("topics", _filled, _topics),
+    Scenario("topic made anew", _filled, _made_anew),
     Scenario("clean stop", _filled, _stop),
     Scenario("first start, two directories", None, _first_start, cuts_start=True, log_dirs=TWO),
     Scenario("topics, two directories", _filled, _topics, log_dirs=TWO),
