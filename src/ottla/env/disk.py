@@ -5,7 +5,7 @@ A name (created, renamed, removed) survives only after ``Disk.sync_directory`` o
 Everything here blocks; errors are plain OSError. Source: reliability rules 1-4 of the design.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -22,6 +22,35 @@ class SyncDescriptor(Protocol):
     @property
     def number(self) -> int:
         """For fdatasync; one that no file has after ``File.close``."""
+
+
+class Volume(Protocol):
+    """A file system, as far as many files in it can be made durable by one call.
+
+    Made by ``Disk.open_volume`` before anything is written. Once a sync of it has failed it is
+    never asked again: what the kernel had to say it has said, and would call the next one a success
+    (reliability rule 2). A file asks for itself then, by ``File.sync``.
+    """
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it may be asked."""
+
+    def distrust(self) -> None:
+        """Ask it no more: a sync of it has failed."""
+
+    def sync(self, files: "Sequence[File]") -> None:
+        """Make all bytes durable that were written to ``files`` before; their names are not meant.
+
+        Each of ``files`` has this ``File.volume``. Blocks; on any thread. A file that is closed is
+        left out. Raises OSError: nothing is known of any of them then.
+        """
+
+    def sync_descriptor(self) -> SyncDescriptor | None:
+        """Return the directory's for ``sync_loop``; None: only ``sync`` does it."""
+
+    def close(self) -> None:
+        """Give it up, once for each ``Disk.open_volume``."""
 
 
 class File(Protocol):
@@ -66,6 +95,9 @@ class File(Protocol):
 
     def sync_descriptor(self) -> SyncDescriptor | None:
         """Return what fdatasync may be called with in place of ``sync``; None: only that does."""
+
+    def volume(self) -> Volume | None:
+        """Return what can sync this file together with others; None: nothing, or it is closed."""
 
     def is_cached(self, position: int, length: int) -> bool:
         """Tell whether reading ``length`` bytes there would probably not wait for the device.
@@ -129,6 +161,14 @@ class Disk(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make the names in directory ``path`` durable."""
+
+    def open_volume(self, path: str) -> Volume | None:
+        """Let the files on ``path``'s file system be synced together, from now on.
+
+        ``path`` is a directory. Call it before anything is written there. Directories of one file
+        system get the same. None: they cannot be, or errors would not be told as strictly as
+        ``File.sync`` does. Raises nothing: it is only a shorter way.
+        """
 
     def lock(self, path: str) -> Lock:
         """Take the exclusive lock file ``path``, creating it. Raises BlockingIOError when held."""

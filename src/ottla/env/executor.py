@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from ottla.env.disk import File
+from ottla.env.disk import File, Volume
 from ottla.env.stall_meter import StallMeter
-from ottla.env.sync_threads import SyncThreads
+from ottla.env.sync_queue import SyncQueue
 
 Result = TypeVar("Result")
 
@@ -35,7 +35,19 @@ class Executor(Protocol):
         """
 
     def submit_sync(self, file: File, done: Callable[[None, BaseException | None], None]) -> None:
-        """Do as ``submit(file.sync, done)``, at less cost. An error is an OSError."""
+        """Do as ``submit(file.sync, done)``, at less cost. An error is an OSError.
+
+        Files that are due together and have one ``File.volume`` may be synced by one call.
+        """
+
+    def hold_syncs(self) -> None:
+        """Hint that several files are about to be due: they are begun by ``release_syncs``.
+
+        Every call needs one of the other, in the same turn of the loop. Neither blocks.
+        """
+
+    def release_syncs(self) -> None:
+        """Begin what was submitted since ``hold_syncs``."""
 
     def close(self) -> None:
         """Finish what was submitted and end the threads. Blocks until that work is done."""
@@ -70,6 +82,7 @@ def new_lock() -> AbstractContextManager[bool]:
 
 
 _Job = Callable[[], None]
+_SyncDone = Callable[[None, BaseException | None], None]
 
 
 def run_all(works: Iterable[_Job], *, threads: int) -> None:
@@ -121,7 +134,7 @@ class ThreadExecutor:
         self._unfinished = 0
         self._unfinished_lock = threading.Lock()
         self._closed = False
-        self._syncs: SyncThreads | None = None
+        self._syncs: SyncQueue | None = None
 
     def submit(
         self,
@@ -165,19 +178,28 @@ class ThreadExecutor:
 
         Raises RuntimeError after ``close``.
         """
-        descriptor = None if self._closed else file.sync_descriptor()
-        if descriptor is not None:
-            if self._syncs is None:
-                self._syncs = SyncThreads(self._limit, f"{self._name}-sync", call=self._tell)
-            if self._syncs.submit(file, descriptor, done):
-                return
-        self.submit(file.sync, done)
+        if self._closed:
+            raise RuntimeError(f"executor {self._name} is closed")
+        self._queue().submit(file, done)
+
+    def hold_syncs(self) -> None:
+        """Hold the syncs that are to come."""
+        self._queue().hold()
+
+    def release_syncs(self) -> None:
+        """Begin them."""
+        self._queue().release()
+
+    def _queue(self) -> SyncQueue:
+        if self._syncs is None:
+            self._syncs = SyncQueue(self._limit, f"{self._name}-sync", self.submit, call=self._tell)
+        return self._syncs
 
     def close(self) -> None:
         """Finish what was submitted and end the threads. Blocks until then. Harmless twice."""
-        self._closed = True
         if self._syncs is not None:
             self._syncs.close()
+        self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -255,6 +277,8 @@ class ManualExecutor:
     def __init__(self) -> None:
         self._jobs: deque[_Job] = deque()
         self._closed = False
+        self._held = 0
+        self._due: list[tuple[File, _SyncDone]] = []
 
     def submit(
         self,
@@ -277,7 +301,44 @@ class ManualExecutor:
 
     def submit_sync(self, file: File, done: Callable[[None, BaseException | None], None]) -> None:
         """Queue the file's sync."""
-        self.submit(file.sync, done)
+        if self._held:
+            self._due.append((file, done))
+        else:
+            self.submit(file.sync, done)
+
+    def hold_syncs(self) -> None:
+        """Gather syncs."""
+        self._held += 1
+
+    def release_syncs(self) -> None:
+        """Queue them: those of one volume as one job, unless it is a single one."""
+        self._held -= 1
+        if self._held:
+            return
+        due, self._due = self._due, []
+        by_volume: dict[Volume | None, list[tuple[File, _SyncDone]]] = {}
+        for file, done in due:
+            by_volume.setdefault(file.volume(), []).append((file, done))
+        for volume, waits in by_volume.items():
+            if volume is None or len(waits) == 1:
+                for file, done in waits:
+                    self.submit(file.sync, done)
+            else:
+                self._submit_together(volume, waits)
+
+    def _submit_together(self, volume: Volume, waits: list[tuple[File, _SyncDone]]) -> None:
+        files = [file for file, _ in waits]
+
+        def told(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                volume.distrust()
+            for file, done in waits:
+                own = error
+                if isinstance(error, OSError):
+                    own = OSError(error.errno, error.strerror, file.path)
+                done(None, own)
+
+        self.submit(lambda: volume.sync(files), told)
 
     @property
     def waiting(self) -> int:

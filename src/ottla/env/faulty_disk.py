@@ -7,12 +7,12 @@ write, or kills the disk as the end of a process would. Source: reliability rule
 import errno as errno_codes
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from ottla.env.disk import Buffer, Disk, File, Lock
+from ottla.env.disk import Buffer, Disk, File, Lock, Volume
 from ottla.env.memory_disk import MemoryFile
 
 Result = TypeVar("Result")
@@ -26,6 +26,7 @@ class DiskCall(Enum):
     WRITE = "write"
     TRUNCATE = "truncate"
     SYNC = "sync"
+    SYNC_VOLUME = "sync_volume"
     LOOK = "look"
     """exists, is_directory, size_of, modified_ms, list_directory, free_bytes, total_bytes,
     File.size."""
@@ -73,6 +74,7 @@ class FaultyDisk:
         self._faults: list[_Fault] = []
         self._changes_until_death: int | None = None
         self._killed = False
+        self._volumes: dict[Volume, FaultyVolume] = {}
 
     def fail(
         self, call: DiskCall, *, nth: int = 1, errno: int = errno_codes.EIO, lasting: bool = False
@@ -193,6 +195,18 @@ class FaultyDisk:
         """As ``Disk.sync_directory``."""
         self._do(DiskCall.SYNC_DIRECTORY, path, lambda: self._inner.sync_directory(path))
 
+    def open_volume(self, path: str) -> "FaultyVolume | None":
+        """As ``Disk.open_volume``."""
+        inner = self._inner.open_volume(path)
+        if inner is None:
+            return None
+        return self._volumes.setdefault(inner, FaultyVolume(self, inner, path))
+
+    def volume_of(self, file: File) -> "FaultyVolume | None":
+        """Return the volume, with this plan, of a file of the disk behind."""
+        inner = file.volume()
+        return None if inner is None else self._volumes.get(inner)
+
     def lock(self, path: str) -> Lock:
         """As ``Disk.lock``."""
         return self._do(DiskCall.LOCK, path, lambda: self._inner.lock(path))
@@ -285,12 +299,54 @@ class FaultyFile:
         """Return None: a sync past this object would not be seen, nor fail."""
         return
 
+    def volume(self) -> "FaultyVolume | None":
+        """As ``File.volume``."""
+        return self._disk.volume_of(self.inner)
+
     def is_cached(self, position: int, length: int) -> bool:
         """As ``File.is_cached``."""
         return self.inner.is_cached(position, length)
 
     def close(self) -> None:
         """As ``File.close``. Works on a killed disk too: a dead process's files are closed."""
+        self.inner.close()
+
+
+class FaultyVolume:
+    """A volume whose syncs go through the plan of its FaultyDisk."""
+
+    def __init__(self, disk: FaultyDisk, inner: Volume, path: str) -> None:
+        self._disk = disk
+        self.inner = inner
+        self._path = path
+
+    @property
+    def is_trusted(self) -> bool:
+        """As ``Volume.is_trusted``."""
+        return self.inner.is_trusted
+
+    def distrust(self) -> None:
+        """As ``Volume.distrust``."""
+        self.inner.distrust()
+
+    def sync(self, files: Sequence[File]) -> None:
+        """As ``Volume.sync``; when it fails, no file's unsynced bytes will ever be durable."""
+        behind = [file.inner for file in files if isinstance(file, FaultyFile)]
+        try:
+            self._disk.enter(DiskCall.SYNC_VOLUME, self._path)
+        except OSError:
+            for file in behind:
+                if isinstance(file, MemoryFile):
+                    file.forget_unsynced()
+            raise
+        self.inner.sync(behind)
+
+    def sync_descriptor(self) -> None:
+        """Return None: a sync past this object would not be seen, nor fail."""
+        return
+
+    def close(self) -> None:
+        """As ``Volume.close``."""
         self.inner.close()
 
 

@@ -8,7 +8,7 @@ what a real disk would hold: bytes as of each ``sync``, names as of each ``sync_
 import errno
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ottla.env.clock import Clock, SystemClock
 from ottla.env.disk import Buffer, File
@@ -201,6 +201,15 @@ class MemoryFile:
         if isinstance(self._inode, _DurableInode):
             self._inode.forget_unsynced()
 
+    def sync_in_volume(self) -> None:
+        """Make the bytes survive, if the file is still open: a volume's sync leaves it out else."""
+        if self._open:
+            self._inode.synced()
+
+    def volume(self) -> "MemoryVolume | None":
+        """Return the disk's, once it was opened."""
+        return self._disk.volume if self._open else None
+
     def is_cached(self, position: int, length: int) -> bool:
         """Tell that it is: there is no device."""
         return True
@@ -222,6 +231,32 @@ class MemoryFile:
             raise _os_error(errno.EBADF, self._path)
         if position < 0:
             raise _os_error(errno.EINVAL, self._path)
+
+
+class MemoryVolume:
+    """All of a MemoryDisk. A sync does what is promised and no more: the files it is given."""
+
+    def __init__(self) -> None:
+        self.is_trusted = True
+        self.users = 0
+
+    def distrust(self) -> None:
+        """Ask it no more."""
+        self.is_trusted = False
+
+    def sync(self, files: Sequence[File]) -> None:
+        """Make the bytes written to ``files`` so far survive ``crash``."""
+        for file in files:
+            assert isinstance(file, MemoryFile), file
+            file.sync_in_volume()
+
+    def sync_descriptor(self) -> None:
+        """Return None: the kernel does not know it."""
+        return
+
+    def close(self) -> None:
+        """Be found no more when nobody is left who opened it."""
+        self.users -= 1
 
 
 class MemoryLock:
@@ -260,6 +295,7 @@ class MemoryDisk:
         self._free_bytes = capacity_bytes
         self._capacity_bytes = capacity_bytes
         self._space_guard = threading.Lock()
+        self._volume = MemoryVolume()
         # Steps on names that no sync_directory has covered, oldest first (only with durability).
         self._unsynced_steps: list[_Step] = []
 
@@ -349,6 +385,17 @@ class MemoryDisk:
             else:
                 later.append(step)
         self._unsynced_steps = later
+
+    @property
+    def volume(self) -> MemoryVolume | None:
+        """The one volume there is, while it is open and trusted."""
+        return self._volume if self._volume.users > 0 and self._volume.is_trusted else None
+
+    def open_volume(self, path: str) -> MemoryVolume:
+        """Return the one volume there is."""
+        self._directory_at(path)
+        self._volume.users += 1
+        return self._volume
 
     def lock(self, path: str) -> MemoryLock:
         """Take the lock file ``path``, creating it. Raises BlockingIOError when held."""

@@ -12,6 +12,14 @@ import sys
 from collections.abc import Iterable
 
 from ottla.env.disk import Buffer, File
+from ottla.env.real_volume import (
+    CLOSED,
+    NO_DESCRIPTOR,
+    Descriptor,
+    OpenDescriptor,
+    RealVolume,
+    Volumes,
+)
 
 _FILE_MODE = 0o644
 _DIRECTORY_MODE = 0o755
@@ -22,46 +30,20 @@ _ZEROS_BYTES = 1 << 20
 _BASE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class _Descriptor:
-    """A number for the kernel."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-class _OpenDescriptor(_Descriptor):
-    """A kernel descriptor that is closed when its last user lets go of it.
-
-    A sync in an executor thread holds it for the length of the call, so a ``close`` meanwhile can
-    not hand the number to another file under the sync's feet (reliability rule 19).
-    """
-
-    __slots__ = ()
-
-    def __del__(self) -> None:
-        os.close(self.number)
-
-
-_NO_DESCRIPTOR = 2**31 - 1
-"""A number no descriptor has. (Python refuses a negative one, each call its own way.)"""
-
-_CLOSED = _Descriptor(_NO_DESCRIPTOR)
-"""Stands in after ``close``: the kernel answers EBADF for it, without a check on the way."""
-
-
 _NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 class RealFile:
     """A regular file of the kernel's."""
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("_descriptor", "_path", "_volume", "_volumes")
 
-    def __init__(self, path: str, number: int) -> None:
+    def __init__(self, path: str, number: int, volumes: Volumes) -> None:
         self._path = path
-        self._descriptor: _Descriptor = _OpenDescriptor(number)
+        self._descriptor: Descriptor = OpenDescriptor(number)
+        self._volumes = volumes
+        self._volume: RealVolume | None = None
+        """Use: the one that was found; it may have lost its trust since."""
 
     @property
     def path(self) -> str:
@@ -147,13 +129,22 @@ class RealFile:
     def fileno(self) -> int | None:
         """Return the descriptor's number, good until ``close``. Raises OSError after it."""
         number = self._descriptor.number
-        if number == _NO_DESCRIPTOR:
+        if number == NO_DESCRIPTOR:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         return number
 
-    def sync_descriptor(self) -> _Descriptor | None:
+    def sync_descriptor(self) -> Descriptor | None:
         """Return the descriptor, except where durability takes more than fdatasync."""
         return self._descriptor if sys.platform == "linux" else None
+
+    def volume(self) -> RealVolume | None:
+        """Return the volume opened for the device that the file itself says it is on."""
+        volume = self._volume
+        if volume is None:
+            volume = self._volume = self._volumes.of(self._descriptor.number)
+        if volume is None or not volume.is_trusted or self._descriptor is CLOSED:
+            return None
+        return volume
 
     def is_cached(self, position: int, length: int) -> bool:
         """Ask for the first and the last byte, as far as they need no waiting. 2 us each."""
@@ -169,7 +160,7 @@ class RealFile:
 
     def close(self) -> None:
         """Let go of the descriptor; a sync or read in another thread ends first."""
-        self._descriptor = _CLOSED
+        self._descriptor = CLOSED
 
 
 class RealLock:
@@ -190,6 +181,9 @@ class RealLock:
 class RealDisk:
     """The operating system's file system."""
 
+    def __init__(self) -> None:
+        self._volumes = Volumes()
+
     def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> RealFile:
         """Open for reading and writing; see ``Disk.open``. Raises OSError ELOOP on a symlink."""
         flags = os.O_RDWR | _BASE_FLAGS
@@ -197,12 +191,12 @@ class RealDisk:
             flags |= os.O_CREAT
             if exclusive:
                 flags |= os.O_EXCL
-        return RealFile(path, os.open(path, flags, _FILE_MODE))
+        return RealFile(path, os.open(path, flags, _FILE_MODE), self._volumes)
 
     def open_read_only(self, path: str) -> RealFile:
         """Open for reading. Raises FileNotFoundError, or OSError ELOOP on a symlink."""
         number = os.open(path, os.O_RDONLY | _BASE_FLAGS)
-        file = RealFile(path, number)
+        file = RealFile(path, number, self._volumes)
         if stat.S_ISDIR(os.fstat(number).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return file
@@ -254,6 +248,10 @@ class RealDisk:
             os.fsync(number)
         finally:
             os.close(number)
+
+    def open_volume(self, path: str) -> RealVolume | None:
+        """Keep a descriptor of ``path``: the kernel tells errors to whom it knows by then."""
+        return self._volumes.open(path)
 
     def lock(self, path: str) -> RealLock:
         """Take the lock file ``path``. Raises BlockingIOError when held, by this process too.

@@ -4,46 +4,63 @@ A durable append is one fdatasync. Handed to a thread that runs Python, it costs
 the sync costs the kernel: each of the two waits for the interpreter's lock when the other has it,
 about ten times per sync. These threads get a descriptor through a pipe, and their word comes back
 through another, which the loop reads as it reads a socket: what ends in one turn of the loop
-arrives together. See ``sync_loop``. Owned by a ``ThreadExecutor``.
+arrives together. One more of them syncs whole file systems, so that a slow one holds nobody up.
+See ``sync_loop``. Owned by a ``SyncQueue``.
 """
 
 import asyncio
 import os
 import threading
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from ottla.env.disk import File, SyncDescriptor
-from ottla.env.sync_loop import MESSAGE, serve
+from ottla.env.disk import SyncDescriptor
+from ottla.env.sync_loop import ONE_FILE, OUTCOME, REQUEST, serve
 
-WAITING_MAX = 512
+WAITING_MAX = 256
 """Syncs at a time: so many messages fit the smallest pipe there is, so neither end ever waits."""
 _NO_DESCRIPTOR = -1
+_NO_PIPE = (_NO_DESCRIPTOR, _NO_DESCRIPTOR)
 
-Done = Callable[[None, BaseException | None], None]
+Done = Callable[[int, int], None]
+"""Told an errno, 0 for none, and the microseconds it took."""
 
 
 class SyncThreads:
     """A few such threads, started as work arrives. For the loop that uses them first."""
 
-    def __init__(self, threads: int, name: str, *, call: Callable[..., None] | None = None) -> None:
-        """``call(work)`` is how the loop calls in: it may measure that. None: just so."""
+    def __init__(
+        self,
+        threads: int,
+        name: str,
+        *,
+        told: Callable[[bool], None],
+        call: Callable[..., None] | None = None,
+    ) -> None:
+        """``told``: called with True before some who wait are told, with False after it.
+
+        ``call(work)`` is how the loop calls in: it may measure that. None: just so.
+        """
         self._limit = threads
         self._reader = self._receive if call is None else partial(call, self._receive)
         self._name = name
+        self._told = told
         self._threads: list[threading.Thread] = []
+        self._count = 0
+        """Of the threads, those for single files."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """Whose thread reads the outcomes; None: nothing was opened yet."""
-        self._requests = self._outcomes = (_NO_DESCRIPTOR, _NO_DESCRIPTOR)
+        self._requests = self._volumes = self._outcomes = _NO_PIPE
         """The pipes: where to read and where to write."""
         self._token = 0
-        self._waiting: dict[int, tuple[File, SyncDescriptor, Done]] = {}
-        """By token. Use: keeps the descriptor open."""
-        self._arrived: deque[tuple[int, int]] = deque()
+        self._waiting: dict[int, tuple[Sequence[SyncDescriptor], array[int] | None, Done]] = {}
+        """By token. Use: keeps the descriptors open, and their numbers in memory."""
+        self._arrived: deque[tuple[int, int, int]] = deque()
         """Outcomes read and not told yet."""
 
-    def submit(self, file: File, descriptor: SyncDescriptor, done: Done) -> bool:
+    def submit(self, descriptor: SyncDescriptor, done: Done) -> bool:
         """Sync, then ``done`` on the loop, never before this returns. Does not block.
 
         False: nothing was done, there are too many or it is another loop.
@@ -53,11 +70,33 @@ class SyncThreads:
         count = len(self._waiting)
         if count >= WAITING_MAX:
             return False
-        if len(self._threads) < min(count + 1, self._limit):
-            self._start_thread()
+        if self._count < self._limit and self._count <= count:
+            self._count += 1
+            self._start_thread(self._requests[0])
         token = self._token = (self._token + 1) & 0x7FFFFFFF
-        self._waiting[token] = (file, descriptor, done)
-        os.write(self._requests[1], MESSAGE.pack(token, descriptor.number))
+        self._waiting[token] = ((descriptor,), None, done)
+        os.write(self._requests[1], REQUEST.pack(token, ONE_FILE, descriptor.number))
+        return True
+
+    def submit_together(
+        self, volume: SyncDescriptor, descriptors: Sequence[SyncDescriptor], done: Done
+    ) -> bool:
+        """Do as ``submit`` for all that the file system of ``volume`` holds."""
+        if self._loop is not asyncio.get_running_loop() and not self._open():
+            return False
+        if len(self._waiting) >= WAITING_MAX:
+            return False
+        if self._volumes is _NO_PIPE:
+            try:
+                self._volumes = os.pipe()
+            except OSError:
+                return False
+            self._start_thread(self._volumes[0])
+        numbers = array("i", [volume.number, *(each.number for each in descriptors)])
+        token = self._token = (self._token + 1) & 0x7FFFFFFF
+        self._waiting[token] = ((volume, *descriptors), numbers, done)
+        where, _ = numbers.buffer_info()
+        os.write(self._volumes[1], REQUEST.pack(token, len(descriptors), where))
         return True
 
     def close(self) -> None:
@@ -65,7 +104,9 @@ class SyncThreads:
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        os.close(self._requests[1])  # What is in the pipe is done, then it is at its end.
+        for _, requests in (self._requests, self._volumes):
+            if requests != _NO_DESCRIPTOR:
+                os.close(requests)  # What is in the pipe is done, then it is at its end.
         for thread in self._threads:
             thread.join()
         self._threads.clear()
@@ -75,8 +116,9 @@ class SyncThreads:
         else:
             loop.remove_reader(self._outcomes[0])
             loop.call_soon(self._tell)
-        for descriptor in (self._requests[0], *self._outcomes):
-            os.close(descriptor)
+        for descriptor in (self._requests[0], self._volumes[0], *self._outcomes):
+            if descriptor != _NO_DESCRIPTOR:
+                os.close(descriptor)
 
     def _open(self) -> bool:
         """Make the pipes; False if another loop has them, or there can be no more open files."""
@@ -95,9 +137,9 @@ class SyncThreads:
         self._loop.add_reader(self._outcomes[0], self._reader)
         return True
 
-    def _start_thread(self) -> None:
+    def _start_thread(self, requests: int) -> None:
         name = f"{self._name}-{len(self._threads)}"
-        arguments = (self._requests[0], self._outcomes[1])
+        arguments = (requests, self._outcomes[1])
         thread = threading.Thread(target=serve, args=arguments, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -108,18 +150,20 @@ class SyncThreads:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._outcomes[0], WAITING_MAX * MESSAGE.size)
+            data = os.read(self._outcomes[0], WAITING_MAX * OUTCOME.size)
         except BlockingIOError:
             return
-        self._arrived += MESSAGE.iter_unpack(data)
+        self._arrived += OUTCOME.iter_unpack(data)
 
     def _tell(self) -> None:
         """Tell who waits. What is left when one of them fails is told in a later turn."""
+        self._told(True)
         try:
             while self._arrived:
-                token, code = self._arrived.popleft()
-                file, _, done = self._waiting.pop(token)
-                done(None, OSError(code, os.strerror(code), file.path) if code else None)
+                token, code, microseconds = self._arrived.popleft()
+                _, _, done = self._waiting.pop(token)
+                done(code, microseconds)
         finally:
             if self._arrived:
                 asyncio.get_running_loop().call_soon(self._tell)
+            self._told(False)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from posixpath import dirname
 
-from ottla.env.disk import Disk, Lock
+from ottla.env.disk import Disk, Lock, Volume
 from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
@@ -58,7 +58,7 @@ class LogDirectoryUnusable(OttlaError):
 class LogDirectory:
     """A log directory of this node, in use from ``take`` to ``release``."""
 
-    __slots__ = ("_disk", "_limits", "_lock", "failure", "is_full", "path")
+    __slots__ = ("_disk", "_limits", "_lock", "_volume", "failure", "is_full", "path")
 
     def __init__(self, disk: Disk, path: str, limits: SpaceLimits) -> None:
         self._disk = disk
@@ -69,6 +69,8 @@ class LogDirectory:
         self.failure: Fault | None = None
         """Why it is offline; None while it serves. Invariant: set once, never taken back."""
         self._lock: Lock | None = None
+        self._volume: Volume | None = None
+        """Use: lets its files be synced together. Open from before the first write."""
 
     @property
     def is_online(self) -> bool:
@@ -99,6 +101,7 @@ class LogDirectory:
         except BlockingIOError as error:
             why = "another process uses this data directory"
             raise LogDirectoryUnusable(path, why, "stop it, or choose another one") from error
+        self._volume = disk.open_volume(path)
 
     def _identify(self, cluster_id: str, node_id: int, rng: Rng) -> None:
         """Check that the directory is this node's, or make a new one so."""
@@ -171,6 +174,9 @@ class LogDirectory:
 
     def release(self) -> None:
         """Let others use it. Harmless when it is not held."""
+        if self._volume is not None:
+            self._volume.close()
+            self._volume = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None

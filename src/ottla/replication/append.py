@@ -4,17 +4,18 @@ DelayedProduce completes when every partition it appended to is committed past i
 purgatory wakes it when a high watermark moves. Source: the API refactoring seed.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.ids import TopicPartition
-from ottla.log.append import Analysis, AppendOrigin, analyse
+from ottla.log.append import Analysis, AppendOrigin, TooLongForLoop, analyse
 from ottla.log.config import LogConfig
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
 from ottla.replication.partition import Partition
 
+ACKS_ALL = -1
 _BEFORE_THE_LOG = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
@@ -79,6 +80,36 @@ class Uncommitted(NamedTuple):
     """The high watermark that commits it."""
 
 
+def append_each(
+    partitions: Mapping[TopicPartition, Partition],
+    appends: Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]],
+    acks: int,
+) -> tuple[list[AppendOutcome], list[Uncommitted]]:
+    """Append one by one; return what became of each, and whose commit is to be waited for.
+
+    Fewer outcomes than appends: the first that has none is too long for the loop.
+    """
+    outcomes: list[AppendOutcome] = []
+    waiting: list[Uncommitted] = []
+    for topic_partition, records in appends:
+        partition = partitions.get(topic_partition)
+        if partition is None:
+            outcomes.append(AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            continue
+        try:
+            result = partition.append(records, acks=acks)
+        except KafkaError as error:
+            outcomes.append(refusal_of(error, partition.log_start_offset))
+            continue
+        except TooLongForLoop:
+            break
+        last_offset = result.last_offset
+        if acks == ACKS_ALL and partition.high_watermark <= last_offset:
+            waiting.append(Uncommitted(len(outcomes), topic_partition, last_offset + 1))
+        outcomes.append(result)
+    return outcomes, waiting
+
+
 class DelayedProduce:
     """An acks=-1 append whose records are in the log but not committed everywhere yet."""
 
@@ -92,14 +123,18 @@ class DelayedProduce:
         pending: Pending[list[AppendOutcome]],
     ) -> None:
         self._outcomes = outcomes
-        self._waiting = waiting
+        self._waiting: dict[Hashable, list[Uncommitted]] = {}
+        """By partition, which a request may name twice. So a request over many partitions costs
+        each of them the same, however many there are."""
+        for uncommitted in waiting:
+            self._waiting.setdefault(uncommitted.topic_partition, []).append(uncommitted)
         self._partitions = partitions
         self._pending = pending
 
     def try_complete(self, key: Hashable) -> bool:
-        """Resolve if nothing is left to wait for."""
+        """Resolve if nothing is left to wait for, now that the partition ``key`` has moved."""
         waiting = []
-        for uncommitted in self._waiting:
+        for uncommitted in self._waiting.get(key, ()):
             ordinal, where, required_offset = uncommitted
             partition = self._partitions.get(where)
             if partition is None or not partition.is_leader:
@@ -108,16 +143,20 @@ class DelayedProduce:
                 self._outcomes[ordinal] = FLUSH_FAILED
             elif partition.high_watermark < required_offset:
                 waiting.append(uncommitted)
-        self._waiting = waiting
         if waiting:
+            self._waiting[key] = waiting
+            return False
+        self._waiting.pop(key, None)
+        if self._waiting:
             return False
         self._pending.resolve(self._outcomes)
         return True
 
     def expire(self) -> None:
         """Resolve; what is not committed by now timed out."""
-        for uncommitted in self._waiting:
-            self._outcomes[uncommitted.ordinal] = TIMED_OUT
+        for waiting in self._waiting.values():
+            for uncommitted in waiting:
+                self._outcomes[uncommitted.ordinal] = TIMED_OUT
         self._pending.resolve(self._outcomes)
 
 

@@ -30,11 +30,13 @@ from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
 from ottla.pending import Pending, pending_of
 from ottla.replication.append import (
+    ACKS_ALL,
     AppendOutcome,
     AppendRefusal,
     DelayedProduce,
     Uncommitted,
     analysed,
+    append_each,
     joined,
     patience_seconds,
     refusal_of,
@@ -56,7 +58,6 @@ from ottla.replication.snapshot_sweep import SnapshotSweep
 
 logger = logging.getLogger(__name__)
 
-ACKS_ALL = -1
 LARGE_APPENDS_MAX = 1
 """Large batches opened at the same time: the other threads of the executor are for fsyncs."""
 
@@ -242,29 +243,17 @@ class ReplicaManager:
         still_allowed: StillAllowed | None = None,
     ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
         """Append one by one. What is too long for the loop goes on, with the rest, off it."""
-        outcomes: list[AppendOutcome] = []
-        waiting: list[Uncommitted] = []
-        partitions = self._partitions
-        for topic_partition, records in appends:
-            partition = partitions.get(topic_partition)
-            if partition is None:
-                outcomes.append(AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-                continue
-            try:
-                result = partition.append(records, acks=acks)
-            except KafkaError as error:
-                outcomes.append(refusal_of(error, partition.log_start_offset))
-                continue
-            except TooLongForLoop:
-                ahead = appends[len(outcomes) :]
-                views = [(where, view) for where, view in ahead if isinstance(view, memoryview)]
-                rest = self._append_large(views, acks, timeout_ms, still_allowed)
-                return joined(self._committed(outcomes, waiting, timeout_ms), rest)
-            last_offset = result.last_offset
-            if acks == ACKS_ALL and partition.high_watermark <= last_offset:
-                waiting.append(Uncommitted(len(outcomes), topic_partition, last_offset + 1))
-            outcomes.append(result)
-        return self._committed(outcomes, waiting, timeout_ms)
+        self._executor.hold_syncs()  # The flushes of all of them begin together.
+        try:
+            outcomes, waiting = append_each(self._partitions, appends, acks)
+        finally:
+            self._executor.release_syncs()
+        committed = self._committed(outcomes, waiting, timeout_ms)
+        if len(outcomes) == len(appends):
+            return committed
+        ahead = appends[len(outcomes) :]
+        views = [(where, view) for where, view in ahead if isinstance(view, memoryview)]
+        return joined(committed, self._append_large(views, acks, timeout_ms, still_allowed))
 
     def _committed(
         self, outcomes: list[AppendOutcome], waiting: list[Uncommitted], timeout_ms: int

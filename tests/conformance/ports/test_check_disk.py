@@ -325,3 +325,52 @@ def test_many_small_appends_add_up(file):
         position += number
     assert file.size() == position
     assert file.read_at(0, 6) == b"\1\2\2\3\3\3"
+
+
+def test_files_are_synced_together(disk, home, file):
+    volume = disk.open_volume(home)
+    if volume is None:
+        pytest.skip("not on this file system, or not by this kernel")
+    assert volume.is_trusted
+    other = disk.open(f"{home}/other", create=True)
+    for each in (file, other):
+        each.write_at(0, b"data")
+        assert each.volume() is volume
+    volume.sync([file, other])
+    volume.sync([])
+    other.close()
+    assert other.volume() is None
+    volume.sync([file, other])  # Who was closed meanwhile is left out.
+    volume.close()
+
+
+def test_directories_of_one_file_system_have_one_volume(disk, home):
+    found = []
+    for name in ("a", "b"):
+        disk.make_directory(f"{home}/{name}")
+        found.append(disk.open_volume(f"{home}/{name}"))
+    if None in found:
+        pytest.skip("not on this file system, or not by this kernel")
+    assert found[0] is found[1]
+    file = disk.open(f"{home}/a/file", create=True)
+    assert file.volume() is found[0]
+    found[0].close()
+    assert file.volume() is found[0], "the other directory is still in use"
+    found[1].close()
+    assert file.volume() is None
+    file.close()
+
+
+def test_a_volume_that_lied_once_is_not_asked_again(disk, home, file):
+    volume = disk.open_volume(home)
+    if volume is None:
+        pytest.skip("not on this file system, or not by this kernel")
+    assert file.volume() is volume
+    volume.distrust()
+    assert not volume.is_trusted
+    assert file.volume() is None
+    volume.close()
+
+
+def test_without_an_open_volume_each_file_is_on_its_own(file):
+    assert file.volume() is None

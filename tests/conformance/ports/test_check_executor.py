@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
@@ -90,6 +91,34 @@ async def test_a_sync_is_work_like_any_other(executor, settle, make_disk, tmp_pa
     executor.close()
     with pytest.raises(RuntimeError, match="closed"):
         executor.submit_sync(file, done)
+
+
+@pytest.mark.parametrize("make_disk", [RealDisk, MemoryDisk])
+async def test_syncs_that_are_held_are_done_together(executor, settle, make_disk, tmp_path):
+    disk = make_disk()
+    home = str(tmp_path)
+    if make_disk is MemoryDisk:
+        home = "/d"
+        disk.make_directory(home)
+    disk.open_volume(home)
+    files = [disk.open(f"{home}/{number}", create=True) for number in range(9)]
+    told = []
+
+    def done(number, *outcome):
+        told.append((number, *outcome))
+        if number < 9:  # What is due when others end goes on, too.
+            executor.submit_sync(files[number], partial(done, number + 9))
+
+    for turn in range(5):
+        told.clear()
+        executor.hold_syncs()
+        for number, file in enumerate(files):
+            file.write_at(turn, b"x")
+            executor.submit_sync(file, partial(done, number))
+        executor.release_syncs()
+        assert told == []
+        await settle(lambda: len(told) == 18)
+        assert sorted(told) == [(number, None, None) for number in range(18)]
 
 
 async def test_done_may_submit_more(executor, settle):

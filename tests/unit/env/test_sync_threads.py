@@ -39,13 +39,6 @@ def form(request, monkeypatch):
 
 
 @pytest.fixture
-def threads(form):
-    threads = SyncThreads(3, "test")
-    yield threads
-    threads.close()
-
-
-@pytest.fixture
 def file(tmp_path):
     return RealDisk().open(str(tmp_path / "file"), create=True)
 
@@ -84,10 +77,10 @@ def test_without_cython_installed_the_loop_runs_interpreted():
         loop = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loop)
         requests, outcomes = os.pipe(), os.pipe()
-        os.write(requests[1], loop.MESSAGE.pack(7, 2**31 - 1))
+        os.write(requests[1], loop.REQUEST.pack(7, loop.ONE_FILE, 2**31 - 1))
         os.close(requests[1])
         loop.serve(requests[0], outcomes[1])
-        print(loop.COMPILED, loop.MESSAGE.unpack(os.read(outcomes[0], 100)))
+        print(loop.COMPILED, loop.OUTCOME.unpack(os.read(outcomes[0], 100))[:2])
     """
     source = str(Path(sync_threads.__file__).parent / "sync_loop.py")
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -98,28 +91,30 @@ def test_without_cython_installed_the_loop_runs_interpreted():
 
 
 @LINUX
-async def test_an_error_names_the_file(threads, file):
+async def test_an_error_names_the_file(form, file):
     outcomes = []
     file.close()
-    assert threads.submit(file, file.sync_descriptor(), lambda *one: outcomes.append(one))
+    executor = ThreadExecutor(1, "test")
+    executor.submit_sync(file, lambda *one: outcomes.append(one))
     assert outcomes == []
     await until(lambda: outcomes)
     ((result, error),) = outcomes
     assert result is None
     assert (type(error), error.errno, error.filename) == (OSError, errno.EBADF, file.path)
+    executor.close()
 
 
 @LINUX
 async def test_a_file_that_is_closed_meanwhile_stays_open_for_its_sync(form, held, file, tmp_path):
-    threads = SyncThreads(1, "test")
+    threads = SyncThreads(1, "test", told=lambda begins: None)
     outcomes = []
     number = file.fileno()
-    assert threads.submit(file, file.sync_descriptor(), lambda *one: outcomes.append(one))
+    assert threads.submit(file.sync_descriptor(), lambda code, _: outcomes.append(code))
     file.close()
     os.fstat(number)  # Still there, and no other file has it.
     held.set()
     await until(lambda: outcomes)
-    assert outcomes == [(None, None)]
+    assert outcomes == [0]
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
     threads.close()
@@ -127,25 +122,25 @@ async def test_a_file_that_is_closed_meanwhile_stays_open_for_its_sync(form, hel
 
 @LINUX
 async def test_more_than_fit_are_for_others(form, held, file):
-    threads = SyncThreads(3, "test")
+    threads = SyncThreads(3, "test", told=lambda begins: None)
     told = []
     descriptor = file.sync_descriptor()
     taken = [
-        threads.submit(file, descriptor, lambda *_, number=number: told.append(number))
+        threads.submit(descriptor, lambda *_, number=number: told.append(number))
         for number in range(WAITING_MAX + 3)
     ]
     assert taken == [True] * WAITING_MAX + [False] * 3
     held.set()
     await until(lambda: len(told) == WAITING_MAX)
     assert sorted(told) == list(range(WAITING_MAX))
-    assert threads.submit(file, descriptor, lambda *_: told.append("last"))
+    assert threads.submit(descriptor, lambda *_: told.append("last"))
     await until(lambda: told[-1] == "last")
     threads.close()
 
 
 @LINUX
 async def test_who_fails_when_told_keeps_nobody_from_being_told(form, held, file):
-    threads = SyncThreads(1, "test")
+    threads = SyncThreads(1, "test", told=lambda begins: None)
     told, faults = [], []
     asyncio.get_running_loop().set_exception_handler(lambda _, said: faults.append(said))
 
@@ -153,7 +148,7 @@ async def test_who_fails_when_told_keeps_nobody_from_being_told(form, held, file
         raise ZeroDivisionError
 
     for done in (fail, told.append, fail, told.append):
-        taken = threads.submit(file, file.sync_descriptor(), lambda *_, done=done: done("told"))
+        taken = threads.submit(file.sync_descriptor(), lambda *_, done=done: done("told"))
         assert taken
     held.set()
     await until(lambda: len(told) == 2)
@@ -163,15 +158,15 @@ async def test_who_fails_when_told_keeps_nobody_from_being_told(form, held, file
 
 @LINUX
 async def test_close_waits_and_tells(form, held, file):
-    threads = SyncThreads(2, "test")
+    threads = SyncThreads(2, "test", told=lambda begins: None)
     told = []
     for _ in range(5):
-        threads.submit(file, file.sync_descriptor(), lambda *one: told.append(one))
+        threads.submit(file.sync_descriptor(), lambda code, _: told.append(code))
     threading.Timer(0.05, held.set).start()
     threads.close()
     assert told == []
     await asyncio.sleep(0)
-    assert told == [(None, None)] * 5
+    assert told == [0] * 5
     threads.close()
     assert not any(thread.name.startswith("test-") for thread in threading.enumerate())
 

@@ -7,10 +7,12 @@ after it. One call of it, the n-th of its kind, is refused with "no space" or an
 
 import errno
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from ottla.env.clock import ManualClock
+from ottla.env.executor import ManualExecutor
 from ottla.env.faulty_disk import CHANGES, DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
@@ -69,6 +71,7 @@ class Life:
                 for _ in range(6):
                     self.append(where, epoch=round_number // 2)
                 self.flush(where)
+            self.flush_together(epoch=round_number // 2)
             self.checkpoint()
             self.delete_records(SHORTENED)
             self.retain(KEPT)
@@ -106,6 +109,25 @@ class Life:
             with self.refusals():
                 log.flush()
                 self.acknowledged[where] = log.flushed_offset
+
+    def flush_together(self, epoch):
+        """As a request over many partitions does it."""
+        executor = ManualExecutor()
+        executor.hold_syncs()
+        for where in TPS:
+            self.append(where, epoch)
+            log = self.node.get(where)
+            with self.refusals():
+                job = None if log is None else log.begin_flush()
+            if job is not None:
+                job.submit(executor, partial(self.end_flush, where, log, job))
+        executor.release_syncs()
+        executor.run_all()
+
+    def end_flush(self, where, log, job, _, error):
+        log.finish_flush(job, error)
+        if error is None:
+            self.acknowledged[where] = log.flushed_offset
 
     def checkpoint(self):
         job = self.node.checkpoint_job()
@@ -223,7 +245,7 @@ def test_one_refused_call_costs_nothing_acknowledged(batch, read_all, call, numb
         assert life.codes <= {ErrorCode.KAFKA_STORAGE_ERROR}, context
         if disk.counts[call] < nth:
             break
-        is_sync = call in {DiskCall.SYNC, DiskCall.SYNC_DIRECTORY}
+        is_sync = call in {DiskCall.SYNC, DiskCall.SYNC_VOLUME, DiskCall.SYNC_DIRECTORY}
         is_space = number == errno.ENOSPC and not is_sync
         if is_space and life.step:
             assert life.is_back, (context, "a full disk passes")

@@ -1,0 +1,299 @@
+"""Files that wait to be synced, and the way each of them goes.
+
+A file that is due while little goes on is synced at once, by itself. What becomes due while some
+are under way, or in one breath (``hold``), waits for the end of those and then goes together: one
+sync of all that the file system holds, if ``sync_prices`` finds that cheaper, else each by itself,
+as many as there are threads at a time. Owned by a ``ThreadExecutor``; on the loop's thread only.
+Threads of C do the work where the kernel knows the files (``sync_threads``), the executor's others.
+
+    due -> alone, fewer than ``threads`` of them under way
+        -> the lane of its volume -> together -> late? each by itself
+                                  -> each by itself, all of them
+
+Errors are as strict as those of single syncs (reliability rule 2). When a sync of everything fails,
+everybody who waits for it is told, and the volume is not asked again: the kernel tells each opened
+file of its own errors, so those that come later learn of theirs. When it is late each file is
+synced by itself as well, and only that says that it is durable.
+"""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ottla.env.disk import File, SyncDescriptor, Volume
+from ottla.env.sync_prices import SyncPrices
+from ottla.env.sync_threads import SyncThreads
+
+TOGETHER_MAX = 4096
+"""Files that one sync of everything is for."""
+TOLD_MAX = 256
+"""Who waits for one and is told in one turn of the loop."""
+
+Done = Callable[[None, BaseException | None], None]
+Submit = Callable[[Callable[[], float], Callable[[float | None, BaseException | None], None]], None]
+"""Runs work off the loop, then tells its result or error on it: ``Executor.submit``."""
+
+
+class _Wait:
+    """A file, what keeps it open, and who is told once."""
+
+    __slots__ = ("descriptor", "done", "file", "is_told")
+
+    def __init__(self, file: File, descriptor: SyncDescriptor | None, done: Done) -> None:
+        self.file = file
+        self.descriptor = descriptor
+        self.done = done
+        self.is_told = False
+
+    def tell(self, error: BaseException | None) -> None:
+        if not self.is_told:
+            self.is_told = True
+            self.done(None, error)
+
+
+class _Lane:
+    """What is due on one volume."""
+
+    __slots__ = ("alone_count", "due", "is_late", "prices", "timer", "together", "volume")
+
+    def __init__(self, volume: Volume, now: float) -> None:
+        self.volume = volume
+        self.due: deque[_Wait] = deque()
+        """Invariant: empty unless held, or some are under way whose end is the time to go on."""
+        self.prices = SyncPrices(now)
+        self.alone_count = 0
+        """Files under way by themselves."""
+        self.together: deque[_Wait] | None = None
+        """Who waits for the sync of everything that is under way; None: there is none."""
+        self.is_late = False
+        """Whether that one takes too long to be waited for; nobody does in a trial."""
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class SyncQueue:
+    """All syncs of one executor."""
+
+    def __init__(
+        self, threads: int, name: str, submit: Submit, *, call: Callable[..., None] | None = None
+    ) -> None:
+        """``submit``: for the files that the kernel does not know. ``call``: as ``SyncThreads``."""
+        self._at_once = threads
+        self._submit = submit
+        self._threads = SyncThreads(threads, name, told=self._telling, call=call)
+        self._lanes: dict[Volume, _Lane] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._held = 0
+
+    def submit(self, file: File, done: Done) -> None:
+        """Sync, then ``done`` on the loop, never before this returns. Does not block."""
+        wait = _Wait(file, file.sync_descriptor(), done)
+        volume = file.volume()
+        # Who holds is of the loop; to ask which one runs is a system call.
+        if volume is None or not (self._held or self._is_ours()):
+            self._start(None, wait)
+            return
+        lane = self._lanes.get(volume)
+        if lane is None:
+            lane = self._lanes[volume] = _Lane(volume, time.monotonic())
+        if (
+            self._held
+            or lane.due
+            or (lane.together is not None and not lane.is_late)
+            or lane.alone_count >= self._at_once
+        ):
+            lane.due.append(wait)
+        else:
+            self._start(lane, wait)
+
+    def hold(self) -> None:
+        """Begin nothing of what has a volume until ``release``: more comes in the same breath."""
+        if self._held or self._is_ours():
+            self._held += 1
+
+    def release(self) -> None:
+        """Undo one ``hold``; begin what is due with the last."""
+        if not self._held:
+            return  # Another loop's.
+        self._held -= 1
+        if not self._held:
+            for lane in self._lanes.values():
+                if lane.due:
+                    self._begin(lane)
+
+    def close(self) -> None:
+        """Finish what was submitted. Blocks; what runs on the executor's threads is theirs."""
+        for lane in self._lanes.values():
+            if lane.timer is not None:
+                lane.timer.cancel()
+                lane.timer = None
+            while lane.due:
+                self._sync_here(lane.due.popleft())
+        self._threads.close()
+
+    def _sync_here(self, wait: _Wait) -> None:
+        """Sync one file on this thread; tell in a later turn, if there is one."""
+        error = None
+        try:
+            wait.file.sync()
+        except OSError as raised:
+            error = raised
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon(wait.tell, error)
+
+    def _is_ours(self) -> bool:
+        """Tell whether this is the loop that the lanes are of: the first one that came."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        return self._loop is loop
+
+    def _telling(self, begins: bool) -> None:
+        """Gather what becomes due while some are told that they are durable."""
+        if begins:
+            self.hold()
+        else:
+            self.release()
+
+    def _begin(self, lane: _Lane) -> None:
+        """Let what is due go, unless its time is the end of what is under way."""
+        if lane.together is not None and not lane.is_late:
+            return
+        count, now = len(lane.due), time.monotonic()
+        if lane.together is None and lane.volume.is_trusted:
+            if lane.prices.prefers_all(count, now):
+                self._start_together(lane)
+                return
+            if lane.prices.wants_trial(count, now):
+                self._start_trial(lane)
+        while lane.due:
+            self._start(lane, lane.due.popleft())
+
+    # One file.
+
+    def _start(self, lane: _Lane | None, wait: _Wait) -> None:
+        """Sync one file by itself."""
+        if lane is not None:
+            lane.alone_count += 1
+        descriptor = wait.descriptor
+
+        def ended(code: int, microseconds: int) -> None:
+            error = OSError(code, os.strerror(code), wait.file.path) if code else None
+            self._end(lane, wait, microseconds, error)
+
+        if descriptor is None or not self._threads.submit(descriptor, ended):
+            self._submit_work(wait.file.sync, partial(self._end, lane, wait))
+
+    def _end(self, lane: _Lane | None, wait: _Wait, us: float, error: BaseException | None) -> None:
+        if lane is not None:
+            lane.alone_count -= 1
+            if error is None:
+                lane.prices.saw_one(us, time.monotonic())
+        wait.tell(error)
+
+    # All of a volume.
+
+    def _start_together(self, lane: _Lane) -> None:
+        """Sync what is due by one call; look after it when that takes too long."""
+        waits = lane.due
+        lane.due = deque()
+        while len(waits) > TOGETHER_MAX:
+            lane.due.appendleft(waits.pop())
+        lane.together = waits
+        lane.is_late = False
+        loop = asyncio.get_running_loop()
+        lane.timer = loop.call_later(lane.prices.patience_seconds(), self._be_late, lane)
+        self._call(lane, list(waits), self._end_together)
+
+    def _start_trial(self, lane: _Lane) -> None:
+        """Find out what the call costs; nobody waits for it."""
+        lane.together = deque()
+        lane.is_late = True
+        self._call(lane, [], self._end_trial)
+
+    def _call(
+        self,
+        lane: _Lane,
+        waits: Sequence[_Wait],
+        end: Callable[[_Lane, float, BaseException | None], None],
+    ) -> None:
+        volume = lane.volume
+        descriptor = volume.sync_descriptor()
+        numbers = [wait.descriptor for wait in waits if wait.descriptor is not None]
+
+        def ended(code: int, microseconds: int) -> None:
+            end(lane, microseconds, OSError(code, os.strerror(code)) if code else None)
+
+        if (
+            descriptor is None
+            or len(numbers) < len(waits)
+            or not self._threads.submit_together(descriptor, numbers, ended)
+        ):
+            files = [wait.file for wait in waits]
+            self._submit_work(lambda: volume.sync(files), partial(end, lane))
+
+    def _submit_work(
+        self, work: Callable[[], None], end: Callable[[float, BaseException | None], None]
+    ) -> None:
+        """Have a thread of the executor's do it, and tell how long it took."""
+
+        def timed() -> float:
+            began = time.monotonic()
+            work()
+            return (time.monotonic() - began) * 1e6
+
+        def ended(us: float | None, error: BaseException | None) -> None:
+            self.hold()
+            try:
+                end(us or 0.0, error)
+            finally:
+                self.release()
+
+        self._submit(timed, ended)
+
+    def _be_late(self, lane: _Lane) -> None:
+        """Serve those who wait another way: it may be a gibibyte of somebody else's."""
+        assert lane.together is not None, "the timer ends with the call"
+        lane.is_late = True
+        for wait in lane.together:
+            self._start(lane, wait)
+        self._begin(lane)
+
+    def _end_trial(self, lane: _Lane, us: float, error: BaseException | None) -> None:
+        lane.together, lane.is_late = None, False
+        if error is None:
+            lane.prices.saw_trial(us, time.monotonic())
+        else:
+            lane.volume.distrust()
+
+    def _end_together(self, lane: _Lane, us: float, error: BaseException | None) -> None:
+        waits, is_late = lane.together, lane.is_late
+        assert waits is not None, "it was under way"
+        lane.together, lane.is_late = None, False
+        if lane.timer is not None:
+            lane.timer.cancel()
+            lane.timer = None
+        if error is not None:
+            lane.volume.distrust()
+        else:
+            lane.prices.saw_all(us)
+            if is_late:
+                return  # Each is told by the sync of its own: that may have found an error.
+        self._tell(waits, error)
+
+    def _tell(self, waits: deque[_Wait], error: BaseException | None) -> None:
+        """Tell all, some per turn. What is left when one of them fails is told in a later one."""
+        self.hold()
+        try:
+            for _ in range(min(len(waits), TOLD_MAX)):
+                wait = waits.popleft()
+                own = error
+                if isinstance(error, OSError):
+                    own = OSError(error.errno, error.strerror, wait.file.path)
+                wait.tell(own)
+        finally:
+            if waits:
+                asyncio.get_running_loop().call_soon(self._tell, waits, error)
+            self.release()

@@ -1,0 +1,293 @@
+"""Which way files go to be synced, who is told what, and who waits for whom."""
+
+import asyncio
+import errno
+from functools import partial
+
+import pytest
+
+from ottla.env import sync_queue
+from ottla.env.clock import ManualClock
+from ottla.env.executor import ManualExecutor, ThreadExecutor
+from ottla.env.faulty_disk import DiskCall, FaultyDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.real_disk import RealDisk
+from ottla.env.rng import SeededRng
+from ottla.env.sync_prices import SyncPrices
+from ottla.env.sync_queue import SyncQueue
+
+ALL, ONE = DiskCall.SYNC_VOLUME, DiskCall.SYNC
+
+
+class Bench:
+    """A queue whose work waits until the test runs it, on a disk that counts."""
+
+    def __init__(self, monkeypatch):
+        self.clock = ManualClock()
+        monkeypatch.setattr(sync_queue.time, "monotonic", self.clock.monotonic)
+        self.inner = MemoryDisk(durability=True)
+        self.inner.make_directory("/d")
+        self.disk = FaultyDisk(self.inner)
+        self.volume = self.disk.open_volume("/d")
+        self.jobs = ManualExecutor()
+        self.queue = SyncQueue(4, "test", self.jobs.submit)
+        self.files = [self.disk.open(f"/d/{number}", create=True) for number in range(20)]
+        self.told = {}
+
+    def submit(self, *numbers):
+        for number in numbers:
+            self.files[number].write_at(0, b"data")
+            self.queue.submit(self.files[number], partial(self.done, number))
+
+    def done(self, number, _, error):
+        assert number not in self.told
+        self.told[number] = error
+
+    def together(self, *numbers):
+        self.queue.hold()
+        self.submit(*numbers)
+        self.queue.release()
+
+    def learn(self):
+        """Let the queue find out that all is as cheap as one."""
+        self.together(*range(20))
+        self.run()
+        self.told.clear()
+        self.disk.counts.clear()
+
+    def run(self):
+        self.jobs.run_all()
+
+    def counts(self):
+        return self.disk.counts[ALL], self.disk.counts[ONE]
+
+
+@pytest.fixture
+async def bench(monkeypatch):
+    return Bench(monkeypatch)
+
+
+async def test_before_its_price_is_known_nobody_waits_for_a_sync_of_all(bench):
+    bench.together(*range(20))
+    assert bench.jobs.waiting == 21
+    bench.run()
+    assert bench.counts() == (1, 20)
+    assert bench.told == dict.fromkeys(range(20))
+
+
+async def test_many_files_that_are_due_at_once_are_one_sync(bench):
+    bench.learn()
+    bench.together(*range(20))
+    assert bench.told == {}
+    assert bench.jobs.waiting == 1
+    bench.run()
+    assert bench.counts() == (1, 0)
+    assert bench.told == dict.fromkeys(range(20))
+
+
+async def test_what_was_acknowledged_survives_a_power_cut(bench):
+    bench.learn()
+    for number, file in enumerate(bench.files):
+        file.sync()
+        bench.disk.sync_directory("/d")
+        file.write_at(4, b"%04d" % number)
+    bench.queue.hold()
+    for number in range(10):
+        bench.queue.submit(bench.files[number], partial(bench.done, number))
+    bench.queue.release()
+    bench.run()
+    assert bench.told == dict.fromkeys(range(10))
+    survivor = bench.inner.crash(SeededRng(1))
+    for number in range(10):
+        assert survivor.open(f"/d/{number}").read_at(4, 9) == b"%04d" % number
+
+
+async def test_a_single_file_waits_for_nobody(bench):
+    bench.learn()
+    bench.submit(0)
+    bench.submit(1)
+    assert bench.jobs.waiting == 2
+    bench.run()
+    assert bench.counts() == (0, 2)
+
+
+async def test_what_becomes_due_meanwhile_goes_together(bench):
+    bench.learn()
+    bench.submit(*range(12))
+    assert bench.jobs.waiting == 4, "as many as there are threads, as ever"
+    bench.jobs.run_next()
+    assert bench.jobs.waiting == 4, "three, and one sync of the other eight"
+    bench.submit(12, 13, 14)
+    assert bench.jobs.waiting == 4, "they wait for the end of that one"
+    bench.run()
+    assert bench.told == dict.fromkeys(range(15))
+    assert bench.counts() == (2, 4)
+
+
+async def test_an_error_is_everybodys_who_waited_and_the_volume_is_believed_no_more(bench):
+    bench.learn()
+    bench.disk.fail(ALL)
+    bench.together(*range(10))
+    bench.submit(10, 11, 12)
+    bench.run()
+    assert {number: error.errno for number, error in bench.told.items() if error} == dict.fromkeys(
+        range(10), errno.EIO
+    )
+    assert bench.told[3].filename == "/d/3"
+    assert [bench.told[number] for number in (10, 11, 12)] == [None] * 3, "by syncs of their own"
+    assert bench.counts() == (1, 3)
+    bench.together(*range(13, 20))
+    bench.run()
+    assert bench.counts() == (1, 10)
+
+
+async def test_a_trial_that_fails_takes_nobody_along_and_is_the_last(bench):
+    bench.disk.fail(ALL)
+    bench.together(*range(10))
+    bench.run()
+    bench.together(*range(10, 20))
+    bench.run()
+    assert bench.counts() == (1, 20)
+    assert bench.told == dict.fromkeys(range(20))
+
+
+@pytest.fixture
+async def late(bench, monkeypatch):
+    """Say when the patience is over."""
+    timers = []
+
+    class Timer:
+        def __init__(self, call):
+            self.call = call
+
+        def cancel(self):
+            timers.remove(self.call)
+
+    monkeypatch.setattr(
+        asyncio.get_running_loop(),
+        "call_later",
+        lambda _, call, *given: timers.append(partial(call, *given)) or Timer(timers[-1]),
+    )
+    return timers
+
+
+async def test_nobody_waits_long_for_what_another_program_has_written(bench, late):
+    bench.learn()
+    bench.together(*range(10))
+    (patience,) = late
+    slow = bench.jobs._jobs.popleft()
+    patience()
+    assert bench.jobs.waiting == 10
+    bench.submit(10)
+    assert bench.jobs.waiting == 10, "as many as there are threads are under way"
+    bench.jobs.run_next()
+    assert bench.jobs.waiting == 10, "it does not wait for the slow one"
+    bench.run()
+    assert bench.told == dict.fromkeys(range(11))
+    bench.clock.advance(3)
+    slow()
+    assert bench.told == dict.fromkeys(range(11)), "told once"
+    assert late == []
+
+
+async def test_a_late_success_is_not_taken_for_that_of_the_sync_of_its_own(bench, late):
+    bench.learn()
+    bench.together(*range(10))
+    slow = bench.jobs._jobs.popleft()
+    late[0]()
+    slow()
+    assert bench.told == {}, "the file's own sync may have found its error"
+    bench.disk.fail(ONE)
+    bench.run()
+    assert [number for number, error in bench.told.items() if error] == [0]
+
+
+async def test_a_late_error_is_told_to_who_still_waits(bench, late):
+    bench.learn()
+    bench.disk.fail(ALL)
+    bench.together(*range(10))
+    slow = bench.jobs._jobs.popleft()
+    late[0]()
+    bench.jobs.run_next()
+    slow()
+    assert {number: error is None for number, error in bench.told.items()} == {
+        0: True,
+        **dict.fromkeys(range(1, 10), False),
+    }
+    bench.run()
+    assert len(bench.told) == 10
+
+
+async def test_who_fails_when_told_keeps_nobody_from_being_told(bench):
+    bench.learn()
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    bench.queue.hold()
+    bench.submit(*range(5))
+    bench.queue.submit(bench.files[5], fail)
+    bench.submit(*range(6, 10))
+    bench.queue.release()
+    with pytest.raises(ZeroDivisionError):
+        bench.run()
+    await asyncio.sleep(0)
+    assert sorted(bench.told) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    bench.submit(10)
+    assert bench.jobs.waiting == 1, "nothing is held any more"
+    bench.run()
+
+
+async def test_close_leaves_nothing_undone(bench):
+    bench.learn()
+    bench.queue.hold()
+    bench.submit(*range(5))
+    bench.queue.close()
+    await asyncio.sleep(0)
+    assert bench.told == dict.fromkeys(range(5))
+    assert bench.counts() == (0, 5)
+
+
+async def test_two_file_systems_do_not_wait_for_each_other(bench):
+    bench.learn()
+    other = MemoryDisk()
+    other.make_directory("/e")
+    other.open_volume("/e")
+    file = other.open("/e/file", create=True)
+    bench.together(*range(10))
+    bench.queue.submit(file, partial(bench.done, "other"))
+    assert bench.jobs.waiting == 2
+
+
+async def test_the_kernels_files_are_synced_by_threads_without_the_interpreter(
+    tmp_path, monkeypatch
+):
+    known = SyncPrices.prefers_all
+    monkeypatch.setattr(  # However busy this machine's disk is.
+        SyncPrices, "prefers_all", lambda self, count, now: known(self, count * 100_000, now)
+    )
+    monkeypatch.setattr(SyncPrices, "patience_seconds", lambda _: 60.0)
+    disk = RealDisk()
+    if disk.open_volume(str(tmp_path)) is None:
+        pytest.skip("not on this file system, or not by this kernel")
+    executor = ThreadExecutor(2, "test")
+    files = [disk.open(f"{tmp_path}/{number}", create=True) for number in range(50)]
+    taken = []
+    for turn in range(10_000):
+        told = []
+        executor.hold_syncs()
+        for file in files:
+            file.write_at(turn, b"x")
+            executor.submit_sync(file, lambda *one, told=told: told.append(one))
+        executor.release_syncs()
+        (lane,) = executor._syncs._lanes.values()
+        taken.append(lane.together is not None and not lane.is_late)
+        async with asyncio.timeout(20):
+            while len(told) < 50:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert told == [(None, None)] * 50
+        if sum(taken) > 5:
+            break
+    assert sum(taken) > 5
+    assert not executor._threads
+    executor.close()
