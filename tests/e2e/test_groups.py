@@ -167,6 +167,7 @@ class Crowd:
 
     def __init__(self):
         self.read, self.members = [], {}
+        self.once = set()
         self.failures = []
 
     def add(self, name, make):
@@ -207,6 +208,27 @@ class Crowd:
             assert time.monotonic() < deadline, (self.owned(), len(self.read))
             time.sleep(0.05)
 
+    def wait_for_all(self, count, *, once_from):
+        """Wait until the first ``count`` numbers, and no others, are read.
+
+        Those from ``once_from`` on were written while nobody came or went: they are read once, and
+        in the order of their partition. Of others some may come again: whoever had them did not
+        get to commit.
+        """
+        self.wait(lambda: {number for _, number in self.read} == set(range(count)))
+        self.once.update(range(once_from, count))
+        self.check()
+
+    def check(self):
+        """Assert what ``wait_for_all`` says; at the end, too: what comes again comes late."""
+        by_partition = {}
+        for partition, number in list(self.read):
+            if number in self.once:
+                by_partition.setdefault(partition, []).append(number)
+        for partition, numbers in by_partition.items():
+            assert numbers == sorted(set(numbers)), f"partition {partition}: {numbers}"
+        assert sum(map(len, by_partition.values())) == len(self.once)
+
     def wait_for_shares(self):
         """Wait until every partition has one owner, and every member has its share."""
 
@@ -227,6 +249,7 @@ def crowd():
     yield together
     together.remove(*together.members)
     assert not together.failures, together.failures
+    together.check()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -257,11 +280,11 @@ def test_members_of_three_clients_share_one_group(broker, topic_name, crowd):
         crowd.add(name, lambda make=make: make(broker.bootstrap, topic_name, "mixed"))
     crowd.wait_for_shares()
     produce(broker.bootstrap, topic_name, range(3000, 6000))
-    crowd.wait(lambda: {number for _, number in crowd.read} >= set(range(6000)))
+    crowd.wait_for_all(6000, once_from=3000)
     crowd.remove("aiokafka")
     crowd.wait_for_shares()
     produce(broker.bootstrap, topic_name, range(6000, 7000))
-    crowd.wait(lambda: {number for _, number in crowd.read} >= set(range(7000)))
+    crowd.wait_for_all(7000, once_from=6000)
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
@@ -283,7 +306,7 @@ def test_members_come_and_go(broker, topic_name, crowd, strategy):
         crowd.wait_for_shares()
         produce(broker.bootstrap, topic_name, range(sent, sent + 600))
         sent += 600
-    crowd.wait(lambda: {number for _, number in crowd.read} >= set(range(sent)))
+    crowd.wait_for_all(sent, once_from=sent - 600)
 
 
 def test_a_static_member_restarts_without_a_rebalance(broker, topic_name, crowd):
@@ -300,7 +323,7 @@ def test_a_static_member_restarts_without_a_rebalance(broker, topic_name, crowd)
     crowd.add("b", lambda: make("b"))
     crowd.wait(lambda: crowd.owned() == before)
     produce(broker.bootstrap, topic_name, range(600))
-    crowd.wait(lambda: {number for _, number in crowd.read} >= set(range(600)))
+    crowd.wait_for_all(600, once_from=0)
 
 
 def test_a_group_outlives_the_broker(broker, topic_name, crowd):
@@ -310,12 +333,12 @@ def test_a_group_outlives_the_broker(broker, topic_name, crowd):
         crowd.add(name, lambda: Confluent(broker.bootstrap, topic_name, "alive"))
     crowd.wait_for_shares()
     produce(broker.bootstrap, topic_name, range(600))
-    crowd.wait(lambda: {number for _, number in crowd.read} >= set(range(600)))
+    crowd.wait_for_all(600, once_from=600)  # The last commit may not get through.
     broker.kill9()
     broker._asked_port = broker.port  # Its clients know no other.
     broker.start()
     produce(broker.bootstrap, topic_name, range(600, 1200))
-    crowd.wait(lambda: {number for _, number in crowd.read} >= set(range(1200)))
+    crowd.wait_for_all(1200, once_from=600)
     crowd.wait_for_shares()
 
 

@@ -517,5 +517,7 @@ def test_the_feature_tells_clients_of_version_2(wire):
             for one in answer["finalized_features"]
         }
         assert finalized["transaction.version"] == (2, 2)
+        assert finalized["group.version"] == (1, 1)
         supported = {one["name"]: one["max_version"] for one in answer["supported_features"]}
         assert supported.get("transaction.version") == (2 if version == 4 else None)
+        assert supported.get("group.version") == (1 if version == 4 else None)
