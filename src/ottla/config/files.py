@@ -8,7 +8,7 @@ Source: the format description in java.util.Properties' documentation; TOML 1.0.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.config.broker import BROKER_TABLE
+from ottla.config.broker import BROKER_TABLE, NODE_ID
 from ottla.config.config import Config, Layer
 from ottla.config.human import plain
 from ottla.config.option import InvalidConfig, Source
@@ -26,8 +26,11 @@ class Given(NamedTuple):
 
 
 def broker_config(*texts: Mapping[str, str]) -> Config:
-    """Return the broker's configuration; of several mappings the later wins."""
-    merged: dict[str, str] = {}
+    """Return the broker's configuration; of several mappings the later wins.
+
+    A node has its number from its start, said or not: Kafka must be told, so it tells it as set.
+    """
+    merged = {NODE_ID.key: str(NODE_ID.default)}
     for mapping in texts:
         merged.update(mapping)
     return Config(BROKER_TABLE, Layer(Source.STATIC_BROKER, merged))

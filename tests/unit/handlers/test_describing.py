@@ -317,6 +317,11 @@ def test_only_the_keys_asked_for(configs):
     assert found == {"num.partitions": ("3", 4)}
 
 
+def test_a_node_tells_its_number_as_given_at_its_start(configs):
+    (entry,) = configs(4, "1", "node.id").configs
+    assert (entry.value, entry.config_source, entry.read_only) == ("1", 4, True)
+
+
 def test_synonyms_and_documentation_come_on_request(configs):
     (plain,) = configs(2, "a", "retention.ms").configs
     asked = configs(2, "a", "retention.ms", include_synonyms=True, include_documentation=True)
