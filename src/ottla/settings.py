@@ -166,6 +166,7 @@ def transaction_settings_of(config: Config) -> TransactionSettings:
         add_partitions_wait_ms=config[
             coordinator_options.ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS
         ],
+        ids_max=config[coordinator_options.TRANSACTIONAL_IDS_MAX],
         waiting_max=config[coordinator_options.TRANSACTIONS_WAITING_MAX],
     )
 

@@ -264,6 +264,14 @@ ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = Option(
     validator=NOT_NEGATIVE,
     unit="ms",
 )
+TRANSACTIONAL_IDS_MAX = Option(
+    "ottla.transactional.ids.max",
+    INT,
+    20_000,
+    "The transactional ids that are kept of each partition of __transaction_state; for another one"
+    " InitProducerId is refused with POLICY_VIOLATION until some expire.",
+    validator=POSITIVE,
+)
 TRANSACTIONS_WAITING_MAX = Option(
     "ottla.transaction.waiting.max",
     INT,
@@ -316,6 +324,7 @@ OPTIONS: tuple[Option[object], ...] = (
     TRANSACTIONAL_ID_EXPIRATION_MS,
     TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS,
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
+    TRANSACTIONAL_IDS_MAX,
     TRANSACTIONS_WAITING_MAX,
     PRODUCER_ID_EXPIRATION_MS,
 )

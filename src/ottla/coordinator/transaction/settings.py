@@ -13,5 +13,7 @@ class TransactionSettings(NamedTuple):
     expiration_check_interval_ms: int
     add_partitions_wait_ms: int = 100
     """``add.partitions.to.txn.retry.backoff.max.ms``: for the end of the transaction before."""
+    ids_max: int = 20_000
+    """``ottla.transactional.ids.max``: of one shard."""
     waiting_max: int = 1000
     """Requests of one shard that wait so at a time: each holds what it wants to write."""

@@ -128,7 +128,18 @@ class Transactions:
         event: machine.InitProducerId | machine.AddPartitions | machine.EndTransaction,
         tell: Tell,
     ) -> None:
-        """Let a request's event happen; ``tell`` its answer, once what it changes is durable."""
+        """Let a request's event happen; ``tell`` its answer, once what it changes is durable.
+
+        An id more than are kept is refused: to forget another's would hurt whoever has that one.
+        """
+        is_full = len(self.transactions) >= self._settings.ids_max
+        if (
+            is_full
+            and isinstance(event, machine.InitProducerId)
+            and transactional_id not in self.transactions
+        ):
+            tell(Answer(ErrorCode.POLICY_VIOLATION))
+            return
         self._carry_out(transactional_id, event, tell)
 
     def when_settled(

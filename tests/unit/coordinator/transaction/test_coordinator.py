@@ -346,3 +346,20 @@ def test_no_more_than_so_many_wait_for_an_end(make_node):
     assert again.is_done
     node.boot()
     node.settle()
+
+
+def test_transactional_ids_are_bounded_and_those_there_are_go_on(make_node):
+    node = make_node(transactions={"ids_max": 3})
+    told = {}
+    for number in range(30):
+        asked = node.init(f"x{number}")
+        node.settle()
+        told[f"x{number}"] = asked.value.code
+    kept = [name for name, code in told.items() if code is E.NONE]
+    assert len(kept) == 6, "three of each of two shards"
+    assert set(told.values()) == {E.NONE, E.POLICY_VIOLATION}
+    for name in kept:
+        assert node.begun(name).producer_epoch == 1
+    node.clock.advance(8 * 24 * 3600)
+    node.settle()
+    assert node.begun("x29").producer_epoch == 0, "there is room once some have expired"
