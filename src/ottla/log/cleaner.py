@@ -34,6 +34,7 @@ from ottla.log.layout import (
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SUM_SUFFIX,
     segment_file,
 )
 from ottla.log.offset_index import OffsetIndex
@@ -65,7 +66,10 @@ SLICE_BYTES = 1024 * 1024
 SYNC_BYTES = 8 * 1024 * 1024
 """A new segment is synced every so often: one large sync would hold up those of producers."""
 IO_BUFFER_BYTES_MIN = 4 * 1024
-_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+_SUFFIXES = (
+    *(LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX),
+    *(TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX),
+)
 
 
 class CleanPlan(NamedTuple):

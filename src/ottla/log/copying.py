@@ -21,6 +21,7 @@ from ottla.log.layout import (
     PARTITION_METADATA,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SUM_SUFFIX,
     parse_segment_file,
     segment_file,
 )
@@ -31,7 +32,10 @@ from ottla.log.tenancy import TenancyOver
 STEP_BYTES = 8 << 20
 """Copied before the loop is asked again: a cancelled copy ends that soon."""
 CHUNK_BYTES = 1 << 20
-_INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+_INDEXES = (
+    *(OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX),
+    *(TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX),
+)
 
 
 class SourceUnreadable(OttlaError):

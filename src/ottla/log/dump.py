@@ -30,6 +30,7 @@ from ottla.log.layout import (
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     parse_segment_file,
     parse_snapshot_file,
 )
@@ -170,8 +171,10 @@ def dump_file(disk: Disk, path: str) -> Iterator[Row] | None:
                 return _dump_index(disk, path, offset_index.ENTRY, _index_entry_of(base_offset))
             case _ if suffix == TIME_INDEX_SUFFIX:
                 return _dump_index(disk, path, time_index.ENTRY, _time_entry_of(base_offset))
-            case _:
+            case _ if suffix == TRANSACTION_INDEX_SUFFIX:
                 return _dump_index(disk, path, transaction_index.ENTRY, AbortedEntry)
+            case _:
+                return None  # The checksum of one: nothing to show.
     if parse_snapshot_file(name) is not None:
         return _dump_snapshot(disk, path)
     reader = _SMALL_FILES.get(name)

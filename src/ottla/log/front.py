@@ -16,10 +16,16 @@ from ottla.log.layout import (
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SUM_SUFFIX,
 )
 from ottla.log.log import Log
 from ottla.log.retention import Candidate, count_to_delete
 from ottla.log.segment import Segment
+
+_INDEXES = (
+    *(TRANSACTION_SUM_SUFFIX, TRANSACTION_INDEX_SUFFIX),
+    *(TIME_INDEX_SUFFIX, OFFSET_INDEX_SUFFIX),
+)
 
 
 def retained_from(log: Log, upper_offset: int, now_ms: int) -> int:
@@ -101,7 +107,7 @@ def drop_segments_below(log: Log, disk: Disk, offset: int, count_max: int) -> li
 
 def _mark_deleted(disk: Disk, segment: Segment) -> Iterator[str]:
     """Rename the files of ``segment``; the log last, so that it never leaves indexes behind."""
-    for suffix in (TRANSACTION_INDEX_SUFFIX, TIME_INDEX_SUFFIX, OFFSET_INDEX_SUFFIX):
+    for suffix in _INDEXES:
         path = segment.path_of(suffix)
         with suppress(FileNotFoundError):  # Never saved, or there is no such index.
             disk.rename(path, path + DELETED_SUFFIX)

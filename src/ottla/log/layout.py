@@ -9,6 +9,7 @@ client is checked here once more before it becomes a path. Grammar, as Apache Ka
     future directory    = topic "-" partition "." 32 hex digits "-future"
     deleted directory   = topic "-" partition "." 32 hex digits "-delete"     topic may be cut short
     segment file        = 20 digits of base offset "." ( log | index | timeindex | txnindex )
+                          and Ottla's own "txnsum", the checksum of a txnindex
     snapshot            = 20 digits of offset ".snapshot"
     leftovers           = any of them with ".deleted", ".cleaned", ".swap" or ".tmp" behind
 """
@@ -22,6 +23,7 @@ LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
+TRANSACTION_SUM_SUFFIX = ".txnsum"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
@@ -50,7 +52,10 @@ _FUTURE_DIRECTORY = re.compile(r"(.+)\.([0-9a-f]{32})-future", re.ASCII)
 _DELETED_UNIQUE = re.compile(r"\.([0-9a-f]{32})-delete$", re.ASCII)
 _OFFSET_DIGITS = 20
 _SEGMENT_SUFFIXES = frozenset(
-    {LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX}
+    {
+        *(LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX),
+        *(TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX),
+    }
 )
 
 

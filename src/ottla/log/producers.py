@@ -11,7 +11,6 @@ log.recovery. Source: Kafka's LogLoader and ``UnifiedLog.rebuildProducerState``;
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
@@ -24,19 +23,12 @@ from ottla.log.producer_snapshot import ProducerSnapshots
 from ottla.log.producer_state import BatchMetadata, ProducerStates
 from ottla.log.scan import Batch
 from ottla.log.segment import Segment
-from ottla.log.transaction_index import AbortedTransaction
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.log.transaction_proof import is_confirmed, read_marker
 from ottla.records.batch import BatchHeader
-from ottla.records.control import (
-    EndTransactionMarker,
-    control_type_of,
-    parse_end_transaction_marker,
-)
-from ottla.records.decode import decode_batch
 
 PRODUCERS_PER_ROLL_MAX = 2_000
 """Known by a log whose roll takes a snapshot itself: some milliseconds."""
-_MARKER_BYTES_MAX = 64 * 1024
-"""Far more than any marker has: what is opened of one that claims to be compressed."""
 
 
 class LastRecords(NamedTuple):
@@ -182,7 +174,9 @@ class Producers:
             offset, loaded = newest
             states.load(loaded)
         bases = [segment.base_offset for segment in segments]
-        for segment in segments[max(bisect_right(bases, offset) - 1, 0) :]:
+        first = max(bisect_right(bases, offset) - 1, 0)
+        _vouch(segments[:first])
+        for segment in segments[first:]:
             index = segment.transaction_index
             if index is not None:
                 index.keep_below(offset)
@@ -204,13 +198,14 @@ class Producers:
         for base_offset in found or ():
             segment = by_base.get(base_offset)
             if segment is not None:
-                if not segment.begin_transaction_index().load(base_offset):
+                index = segment.begin_transaction_index()
+                is_whole = index.load(base_offset)
+                if not is_confirmed(index, segments) or not is_whole:
                     damaged.append(segment)
                 continue
             # Before a segment of that name is made: its creation syncs the directory.
             path = f"{self._directory}/{segment_file(base_offset, TRANSACTION_INDEX_SUFFIX)}"
-            with suppress(FileNotFoundError):
-                self._disk.remove(path)
+            TransactionIndex(self._disk, path).remove()
         return damaged
 
     def snapshot_offset(self, base_offset: int) -> int:
@@ -255,6 +250,13 @@ class WalkedProducers(NamedTuple):
 
     from_position: int
     positions: list[int]
+
+
+def _vouch(segments: Sequence[Segment]) -> None:
+    """Let a checksum vouch for what was found good. Raises OSError."""
+    for segment in segments:
+        if segment.transaction_index is not None:
+            segment.transaction_index.sync()
 
 
 def _replay(
@@ -315,20 +317,6 @@ def _misses(segment: Segment, offset: int) -> bool:
         header.is_control and begin <= header.base_offset < offset
         for header in headers_at(file, positions)
     )
-
-
-def read_marker(data: Buffer) -> EndTransactionMarker | None:
-    """Return the marker in the control batch ``data``; None for another control record, or none.
-
-    Compaction leaves a control batch without records in place of one that nobody needs any more.
-    """
-    try:
-        records = decode_batch(memoryview(data), _MARKER_BYTES_MAX).records
-        if not records or control_type_of(records[0].key) is None:
-            return None
-        return parse_end_transaction_marker(records[0])
-    except KafkaError:
-        return None
 
 
 def _note_marker(  # noqa: PLR0917 - what is known of one batch

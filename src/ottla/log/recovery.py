@@ -37,6 +37,7 @@ from ottla.log.layout import (
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SUM_SUFFIX,
     parse_segment_file,
 )
 from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
@@ -47,6 +48,7 @@ from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.records.batch import NO_PRODUCER_ID
 
 ZEROS_READ_BYTES = 1024 * 1024
+_OF_TRANSACTIONS = (TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX)
 
 
 def open_log(
@@ -420,7 +422,7 @@ def finish_interrupted_work(disk: Disk, directory: str) -> list[str]:
             _finish_swap(disk, directory, name, parsed[0])
     for name in disk.list_directory(directory) if swaps else []:
         path = f"{directory}/{name}"
-        if name.endswith(TRANSACTION_INDEX_SUFFIX + SWAP_SUFFIX):
+        if name.removesuffix(SWAP_SUFFIX).endswith(_OF_TRANSACTIONS) and name.endswith(SWAP_SUFFIX):
             disk.rename(path, path.removesuffix(SWAP_SUFFIX))
         elif name.endswith(SWAP_SUFFIX):
             # Sparse indexes of a swapped segment: caches, and of no use without its log.

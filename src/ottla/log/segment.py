@@ -220,9 +220,7 @@ class Segment:
         Durable when the directory was synced. Raises OSError.
         """
         if self.transaction_index is not None:
-            self.transaction_index.let_go()
-            with suppress(FileNotFoundError):
-                self._disk.remove(self.transaction_index.path)
+            self.transaction_index.remove()
             self.transaction_index = None
 
     def note_aborted(self, aborted: AbortedTransaction) -> None:

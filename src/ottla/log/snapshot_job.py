@@ -21,6 +21,7 @@ from ottla.log.layout import TEMPORARY_SUFFIX
 from ottla.log.log import Log
 from ottla.log.producer_snapshot import SnapshotEncoder
 from ottla.log.tenancy import TenancyOver
+from ottla.log.transaction_sum import NOTHING, write_sum
 
 RECORDS_MAX = 100_000
 """A log that grew by so many records since its last snapshot is due for one."""
@@ -48,6 +49,7 @@ class SnapshotJob:
         "_encoder",
         "_generation",
         "_index_path",
+        "_index_proof",
         "_log",
         "_old",
         "_path",
@@ -65,9 +67,10 @@ class SnapshotJob:
         self._path = producers.snapshots.path_of(self.offset)
         index = log.segments[-1].transaction_index
         self._index_path: str | None = None
+        self._index_proof = NOTHING
         if index is not None and not index.is_synced:
             index.write()
-            self._index_path = index.path
+            self._index_path, self._index_proof = index.path, index.proof
         self._encoder = SnapshotEncoder(producers.states.freeze())
         self._content = b""
         self._old: list[str] = []
@@ -92,6 +95,7 @@ class SnapshotJob:
                 faults.sync(file)
             finally:
                 file.close()
+            write_sum(self._disk, self._index_path, self._index_proof)
             faults.sync_directory(self._disk, dirname(self._index_path))
         self._content = self._encoder.content()
         file = self._disk.open(self._path + TEMPORARY_SUFFIX, create=True)

@@ -26,12 +26,16 @@ from ottla.log.layout import (
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SUM_SUFFIX,
     segment_file,
 )
 from ottla.log.log import Log
 from ottla.log.segment import Segment
 
-_SUFFIXES = (TRANSACTION_INDEX_SUFFIX, TIME_INDEX_SUFFIX, OFFSET_INDEX_SUFFIX, LOG_SUFFIX)
+_SUFFIXES = (
+    *(TRANSACTION_SUM_SUFFIX, TRANSACTION_INDEX_SUFFIX),
+    *(TIME_INDEX_SUFFIX, OFFSET_INDEX_SUFFIX, LOG_SUFFIX),
+)
 """The log last: a segment without indexes is whole, indexes without a segment are nothing."""
 
 

@@ -23,9 +23,17 @@ from contextlib import suppress
 from posixpath import dirname
 from struct import Struct
 from typing import NamedTuple
+from zlib import crc32
 
 from ottla.env.disk import Disk, File
 from ottla.log import faults
+from ottla.log.transaction_sum import (
+    TransactionSum,
+    checksum_of,
+    read_sum,
+    sum_path,
+    write_sum,
+)
 
 ENTRY = Struct(">hqqqq")
 _LAST_OFFSET = Struct(">18xq8x")
@@ -47,6 +55,7 @@ class TransactionIndex:
     """The entries of one ``.txnindex`` file. They stay on the disk, but for those to be written."""
 
     __slots__ = (
+        "_checksum",
         "_disk",
         "_file",
         "_is_named",
@@ -55,6 +64,7 @@ class TransactionIndex:
         "is_synced",
         "last_offset",
         "path",
+        "vouched_count",
     )
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -65,6 +75,10 @@ class TransactionIndex:
         """Use: keeps what was begun readable while names change. None until needed."""
         self._written = 0
         """Use: where the next write begins. Invariant: so many entries of the file are good."""
+        self._checksum = 0
+        """Use: vouches for the file, see ``log.transaction_sum``. Invariant: of those written."""
+        self.vouched_count = 0
+        """So many of the first entries are proven by the checksum beside the file."""
         self._unwritten: list[AbortedTransaction] = []
         """Use: a full disk refuses a write, not an append. Invariant: behind those written."""
         self.is_synced = True
@@ -83,11 +97,18 @@ class TransactionIndex:
         """Take over the file of the segment at ``base_offset``, looking at every entry.
 
         False when there is more in it than good entries: those before are taken over, and the file
-        is left as it is until ``cut``. Raises FileNotFoundError.
+        is left as it is until ``cut``. Where its checksum covers other entries none is good; what
+        it does not cover is for the caller to hold against the log. Raises FileNotFoundError.
         """
         size_bytes = self._disk.size_of(self.path)
         self._written = size_bytes // ENTRY.size
         self._is_named = True
+        known = read_sum(self._disk, self.path)
+        if known.entry_count > self._written or known.checksum != self._sum_of(known.entry_count):
+            self._written, self.is_synced = 0, False
+            self.let_go()
+            return False
+        self.vouched_count = known.entry_count
         before = AbortedTransaction(_NONE, _NONE, base_offset - 1, _NONE)
         self.is_synced = size_bytes % ENTRY.size == 0
         for ordinal, (version, entry) in enumerate(self._read(0)):
@@ -97,8 +118,22 @@ class TransactionIndex:
                 break
             self.last_offset = entry.last_offset
             before = entry
+        self._checksum = self._sum_of(self._written)
+        is_whole = self.is_synced
+        if self.vouched_count != self._written:
+            self.is_synced = False  # The next sync vouches for it.
         self.let_go()
-        return self.is_synced
+        return is_whole
+
+    def _sum_of(self, count: int) -> int:
+        if not count:
+            return 0
+        return checksum_of(self._open().read_at, count * ENTRY.size, _ENTRIES_PER_READ * ENTRY.size)
+
+    @property
+    def proof(self) -> TransactionSum:
+        """What vouches for the entries that are written."""
+        return TransactionSum(self._written, self._checksum)
 
     def cut(self) -> None:
         """Remove what ``load`` found behind the good entries. Raises OSError."""
@@ -121,6 +156,7 @@ class TransactionIndex:
         if file.size() > start + len(data):
             file.truncate(start + len(data))
         self._written += len(self._unwritten)
+        self._checksum = crc32(data, self._checksum)
         self._unwritten = []
         self.is_synced = False
 
@@ -132,8 +168,11 @@ class TransactionIndex:
         self.write()
         if self.is_synced:
             return
-        faults.sync(self._open())
-        if not self._is_named:
+        faults.sync(self._open(create=True))
+        is_new = not self.vouched_count
+        write_sum(self._disk, self.path, self.proof)
+        self.vouched_count = self._written
+        if is_new or not self._is_named:
             faults.sync_directory(self._disk, dirname(self.path))
             self._is_named = True
         self.is_synced = True
@@ -172,10 +211,32 @@ class TransactionIndex:
         if keep < self._written:
             self._open().truncate(keep * ENTRY.size)
             self._written = keep
+            self._checksum = self._sum_of(keep)
             self.is_synced = False
         self.last_offset = _NONE
         for _, entry in self._read(max(self.count - 1, 0)):
             self.last_offset = entry.last_offset
+
+    def remove(self) -> None:
+        """Remove the file and what vouches for it. Durable when the directory was synced.
+
+        Raises OSError.
+        """
+        self.let_go()
+        for path in (sum_path(self.path), self.path):
+            with suppress(FileNotFoundError):
+                self._disk.remove(path)
+
+    def distrust_from(self, offset: int) -> None:
+        """Know only the entries whose marker stands below ``offset``; the file stays as it is."""
+        self._written = self._first_reaching(offset)
+        self._checksum = self._sum_of(self._written)
+        self.vouched_count = min(self.vouched_count, self._written)
+        self.is_synced = False
+        self.last_offset = _NONE
+        for _, entry in self._read(max(self._written - 1, 0)):
+            self.last_offset = entry.last_offset
+        self.let_go()
 
     def let_go(self) -> None:
         """Close the file until it is needed; what is not written yet stays."""
