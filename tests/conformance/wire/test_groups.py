@@ -222,3 +222,37 @@ def test_an_expression_that_explodes_holds_nobody_up(wire, group, topic_name, pa
     assert time.monotonic() - started < 10
     for member in ("first", "second"):
         beat(member, member_epoch=-1, rebalance_timeout=-1)
+
+
+def test_a_commit_larger_than_a_batch_may_be_is_refused_and_the_group_goes_on(wire, topic_name):
+    """Kafka 4.3 says -1. Its coordinator of before said 28 INVALID_COMMIT_OFFSET_SIZE."""
+    wire.create_topic(topic_name)
+    group = f"large-{topic_name}"
+
+    def commit(metadata):
+        asked = [
+            {
+                "partition_index": 0,
+                "committed_offset": 1,
+                "committed_leader_epoch": -1,
+                "committed_metadata": metadata,
+            }
+            for _ in range(400)  # The last one counts; all are written.
+        ]
+        answer = wire.call(
+            "offset_commit",
+            8,
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[{"name": topic_name, "partitions": asked}],
+        )
+        return {one["error_code"] for one in answer["topics"][0]["partitions"]}
+
+    deadline = time.monotonic() + 60
+    while commit("") != {0}:  # The coordinator is being made.
+        wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group])
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert commit("x" * 3000) == {-1}
+    assert commit("x" * 100) == {0}
