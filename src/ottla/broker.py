@@ -6,7 +6,6 @@ design's composition root; reliability rules 3 and 16 (first start, clean stop).
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
 from functools import partial
 from os.path import abspath
 
@@ -18,13 +17,11 @@ from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.topics import Placement
 from ottla.config import broker as options
 from ottla.config.config import Config
-from ottla.config.option import Option
 from ottla.config.topic import stored_topic_config, topic_config
 from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.coordinator.making import Coordinators, coordinators_of
 from ottla.coordinator.shard import Context
 from ottla.env.awake_clock import AwakeClock
-from ottla.env.clock import Timer
 from ottla.env.executor import run
 from ottla.env.rng import Rng
 from ottla.env.stall_meter import StallMeter
@@ -33,6 +30,7 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 from ottla.handlers.call import Client
 from ottla.handlers.routes import Services, router_of
+from ottla.housekeeping import Housekeeping
 from ottla.ids import NodeId, TopicId, topic_id_text
 from ottla.log.checkpoints import read_meta_properties
 from ottla.log.directory import LogDirectory, LogDirectoryUnusable
@@ -41,7 +39,13 @@ from ottla.log.manager import LogManager
 from ottla.log.space import SpaceLimits
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType, Keys
-from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
+from ottla.metadata.store import (
+    ABSENT,
+    Guard,
+    GuardFailed,
+    MetadataStore,
+    Put,
+)
 from ottla.metadata.values import BrokerValue, MetaValue, decode_meta, encode_meta
 from ottla.network.connection import Dispatch, Peer
 from ottla.network.frame import ReceiveBudget
@@ -96,8 +100,7 @@ class Broker:
         self._coordinators: Coordinators | None = None
         self._membership: Membership | None = None
         self._listener: Listener | None = None
-        self._timers: dict[object, Timer] = {}
-        self._intervals_ms: dict[object, int] = {}
+        self._housekeeping = Housekeeping(self._env.clock)
         self._is_running = False
         self.address: tuple[str, int] = ("", 0)
         """Host and port really bound, once started."""
@@ -162,22 +165,18 @@ class Broker:
         await self._listen()
         self._is_running = True
         self._turns.meter.start()
-        self._every(SPACE_CHECK_INTERVAL_MS, self._check_space)
-        self._every(
-            self._config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
-            self._replica_manager.checkpoint,
+        every, config = self._housekeeping.every, self._config_in_force
+        manager, cleaner = self._replica_manager, self._log_cleaner
+        every(SPACE_CHECK_INTERVAL_MS, self._check_space)
+        every(config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], manager.checkpoint)
+        every(SWEEP_INTERVAL_MS, manager.snapshot_producers)
+        every(config[options.LOG_RETENTION_CHECK_INTERVAL_MS], manager.delete_old_segments)
+        every(
+            config[options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
+            manager.checkpoint_high_watermarks,
         )
-        self._every(SWEEP_INTERVAL_MS, self._replica_manager.snapshot_producers)
-        self._every(
-            self._config[options.LOG_RETENTION_CHECK_INTERVAL_MS],
-            self._replica_manager.delete_old_segments,
-        )
-        self._every(
-            self._config[options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
-            self._replica_manager.checkpoint_high_watermarks,
-        )
-        self._every(self._config_in_force[options.LOG_CLEANER_BACKOFF_MS], self._log_cleaner.clean)
-        self._every(self._config_in_force[options.LOG_SEGMENT_DELETE_DELAY_MS], self._free_deleted)
+        every(config[options.LOG_CLEANER_BACKOFF_MS], cleaner.clean)
+        every(config[options.LOG_SEGMENT_DELETE_DELAY_MS], self._free_deleted)
 
     async def stop(self) -> None:
         """Answer what is in flight, then close everything, durably. Harmless when not started."""
@@ -185,9 +184,7 @@ class Broker:
             self._turns.meter.stop()
             logger.info("the longest turn of the loop took %s", self._turns.meter.longest)
         self._is_running = False
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._housekeeping.stop()
         if self._listener is not None:
             await self._close_doors(self._listener)
         self._awake_clock.stop()
@@ -459,16 +456,10 @@ class Broker:
             self._take_config(broker_config_in_force(self._config, image, self._node_id))
             if self._listener is not None:
                 self._listener.set_limits(self._limits())
-            self._follow_interval(options.LOG_SEGMENT_DELETE_DELAY_MS, self._free_deleted)
+            config, change = self._config_in_force, self._housekeeping.change
+            change(config[options.LOG_SEGMENT_DELETE_DELAY_MS], self._free_deleted)
             if self._log_cleaner is not None:
-                self._follow_interval(options.LOG_CLEANER_BACKOFF_MS, self._log_cleaner.clean)
-
-    def _follow_interval(
-        self, option: Option[int], work: Callable[[], Coroutine[None, None, None]]
-    ) -> None:
-        interval_ms = self._config_in_force[option]
-        if self._intervals_ms.get(work, interval_ms) != interval_ms:
-            self._every(interval_ms, work)
+                change(config[options.LOG_CLEANER_BACKOFF_MS], self._log_cleaner.clean)
 
     def _limits(self) -> Limits:
         config = self._config_in_force
@@ -499,34 +490,6 @@ class Broker:
         if config is self._topic_defaults:
             return self._default_settings
         return partition_settings_of(config, self._config_in_force)
-
-    # What goes on beside the requests.
-
-    def _every(self, interval_ms: int, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Run ``work`` again and again, so long after it has ended, until the broker stops.
-
-        The interval can be changed by another call.
-        """
-        self._intervals_ms[work] = interval_ms
-
-        def done(finished: Pending[None]) -> None:
-            if finished.error is not None:
-                logger.error("housekeeping failed, it will be tried again: %s", finished.error)
-            arm()
-
-        def start() -> None:
-            del self._timers[work]
-            pending_of(work()).on_done(done)
-
-        def arm() -> None:
-            timer = self._timers.pop(work, None)
-            if timer is not None:
-                timer.cancel()
-            if self._is_running:
-                seconds = max(self._intervals_ms[work], 1) / 1000
-                self._timers[work] = self._env.clock.call_later(seconds, start)
-
-        arm()
 
 
 def _new_cluster_id(rng: Rng) -> str:

@@ -16,6 +16,11 @@ class InProgress:
         self._count = 0
         self._settled: asyncio.Future[None] | None = None
 
+    @property
+    def is_any(self) -> bool:
+        """Tell whether something is under way."""
+        return self._count > 0
+
     @contextmanager
     def one_more(self) -> Iterator[None]:
         """Count the work of a ``with`` block, however it ends."""

@@ -90,7 +90,12 @@ class LogCleaner:
         self._in_progress = InProgress()
 
     async def clean(self) -> None:
-        """Clean the dirtiest log that is due, then the next, until none is or the disk refuses."""
+        """Clean the dirtiest log that is due, then the next, until none is or the disk refuses.
+
+        Returns at once while an earlier call is under way: two cleanings write the same files.
+        """
+        if self._in_progress.is_any:
+            return
         with self._in_progress.one_more():
             await self._remove_retired()
             if not self._settings().is_enabled:

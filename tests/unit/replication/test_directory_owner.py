@@ -239,6 +239,21 @@ async def test_a_topic_deleted_in_the_middle_of_a_job_takes_no_disk_with_it(node
     assert 3 < nth < STEPS_MAX
 
 
+async def test_a_cleaner_that_is_called_while_it_cleans_does_not_clean_beside_itself(node_for):
+    node = node_for(compaction)
+    task = asyncio.ensure_future(compaction(node))
+    for _ in range(STEPS_MAX):
+        await step(node)
+        waiting = node.executor.waiting
+        await node.cleaner.clean()
+        assert node.executor.waiting == waiting, "no job of a second one"
+        if any(".cleaned" in name for name in node.disk.list_directory("/data/t-0")):
+            break
+    else:
+        pytest.fail("nothing was cleaned")
+    await to_the_end(node, task)
+
+
 async def test_a_directory_that_somebody_else_removed_is_noticed(node_for):
     """Only our own hand is above suspicion."""
     node = node_for(retention)
