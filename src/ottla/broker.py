@@ -6,6 +6,7 @@ design's composition root; reliability rules 3 and 16 (first start, clean stop).
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from os.path import abspath
 
@@ -43,6 +44,7 @@ from ottla.metadata.store import (
     ABSENT,
     Guard,
     GuardFailed,
+    MetadataError,
     MetadataStore,
     Put,
 )
@@ -58,6 +60,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.snapshot_sweep import SWEEP_INTERVAL_MS
 from ottla.settings import (
     cleaner_settings_of,
+    connections_room_of,
     coordinator_settings_of,
     group_topic_of,
     limits_of,
@@ -189,7 +192,8 @@ class Broker:
             await self._close_doors(self._listener)
         self._awake_clock.stop()
         if self._membership is not None:
-            await self._membership.leave()
+            with suppress(MetadataError):  # It ends with this process at the latest.
+                await self._membership.leave()
         if self._follower is not None:
             await self._follower.close()
         if self._log_cleaner is not None:
@@ -281,8 +285,17 @@ class Broker:
     def _directory_changed(self, directory: LogDirectory) -> None:
         """Give up when the disk took the metadata; what is in other directories serves on else."""
         if directory.failure is not None and directory.path == self._log_dirs[0]:
-            self.failure = self._without_metadata(directory.path, str(directory.failure))
-            logger.critical("this node cannot go on: %s", self.failure)
+            self._give_up(self._without_metadata(directory.path, str(directory.failure)))
+
+    def _store_broke(self, why: str) -> None:
+        path = f"{self._log_dirs[0]}/{METADATA_FILE}"
+        fix = "see what is wrong with the disk, then start again; ottla doctor looks at the rest"
+        self._give_up(LogDirectoryUnusable(path, f"the metadata is out of use ({why})", fix))
+
+    def _give_up(self, failure: LogDirectoryUnusable) -> None:
+        if self.failure is None:
+            self.failure = failure
+            logger.critical("this node cannot go on: %s", failure)
             self.failed.set()
 
     def _without_metadata(self, path: str, why: str) -> LogDirectoryUnusable:
@@ -305,6 +318,7 @@ class Broker:
                 clock=self._env.clock,
                 executor=self._env.store_executor,
             )
+            self._store.on_broken = self._store_broke
         meta = Put(self._keys.meta, encode_meta(MetaValue(self.cluster_id)))
         try:
             await self._store.commit([Guard(self._keys.meta, mod_rev=ABSENT)], [meta])
@@ -331,6 +345,7 @@ class Broker:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
         assert self._replica_manager is not None, "the partitions are hosted"
+        assert self._log_manager is not None, "the log directories are open"
         assert self._coordinators is not None, "groups and transactions are coordinated"
         config, endpoint = self._config, self._config[options.LISTENERS][0]
         advertised = config[options.ADVERTISED_LISTENERS]
@@ -366,7 +381,7 @@ class Broker:
         def open_dispatch(peer: Peer) -> Dispatch:
             return partial(router.dispatch, client=Client(*peer))
 
-        limits = self._limits()
+        limits, log_manager = self._limits(), self._log_manager
         listener = Listener(
             net=self._env.net,
             clock=self._env.clock,
@@ -374,6 +389,7 @@ class Broker:
             budget=ReceiveBudget(limits.queued_bytes_max),
             open_dispatch=open_dispatch,
             turns=self._turns,
+            room=lambda: connections_room_of(self._env.open_files_max, len(log_manager.logs)),
         )
         self.address = await listener.start(host=endpoint.host, port=endpoint.port, paused=True)
         self._listener = listener

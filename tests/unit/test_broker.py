@@ -18,6 +18,7 @@ from ottla.environment import Environment
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.directory import LogDirectoryUnusable
+from ottla.metadata.store import Put, Unavailable
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.header import encode_request_header
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -163,6 +164,19 @@ async def test_a_lost_disk_stops_the_node_only_with_the_metadata(tmp_path):
     assert broker.failed.is_set()
     assert "the cluster's metadata" in str(broker.failure)
     await broker.stop()
+
+
+async def test_a_broken_metadata_store_ends_the_node_with_its_reason(tmp_path, caplog):
+    broker = await started_on_two_disks(tmp_path)
+    store = broker._store
+    store._file._break("disk I/O error while committing")
+    with pytest.raises(Unavailable):
+        await store.commit([], [Put("a", b"")])
+    assert broker.failed.is_set()
+    assert "metadata.sqlite: the metadata is out of use (disk I/O error" in str(broker.failure)
+    assert "this node cannot go on" in caplog.text
+    await broker.stop()
+    assert (tmp_path / "two" / ".kafka_cleanshutdown").exists(), "the logs were closed all the same"
 
 
 async def test_a_start_without_the_metadata_is_refused_by_name(tmp_path):

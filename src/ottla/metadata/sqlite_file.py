@@ -51,6 +51,11 @@ _ENVIRONMENT = frozenset(
 )
 """Errors of the machine. Every other one says the file is damaged: ours are the only statements."""
 
+_LASTING = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY})
+"""Those of a device that is done for: the file is out of use. The others pass: a full disk, a
+moment without memory or descriptors."""
+_SHORT_OF_MEMORY = sqlite3.SQLITE_IOERR_NOMEM
+
 _SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT_VERSION};
@@ -81,7 +86,10 @@ class SqliteFile:
         """
         self._path = path
         self._history_revisions = history_revisions
-        self._broken: str | None = None
+        self.broken: str | None = None
+        """Why it cannot be relied on any more before it is opened anew; None: it can."""
+        self._is_out_of_use = False
+        """Use: nothing is asked of the device any more, whatever it would say now."""
         if not disk.exists(path):
             _create(disk, path)
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -245,8 +253,6 @@ class SqliteFile:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Run the body in a transaction that is durable when this returns."""
-        if self._broken is not None:
-            raise Unavailable(f"{self._path} is out of use: {self._broken}")
         with self._named_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -262,8 +268,11 @@ class SqliteFile:
                     raise
                 # The device may have it or not, and what it says now proves nothing: a failed
                 # fsync is never tried again (reliability rule 2).
-                self._broken = str(error)
+                self._break(f"{error} while committing")
                 raise Ambiguous(f"{self._path}: {error} while committing") from error
+
+    def _break(self, why: str) -> None:
+        self.broken, self._is_out_of_use = why, True
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -271,12 +280,20 @@ class SqliteFile:
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
+        if self._is_out_of_use:
+            raise Unavailable(f"{self._path} is out of use: {self.broken}")
         try:
             yield
         except sqlite3.Error as error:
-            if _code(error) in _ENVIRONMENT:
-                raise Unavailable(f"{self._path}: {error}") from error
-            raise CorruptFile(self._path, str(error)) from error
+            if _code(error) not in _ENVIRONMENT:
+                self.broken = f"it is damaged: {error}"
+                raise CorruptFile(self._path, str(error)) from error
+            if _code(error) in _LASTING and _whole_code(error) != _SHORT_OF_MEMORY:
+                self._break(str(error))
+            raise Unavailable(f"{self._path}: {error}") from error
+        except CorruptFile as error:
+            self.broken = f"it is damaged: {error}"
+            raise
 
 
 def _create(disk: Disk, path: str) -> None:
@@ -316,4 +333,8 @@ def _log_row(
 
 def _code(error: sqlite3.Error) -> int:
     """Return SQLite's primary result code; the high bits only refine it."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+    return _whole_code(error) & 0xFF
+
+
+def _whole_code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0))

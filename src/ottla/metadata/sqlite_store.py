@@ -59,6 +59,9 @@ class SqliteStore:
         self._history = History(opened.revision, history_revisions)
         self._sessions = SessionTable(clock, opened.first_session, self._session_expired)
         self._closed = False
+        self.on_broken: Callable[[str], None] | None = None
+        """Use: told once, on the loop, why the store does not work any more and cannot before it is
+        opened anew. Not told of what passes, such as a full disk."""
 
     @classmethod
     async def open(
@@ -151,6 +154,7 @@ class SqliteStore:
     def _session_expired(self, session_id: int) -> None:
         def done(batch: Batch | None, error: BaseException | None) -> None:
             self._publish(batch)
+            self._tell_if_broken()
             if isinstance(error, Unavailable):
                 self._delete_keys_later(session_id)
 
@@ -167,7 +171,10 @@ class SqliteStore:
 
     async def _ask(self, question: Callable[[], Result]) -> Result:
         self._check_open()
-        return await run(self._executor, question)
+        try:
+            return await run(self._executor, question)
+        finally:
+            self._tell_if_broken()
 
     async def _change(self, change: Callable[[], Batch | None]) -> int:
         """Run ``change`` in the thread and publish its batch, whether or not the asker waits."""
@@ -175,6 +182,7 @@ class SqliteStore:
 
         def done(batch: Batch | None, error: BaseException | None) -> None:
             self._publish(batch)
+            self._tell_if_broken()
             if outcome.done():
                 return
             if error is not None:
@@ -184,6 +192,11 @@ class SqliteStore:
 
         self._executor.submit(change, done)
         return await outcome
+
+    def _tell_if_broken(self) -> None:
+        if self._file.broken is not None and self.on_broken is not None:
+            tell, self.on_broken = self.on_broken, None
+            tell(self._file.broken)
 
     def _publish(self, batch: Batch | None) -> None:
         # The thread works in order and so do its answers: revisions come without a gap.

@@ -198,28 +198,75 @@ async def test_an_unreadable_directory_is_an_os_error(opened):
     await opened()
 
 
+class Refusing:
+    """SQLite's connection on a disk that refuses one kind of statement."""
+
+    def __init__(self, store, statement, code):
+        self._connection = store._file._connection
+        self._statement, self._code = statement, code
+        store._file._connection = self
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def execute(self, sql, *arguments):
+        if sql.startswith(self._statement):
+            if sql == "COMMIT":
+                self._connection.execute("ROLLBACK")
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = self._code
+            raise error
+        return self._connection.execute(sql, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "is_lasting"),
+    [
+        ("COMMIT", sqlite3.SQLITE_IOERR_FSYNC, True),
+        ("COMMIT", sqlite3.SQLITE_FULL, False),
+        ("BEGIN", sqlite3.SQLITE_IOERR_READ, True),
+        ("BEGIN", sqlite3.SQLITE_READONLY, True),
+        ("BEGIN", sqlite3.SQLITE_FULL, False),
+        ("BEGIN", sqlite3.SQLITE_NOMEM, False),
+        ("BEGIN", sqlite3.SQLITE_CANTOPEN, False),
+        ("BEGIN", sqlite3.SQLITE_IOERR_NOMEM, False),
+    ],
+)
+async def test_who_owns_the_store_hears_once_of_what_does_not_pass(
+    opened, statement, code, is_lasting
+):
+    store = await opened()
+    told = []
+    store.on_broken = told.append
+    healthy = store._file._connection
+    Refusing(store, statement, code)
+    for _ in range(3):
+        with pytest.raises((Unavailable, Ambiguous)):
+            await store.commit([], [Put("a", b"1")])
+    assert len(told) == is_lasting
+    store._file._connection = healthy
+    if is_lasting:
+        with pytest.raises(Unavailable, match="out of use"):
+            await store.commit([], [Put("a", b"1")])
+    else:
+        assert await store.commit([], [Put("a", b"1")]) == 1
+
+
+async def test_who_owns_the_store_hears_of_damage(opened):
+    store = await opened()
+    told = []
+    store.on_broken = told.append
+    await store.commit([], [Put("a", b"1")])
+    await on_thread(store, "UPDATE kv SET checksum = checksum + 1")
+    with pytest.raises(CorruptFile):
+        await store.get("a")
+    assert "checksum" in told[0]
+
+
 async def test_nothing_works_after_a_commit_of_unknown_outcome(opened):
     store = await opened()
     await store.commit([], [Put("a", b"1")])
-
-    class FailingCommit:
-        """SQLite's connection on a disk whose fsync fails."""
-
-        def __init__(self, connection):
-            self._connection = connection
-
-        def __getattr__(self, name):
-            return getattr(self._connection, name)
-
-        def execute(self, sql, *arguments):
-            if sql == "COMMIT":
-                self._connection.execute("ROLLBACK")
-                error = sqlite3.OperationalError("disk I/O error")
-                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-                raise error
-            return self._connection.execute(sql, *arguments)
-
-    store._file._connection = FailingCommit(store._file._connection)
+    Refusing(store, "COMMIT", sqlite3.SQLITE_IOERR)
     with pytest.raises(Ambiguous, match="disk I/O"):
         await store.commit([], [Put("a", b"2")])
     with pytest.raises(Unavailable, match="out of use"):
