@@ -202,6 +202,9 @@ def transaction_topic_of(config: Config) -> NewTopic:
 OPEN_FILES_RESERVE = 64
 """Files that connections leave to the rest: logs, the metadata store, the listener."""
 
+CONNECTIONS_SHARE_MIN = 4
+"""Connections may take this part of all files, whatever the partitions need."""
+
 
 def connections_max_of(config: Config, open_files_max: int | None) -> int:
     """Return ``max.connections``, or what ``open_files_max`` (None: no limit) leaves."""
@@ -209,6 +212,21 @@ def connections_max_of(config: Config, open_files_max: int | None) -> int:
     if open_files_max is None:
         return wanted
     return min(wanted, max(open_files_max - OPEN_FILES_RESERVE, 1))
+
+
+def connections_room_of(open_files_max: int | None, partition_count: int) -> int | None:
+    """Return how many connections leave each partition its file; None: any number.
+
+    A partition that is written to keeps its active segment open. Clients get a quarter of all files
+    however many partitions there are: without them nobody needs the others.
+    """
+    if open_files_max is None:
+        return None
+    return max(
+        open_files_max - OPEN_FILES_RESERVE - partition_count,
+        open_files_max // CONNECTIONS_SHARE_MIN,
+        1,
+    )
 
 
 def limits_of(config: Config, open_files_max: int | None) -> Limits:

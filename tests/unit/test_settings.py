@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config.files import broker_config
 from ottla.env.open_files import open_files_limit, raise_open_files_limit
-from ottla.settings import limits_of
+from ottla.settings import connections_room_of, limits_of
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,11 @@ def test_a_node_takes_all_the_files_it_may_have(monkeypatch, soft, hard, wanted,
     monkeypatch.setattr(resource, "setrlimit", set_limit)
     raise_open_files_limit()
     assert asked == ([] if wanted is None else [(wanted, hard)])
+
+
+@pytest.mark.parametrize(
+    ("open_files_max", "partitions", "expected"),
+    [(None, 10, None), (1024, 0, 960), (1024, 500, 460), (1024, 5000, 256), (4, 0, 1)],
+)
+def test_connections_leave_each_partition_its_file(open_files_max, partitions, expected):
+    assert connections_room_of(open_files_max, partitions) == expected

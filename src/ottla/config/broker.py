@@ -164,7 +164,8 @@ MAX_CONNECTIONS = Option(
     "max.connections",
     INT,
     10_000,
-    "Connections at the same time, at most 64 fewer than the open files that ulimit -n allows;"
+    "Connections at the same time, at most 64 fewer, and one per partition, than the open files"
+    " that ulimit -n allows;"
     " the next one is closed right after it was accepted.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,

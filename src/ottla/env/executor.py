@@ -209,8 +209,14 @@ class ThreadExecutor:
     def _start_thread(self) -> None:
         name = f"{self._name}-{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The machine has no room for one more just now: those that are there do it.
+            if not self._threads:
+                raise
+            return
         self._threads.append(thread)
-        thread.start()
 
     def _work(self) -> None:
         if self._niceness and sys.platform == "linux":  # Only there threads have one of their own.

@@ -58,7 +58,7 @@ class LogDirectoryUnusable(OttlaError):
 class LogDirectory:
     """A log directory of this node, in use from ``take`` to ``release``."""
 
-    __slots__ = ("_disk", "_limits", "_lock", "_volume", "failure", "is_full", "path")
+    __slots__ = ("_disk", "_limits", "_lock", "_volume", "failure", "is_full", "is_short", "path")
 
     def __init__(self, disk: Disk, path: str, limits: SpaceLimits) -> None:
         self._disk = disk
@@ -66,6 +66,8 @@ class LogDirectory:
         self._limits = limits
         self.is_full = False
         """Use: no batch is taken while it is so; the log manager says so to the logs."""
+        self.is_short = False
+        """Whether a call was refused, for want of descriptors or memory, since one last looked."""
         self.failure: Fault | None = None
         """Why it is offline; None while it serves. Invariant: set once, never taken back."""
         self._lock: Lock | None = None
@@ -154,6 +156,19 @@ class LogDirectory:
             logger.error(_FULL, self.path)
         else:
             logger.warning("the log directory %s has space again", self.path)
+
+    def note_shortage(self, error: OSError) -> None:
+        """Note, and say once, that the process is short of something: who was refused waits."""
+        if not self.is_short:
+            logger.error(
+                "the log directory %s is well, but requests are refused: %s", self.path, error
+            )
+        self.is_short = True
+
+    def end_shortage(self) -> bool:
+        """Tell whether there was a shortage since the last call: what was refused can be tried."""
+        was_short, self.is_short = self.is_short, False
+        return was_short
 
     def free_reserve(self) -> bool:
         """Give the reserve up; False when there is none. Blocks, for little; on any thread."""

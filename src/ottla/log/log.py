@@ -275,7 +275,8 @@ class Log(LogHealth):
     def _refused(self, error: OSError) -> KafkaError:
         """Undo a write that the disk refused. The log goes on if that works, and fails if not."""
         try:
-            self._active.cut_to_size()
+            if self._active.is_file_open:  # Else nothing can have been written.
+                self._active.cut_to_size()
         except OSError as worse:
             self._fail(worse)
         else:

@@ -22,7 +22,7 @@ from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.log.checkpoints import replace_file, write_partition_metadata
 from ottla.log.config import LogConfig
 from ottla.log.directory import DuplicatePartition, Fault, LogDirectory
-from ottla.log.faults import SyncFailed, ends_directory, is_out_of_space, sync_directory
+from ottla.log.faults import Meaning, SyncFailed, is_out_of_space, meaning_of, sync_directory
 from ottla.log.futures import settle_futures
 from ottla.log.health import LogState
 from ottla.log.layout import (
@@ -281,7 +281,7 @@ class LogManager:
 
     def put(self, log: Log) -> None:
         """Take ``log``, which was opened in one of the directories, for its partition's."""
-        log.on_disk_error = partial(self._on_disk_error, log)
+        log.on_disk_error = partial(self._refused, dirname(log.directory))
         if self.directories[dirname(log.directory)].is_full:
             log.state = LogState.FULL
         self.logs[log.topic_partition] = log
@@ -292,11 +292,15 @@ class LogManager:
         self._unclean.add(log_dir)
         self.checkpoints.keep(log_dir, topic_partition)
 
-    def _on_disk_error(self, log: Log, error: OSError) -> None:
-        if ends_directory(error):
-            self.fail_directory(dirname(log.directory), error)
-        elif is_out_of_space(error):
-            self._fill(self.directories[dirname(log.directory)])
+    def _refused(self, log_dir: str, error: OSError) -> None:
+        """Take note of what the disk of ``log_dir`` has refused. On the loop."""
+        meaning = meaning_of(error)
+        if meaning is Meaning.BROKEN:
+            self.fail_directory(log_dir, error)
+        elif meaning is Meaning.FULL:
+            self._fill(self.directories[log_dir])
+        elif meaning is Meaning.SHORTAGE:
+            self.directories[log_dir].note_shortage(error)
 
     def _fill(self, directory: LogDirectory) -> None:
         """Take no more batches in ``directory``, whose volume refused a write. Frees its reserve.
@@ -317,6 +321,9 @@ class LogManager:
             directory = self.directories[path]
             if directory.is_online and directory.is_full != is_full:
                 self._set_full(directory, is_full=is_full)
+            elif directory.is_online and directory.end_shortage():
+                for listener in self.listeners:
+                    listener(directory)
 
     def _set_full(self, directory: LogDirectory, *, is_full: bool) -> None:
         directory.set_full(is_full=is_full)
@@ -385,10 +392,8 @@ class LogManager:
             write_partition_metadata(self._disk, f"{log.directory}/{PARTITION_METADATA}", topic_id)
             sync_directory(self._disk, log_dir)
         except (OSError, CorruptFile) as error:
-            if isinstance(error, OSError) and ends_directory(error):
-                self.fail_directory(log_dir, error)
-            elif isinstance(error, OSError) and is_out_of_space(error):
-                self._fill(self.directories[log_dir])
+            if isinstance(error, OSError):
+                self._refused(log_dir, error)
             self._left.add(topic_partition.topic)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
@@ -481,8 +486,7 @@ class LogManager:
             self._disk.rename(log.directory, target)
             sync_directory(self._disk, log_dir)
         except OSError as error:
-            if ends_directory(error):
-                self.fail_directory(log_dir, error)
+            self._refused(log_dir, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._left.discard(topic_partition.topic)
         self.deleted.append(target)
@@ -552,8 +556,7 @@ class LogManager:
         for log_dir in job.filled:
             self._fill(self.directories[log_dir])
         for log_dir, error in job.failures.items():
-            if ends_directory(error):
-                self.fail_directory(log_dir, error)
+            self._refused(log_dir, error)
 
     def stop(self, *, threads: int = 1) -> None:
         """Flush and close everything, say that the stop was clean, give the directories back.

@@ -82,8 +82,7 @@ class Segment:
         self.first_timestamp: int | None = None
         """Use: rolling by time. None until known: an empty segment, or nobody asked."""
         self.index_bytes = 0
-        """Use: rolling at a full index. What the larger one would have with one more entry; 0 until
-        an entry is made."""
+        """Use: rolling at a full index. The larger one's size with one more entry; 0: no entry."""
         self.latest: TimestampOffset | None = None
         """Largest timestamp and the last offset of its batch. None until known. Invariant: known
         while the segment takes appends; (-1, base offset) when no batch has a timestamp."""
@@ -112,6 +111,11 @@ class Segment:
         if self._file is None:
             self._file = self._disk.open(self.path)
         return self._file
+
+    @property
+    def is_file_open(self) -> bool:
+        """Tell whether the log file is open: as long as it is not, no append can have begun."""
+        return self._file is not None
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -255,8 +259,7 @@ class Segment:
         self.save_indexes(sync=sync)
         if self.transaction_index is not None:
             self.transaction_index.sync()
-        del self._tail_last_offsets[:]
-        del self._tail_positions[:]
+        del self._tail_last_offsets[:], self._tail_positions[:]
 
     def save_indexes(self, *, sync: bool = False) -> None:
         """Bring both index files up to date. Raises OSError."""
@@ -501,8 +504,7 @@ class Segment:
         self._bytes_since_index_entry = stretch.bytes_since_entry
         self.latest = TimestampOffset(stretch.latest_timestamp, stretch.latest_offset)
         # The tail's list has to be without gaps: it begins anew behind the stretch.
-        del self._tail_last_offsets[:]
-        del self._tail_positions[:]
+        del self._tail_last_offsets[:], self._tail_positions[:]
         self.size_bytes = stretch.end_position
         return stretch.next_offset
 
@@ -513,8 +515,7 @@ class Segment:
         )
 
     def _forget(self, joint: tuple[int, TimestampOffset] | None) -> None:
-        del self._tail_last_offsets[:]
-        del self._tail_positions[:]
+        del self._tail_last_offsets[:], self._tail_positions[:]
         # A joint is a batch with an entry: it gets it again, so that later ones stay in place.
         self._bytes_since_index_entry = 0 if joint is None else self.index_interval_bytes + 1
         self.first_timestamp = None

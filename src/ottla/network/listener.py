@@ -7,6 +7,7 @@ gracefully. What the connections say is not its business.
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 
 from ottla.env.clock import Clock, Timer
 from ottla.env.net import Listening, Net
@@ -43,8 +44,13 @@ class Listener:
         budget: ReceiveBudget,
         open_dispatch: OpenDispatch,
         turns: Turns | None = None,
+        room: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Take ``turns``, the line of the loop, if others stand in it as well."""
+        """Take ``turns``, the line of the loop, if others stand in it as well.
+
+        ``room``: how many connections there are files for just now; None: any number.
+        """
+        self._room = room
         self._net = net
         self._clock = clock
         self._limits = limits
@@ -107,7 +113,10 @@ class Listener:
             timer.cancel()
 
     def _accept(self) -> asyncio.BaseProtocol:
-        count = len(self._connections)
+        count, room = len(self._connections), self._room()
+        if room is not None and count >= room:
+            logger.warning("refusing a connection: %d are open, logs need the other files", count)
+            return _Refused()
         if count >= self._limits.connections_max:
             logger.warning("refusing a connection: %d are open (max.connections)", count)
             return _Refused()

@@ -191,9 +191,10 @@ class Deletion:
             try:
                 while log.is_in_service and has_segments_below(log, start_offset):
                     paths = drop_segments_below(log, self._disk, start_offset, SEGMENTS_PER_TURN)
+                    # That they go is durable already: the checkpoint says where the log starts.
+                    self._remove_later(log.tenancy, paths, log.config.file_delete_delay_ms)
                     sync = partial(sync_directory, self._disk, log.directory)
                     await run(self._executor, log.tenancy.job(sync))
-                    self._remove_later(log.tenancy, paths, log.config.file_delete_delay_ms)
             except TenancyOver:
                 continue  # Its topic was deleted meanwhile, or it was moved.
             except (KafkaError, OSError) as error:

@@ -26,6 +26,19 @@ async def test_the_connection_beyond_the_limit_is_closed_at_once(serve, frame, u
     assert (second.numbers, fourth.numbers) == ([0], [1])
 
 
+async def test_logs_that_need_files_leave_connections_less_room(serve, until):
+    served = await serve(connections_max=10)
+    room = None
+    served.listener._room = lambda: room
+    await served.connect()
+    room = 1
+    refused = await served.connect()
+    await until(lambda: refused.is_lost)
+    room = 2
+    await served.connect()
+    await until(lambda: served.listener.connection_count == 2)
+
+
 async def test_one_host_cannot_take_all_connections(serve, wires, until, settle):
     network = MemoryNetwork()
     served = await serve(net=network.host("server"), connections_per_ip_max=2)
