@@ -16,6 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import machine
 from bench.load import Measure, run
 from bench.scenarios import produce_frame, records_of
 from ottla.records.builder import build_batch
@@ -138,7 +139,9 @@ def main() -> int:
     parser.add_argument("--codecs", default="none,lz4,zstd")
     parser.add_argument("--sizes", default="100,1024")
     parser.add_argument("--json", type=Path)
+    machine.add_options(parser)
     arguments = parser.parse_args()
+    machine.begin(arguments)
     report = []
     for size in map(int, arguments.sizes.split(",")):
         for codec in arguments.codecs.split(","):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import machine
 from bench.load import run
 from bench.scale import TOPIC, fill
 from bench.scenarios import produce_frame, records_of
@@ -34,7 +35,9 @@ def main() -> int:
     parser.add_argument("--idle-seconds", type=float, default=10)
     parser.add_argument("--partitions", default="1,1000,4000")
     parser.add_argument("--segments", default="1,10,50", help="of 1 GiB each, sparse")
+    machine.add_options(parser)
     arguments = parser.parse_args()
+    machine.begin(arguments)
     with tempfile.TemporaryDirectory(prefix="ottla-flat-") as work:
         peers = {}
         for partitions in map(int, arguments.partitions.split(",")):

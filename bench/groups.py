@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import machine
 from bench.run import make_peers
 from tools.differential import Play
 from tools.ottla_peer import OttlaPeer
@@ -257,7 +258,9 @@ def main() -> int:
     parser.add_argument("--warmup", type=float, default=20.0, help="seconds of the JVM's CPU")
     parser.add_argument("--targets", default="ottla durable,ottla unsynced,kafka")
     parser.add_argument("--json", type=Path)
+    machine.add_options(parser)
     options = parser.parse_args()
+    machine.begin(options)
     with tempfile.TemporaryDirectory(prefix="ottla-groups-") as directory:
         peers = make_peers(options.targets.split(","), Path(directory))
         try:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bench.machine import OTHERS_SHARE_MAX
 from tools.peer import Peer
 
 
@@ -29,6 +30,13 @@ class Measure:
     """User and system time."""
     broker_user_seconds: float
     client_cpu_seconds: float
+    others_share: float = 0.0
+    """What processes of others took of the machine's processors meanwhile, 0 to 1."""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether others took so much that the run says little."""
+        return self.others_share > OTHERS_SHARE_MAX
 
     @property
     def requests_per_second(self) -> float:

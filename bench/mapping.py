@@ -18,6 +18,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import machine
+
 STRETCH_BYTES = 4 << 20
 Way = Callable[[socket.socket, int, int, int], None]
 """Takes socket, descriptor, bytes to receive, bytes of one batch."""
@@ -109,7 +113,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=128, help="of one run")
     parser.add_argument("--data", type=Path, help="where the file is (default: temporary)")
+    machine.add_options(parser)
     arguments = parser.parse_args()
+    machine.begin(arguments)
     total = arguments.megabytes << 20
     print(f"CPU s/GiB, median (min-max) of {arguments.rounds}; load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="ottla-mapping-", dir=arguments.data) as directory:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import machine
 from bench.run import make_peers
 from ottla.records.batch import patch_offsets
 from ottla.records.builder import build_batch
@@ -88,7 +89,9 @@ def main() -> int:
     parser.add_argument("--mebibytes", type=int, default=1024)
     parser.add_argument("--dirty", action="store_true", help="leave the file unsynced")
     parser.add_argument("--json", type=Path)
+    machine.add_options(parser)
     arguments = parser.parse_args()
+    machine.begin(arguments)
     report = []
     with tempfile.TemporaryDirectory(prefix="ottla-recovery-") as work:
         peers = make_peers(arguments.targets.split(","), Path(work))

@@ -1,12 +1,17 @@
 """Ottla against Apache Kafka, side by side: ``python bench/run.py``.
 
-Starts Kafka (tools/kafka_peer.py) and two Ottlas, one durable (the default: acks=all means
-fsynced) and one that flushes as Kafka does (never by itself); then measures every scenario in
-rounds, the brokers in turn within each round, with the same raw client and the same bytes. The
-JVM is warmed up by all scenarios first, and again by each before its rounds count. Prints a table
-of medians with minimum and maximum, the ratios to Kafka, and, with --json FILE, every single run.
-Needs Linux, Java 17 and the jars; five minutes, or fifteen with --connections 1,10,100,500. The
-target "ottla mapped" is the unsynced one with preallocated segments.
+Starts two Kafkas (tools/kafka_peer.py), one as it comes and one that fsyncs every batch
+(log.flush.interval.messages=1, the fair partner of Ottla's default), and two Ottlas, one durable
+(the default: acks=all means fsynced) and one that flushes as Kafka does (never by itself). Backs
+the machine's memory first (bench/machine.py); then measures every scenario in rounds, the brokers
+in turn within each round, with the same raw client and the same bytes, each run on a file system
+that has nothing to write. The JVMs are warmed up by all scenarios first, and again by each before
+its rounds count. Prints a table of medians with minimum and maximum, the ratios to Kafka, and, with
+--json FILE, every single run. A run in which other processes took more than a tenth of the
+processors is marked, and left out while there are quiet ones. --table measures and prints the rows
+of README.md and bench/README.md, in less than fifteen minutes. Needs Linux, Java 17 and the jars;
+ten minutes, or twenty with --connections 1,10,100,500. The target "ottla mapped" is the unsynced
+one with preallocated segments.
 """
 
 import argparse
@@ -21,8 +26,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import machine
 from bench.load import Measure
 from bench.scenarios import FEW_CONNECTIONS, Scenario, clean_up, prepare, scenarios
+from bench.tables import ROWS, Tables, quiet
 from ottla.env.open_files import raise_open_files_limit
 from tools.kafka_peer import KafkaPeer, libraries
 from tools.ottla_peer import OttlaPeer
@@ -30,11 +37,12 @@ from tools.peer import Peer
 
 NEVER = 9_223_372_036_854_775_807
 OPTIONS: dict[str, dict[str, object]] = {
+    "kafka synced": {"log.flush.interval.messages": 1},
     "ottla durable": {},
     "ottla unsynced": {"log.flush.interval.messages": NEVER},
     "ottla mapped": {"log.flush.interval.messages": NEVER, "log.preallocate": "true"},
 }
-TARGETS = ("kafka", "ottla durable", "ottla unsynced")
+TARGETS = ("kafka", "kafka synced", "ottla durable", "ottla unsynced")
 
 
 def make_peers(names: Sequence[str], data: Path) -> dict[str, Peer]:
@@ -42,8 +50,9 @@ def make_peers(names: Sequence[str], data: Path) -> dict[str, Peer]:
     known: dict[str, Peer] = {}
     for name in names:
         directory = data / name.replace(" ", "-")
-        if name == "kafka":
-            known[name] = KafkaPeer(directory, {"log.segment.delete.delay.ms": 1000})
+        if name.startswith("kafka"):
+            options = {"log.segment.delete.delay.ms": 1000, **OPTIONS.get(name, {})}
+            known[name] = KafkaPeer(directory, options)
         else:
             known[name] = OttlaPeer(directory, OPTIONS[name])
     return known
@@ -56,7 +65,7 @@ def warm_up(kafka: Peer, counts: Sequence[int], depth: int, cpu_seconds: float) 
     """
     begin = kafka.cpu_seconds()
     few = [count for count in counts if count <= FEW_CONNECTIONS] or counts[:1]
-    produces = [scenario for scenario in scenarios(few, depth) if scenario.kind == "produce"]
+    produces = [scenario for scenario in scenarios(few, depth) if scenario.kind != "fetch"]
     ready = [prepare(kafka, scenario) for scenario in produces]
     while kafka.cpu_seconds() - begin < cpu_seconds:
         for measure, _ in ready:
@@ -71,12 +80,16 @@ def measure_scenario(
     """Measure one scenario on every broker, in interleaved rounds."""
     ready = {name: prepare(peer, scenario) for name, peer in peers.items()}
     for name, (measure, _) in ready.items():
-        measure(warmup if name == "kafka" else min(warmup, 0.5))
+        measure(warmup if name.startswith("kafka") else min(warmup, 0.5))
     found: dict[str, list[Measure]] = {name: [] for name in peers}
     for number in range(rounds):
         names = list(peers)
         for name in names if number % 2 == 0 else reversed(names):
-            found[name].append(ready[name][0](seconds))
+            os.sync()  # Nobody is to write, or to sync, what another broker has left.
+            neighbours = machine.Neighbours()
+            run = ready[name][0](seconds)
+            run.others_share = neighbours.share()
+            found[name].append(run)
     for name, (_, topic) in ready.items():
         clean_up(peers[name], topic)
     return found
@@ -90,6 +103,9 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 def line(name: str, runs: Sequence[Measure], kafka: Sequence[Measure] | None) -> str:
     """Return one broker's line of a scenario."""
+    disturbed = sum(run.is_disturbed for run in runs)
+    of = len(runs)
+    runs = quiet(runs)
     cells = [
         f"  {name:<15}",
         f"{spread([run.requests_per_second for run in runs], 0):>26}",
@@ -104,13 +120,15 @@ def line(name: str, runs: Sequence[Measure], kafka: Sequence[Measure] | None) ->
         cells.append(f"{ratio(runs, kafka, 'requests_per_second'):7.2f}")
         cells.append(f"{ratio(runs, kafka, 'broker_us_per_request'):7.2f}")
         cells.append(f"{ratio(runs, kafka, 'broker_user_us_per_request'):7.2f}")
+    if disturbed:
+        cells.append(f"  ! others were busy in {disturbed} of {of} runs")
     return " ".join(cells)
 
 
 def ratio(runs: Sequence[Measure], kafka: Sequence[Measure], field: str) -> float:
     """Return the median of ``field`` over Kafka's median."""
-    ours = statistics.median(getattr(run, field) for run in runs)
-    theirs = statistics.median(getattr(run, field) for run in kafka)
+    ours = statistics.median(getattr(run, field) for run in quiet(runs))
+    theirs = statistics.median(getattr(run, field) for run in quiet(kafka))
     return ours / theirs if theirs else float("nan")
 
 
@@ -127,11 +145,12 @@ def as_json(run: Measure) -> dict[str, float]:
         "broker_user_us_per_request": run.broker_user_us_per_request,
         "broker_seconds_per_gigabyte": run.broker_seconds_per_gigabyte,
         "client_us_per_request": run.client_us_per_request,
+        "others_share": run.others_share,
     }
 
 
-def main() -> int:
-    """Run the command line."""
+def read_arguments() -> argparse.Namespace:
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="of one run")
@@ -147,7 +166,18 @@ def main() -> int:
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--json", type=Path, help="write every run to this file")
     parser.add_argument("--data", type=Path, help="where the brokers write (default: temporary)")
-    arguments = parser.parse_args()
+    parser.add_argument(
+        "--table", action="store_true", help="the rows of the READMEs, and no others"
+    )
+    machine.add_options(parser)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the command line."""
+    arguments = read_arguments()
+    if arguments.table:
+        arguments.connections = "1,10,100"
     names = arguments.targets.split(",")
     counts = [int(count) for count in arguments.connections.split(",")]
     raise_open_files_limit()  # The brokers inherit it.
@@ -155,10 +185,10 @@ def main() -> int:
         libraries()
     report: dict[str, object] = {
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load_before": os.getloadavg()[0],
+        **machine.begin(arguments),
         "scenarios": {},
     }
-    print(f"{report['machine']}, load {report['load_before']:.1f}")
+    print(f"{report['machine']}, load {report['load_before']}; {report['memory']}")
     print("  medians (min-max) of the rounds; the last three columns are ratios to Kafka's")
     print(
         f"  {'':<15} {'requests/s':>26} {'MB/s':>26} {'p50 ms':>8} {'p99 ms':>8}"
@@ -168,13 +198,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.data) as directory:
         peers = make_peers(names, Path(directory))
         try:
-            for peer in peers.values():
-                peer.start()
-            if "kafka" in peers:
-                warm_up(peers["kafka"], counts, arguments.depth, arguments.first_warmup)
-            for scenario in scenarios(counts, arguments.depth):
-                if arguments.only in scenario.name:
-                    report_scenario(peers, scenario, arguments, report)
+            measure_all(peers, counts, arguments, report)
         finally:
             for peer in peers.values():
                 peer.kill9()
@@ -183,13 +207,35 @@ def main() -> int:
     return 0
 
 
+def measure_all(
+    peers: dict[str, Peer],
+    counts: Sequence[int],
+    arguments: argparse.Namespace,
+    report: dict[str, object],
+) -> None:
+    """Start and warm up, measure every scenario that is wanted, print."""
+    for peer in peers.values():
+        peer.start()
+    tables = Tables(
+        {name: (peer.started_in_seconds, peer.rss_bytes()) for name, peer in peers.items()}
+    )
+    for name, peer in peers.items():
+        if name.startswith("kafka"):
+            warm_up(peer, counts, arguments.depth, arguments.first_warmup)
+    for scenario in scenarios(counts, arguments.depth):
+        if scenario.name in ROWS if arguments.table else arguments.only in scenario.name:
+            tables.add(scenario, report_scenario(peers, scenario, arguments, report))
+    if arguments.table:
+        print(tables.text())
+
+
 def report_scenario(
     peers: dict[str, Peer],
     scenario: Scenario,
     arguments: argparse.Namespace,
     report: dict[str, object],
-) -> None:
-    """Measure and print one scenario; put its runs into the report."""
+) -> dict[str, list[Measure]]:
+    """Measure and print one scenario; put its runs into the report, and return them."""
     found = measure_scenario(
         peers,
         scenario,
@@ -197,13 +243,14 @@ def report_scenario(
         seconds=arguments.seconds,
         warmup=arguments.warmup,
     )
-    print(f"{scenario.name}, {scenario.depth} in flight each")
+    print(f"{scenario.name}, {scenario.depth} in flight each", flush=True)
     kafka = found.get("kafka")
     for name, runs in found.items():
         print(line(name, runs, kafka if name != "kafka" else None), flush=True)
     rows = report["scenarios"]
     if isinstance(rows, dict):
         rows[scenario.name] = {name: [as_json(run) for run in runs] for name, runs in found.items()}
+    return found
 
 
 if __name__ == "__main__":

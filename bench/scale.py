@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import machine
 from ottla.env.clock import SystemClock
 from ottla.env.real_disk import RealDisk, RealFile
 from ottla.env.rng import SystemRng
@@ -158,7 +159,9 @@ def main() -> int:
     parser.add_argument("--sizes", default="0x1,1000x1,1000x10,4000x1")
     parser.add_argument("--segment-bytes", type=int, default=10_000)
     parser.add_argument("--json", type=Path)
+    machine.add_options(parser)
     arguments = parser.parse_args()
+    machine.begin(arguments)
     rows = []
     with tempfile.TemporaryDirectory(prefix="ottla-scale-") as work:
         for size in arguments.sizes.split(","):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import machine
 from bench.run import make_peers
 
 
@@ -23,7 +24,9 @@ def main() -> int:
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--targets", default="ottla durable,kafka")
     parser.add_argument("--json", type=Path)
+    machine.add_options(parser)
     arguments = parser.parse_args()
+    machine.begin(arguments)
     report: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="ottla-startup-") as directory:
         for name, peer in make_peers(arguments.targets.split(","), Path(directory)).items():
