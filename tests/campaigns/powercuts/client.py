@@ -246,12 +246,19 @@ class CampaignClient:
             for one in sent:
                 frame = self.wire.receive_frame()
                 answer = self.wire.decode("produce", 9, frame)
-                told = answer["responses"][0]["partition_responses"][0]
-                expect_success(f"Produce {ledger.name}@{one.base_offset}", told)
-                if told["base_offset"] != one.base_offset:
-                    why = f"not at {told['base_offset']}"
-                    raise WrongAnswer(f"{ledger.name}: batch belongs at {one.base_offset}, {why}")
-                ledger.acked_end = max(ledger.acked_end, one.end_offset)
+                _take(ledger, one, answer["responses"][0]["partition_responses"][0])
+
+    def produce_to_all(self, topic: TopicLedger, request_count: int) -> None:
+        """Send requests with a batch for each partition of the topic, one after another."""
+        self.step = "produce to all"
+        for _ in range(request_count):
+            sent = [self._next_batch(ledger) for ledger in topic.partitions]
+            parts = [{"index": index, "records": one.data} for index, one in enumerate(sent)]
+            data = [{"name": topic.name, "partition_data": parts}]
+            answer = self.call("produce", 9, acks=-1, timeout=30_000, topic_data=data)
+            told = {one["index"]: one for one in answer["responses"][0]["partition_responses"]}
+            for index, one in enumerate(sent):
+                _take(topic.partitions[index], one, told[index])
 
     def bounds(self, topic: TopicLedger, partition: int) -> tuple[int, int]:
         """Return the log start offset and the high watermark."""
@@ -370,3 +377,12 @@ def expect_success(what: str, answer: dict[str, Any]) -> None:
     """Raise WrongAnswer for a code that is not 0."""
     if answer["error_code"] != 0:
         raise WrongAnswer(f"{what}: {answer}")
+
+
+def _take(ledger: PartitionLedger, sent: SentBatch, told: dict[str, Any]) -> None:
+    """Take the answer to one batch."""
+    expect_success(f"Produce {ledger.name}@{sent.base_offset}", told)
+    if told["base_offset"] != sent.base_offset:
+        why = f"not at {told['base_offset']}"
+        raise WrongAnswer(f"{ledger.name}: batch belongs at {sent.base_offset}, {why}")
+    ledger.acked_end = max(ledger.acked_end, sent.end_offset)

@@ -24,6 +24,7 @@ from ottla.broker import Broker
 from ottla.cli.serve import _loop_factory, read_config
 from ottla.env.clock import SystemClock
 from ottla.env.executor import ThreadExecutor
+from ottla.env.faulty_disk import DiskCall
 from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import SystemRng
@@ -31,7 +32,7 @@ from ottla.environment import FLUSH_THREADS, Environment
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
-from powercuts.cutting import NEVER, CutKind, CutPlan, CuttingDisk
+from powercuts.cutting import NEVER, CutKind, CutPlan, CuttingDisk, sync_together
 
 T = TypeVar("T")
 ANSWER_SECONDS = 60.0
@@ -130,6 +131,7 @@ class Node:
             log = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(log, 1)
             os.dup2(log, 2)
+            sync_together()
             disk = CuttingDisk(RealDisk(), str(self._mount_point), teller)
             disk.arm(plan)
             log_dirs = ",".join(str(self._data / name) for name in self._log_dirs)
@@ -299,6 +301,8 @@ class _Child:
                 self._disk.arm(CutPlan(int(words[0]), kind, seed, after_us))
             case "count":
                 return self._disk.changes
+            case "expect":
+                assert self._disk.counts[DiskCall(words[0])], f"no {words[0]} was asked for"
             case "offline":
                 return len(logs.offline)
             case "checkpoint":

@@ -61,6 +61,27 @@ def _preallocated(client: CampaignClient) -> None:
     _stop(client)
 
 
+MANY = 12
+"""Partitions of a topic whose logs are synced by one call."""
+
+
+def _filled_many(client: CampaignClient) -> None:
+    topic = client.create_topic("t", partitions=MANY)
+    client.produce_to_all(topic, 3)
+    client.order("checkpoint")
+    client.produce_to_all(topic, 2)
+
+
+def _many(client: CampaignClient) -> None:
+    topic = _topic(client)
+    client.produce_to_all(topic, 6)
+    client.produce(topic, 1, 8)
+    client.consume(topic, 0)
+    client.order("checkpoint")
+    client.produce_to_all(topic, 6)
+    client.order("expect sync_volume")
+
+
 def _filled_page_cache(client: CampaignClient) -> None:
     topic = client.create_topic("t", flush_messages="1000000")
     client.produce(topic, 0, 20)
@@ -308,6 +329,8 @@ SCENARIOS = (
     Scenario("start after a crash", _filled, _look, cuts_start=True),
     Scenario("start after a clean stop", _filled, _look, cuts_start=True, stops_cleanly=True),
     Scenario("produce, roll, checkpoint", _filled, _produce),
+    Scenario("produce to many partitions", _filled_many, _many),
+    Scenario("produce to many partitions, two directories", _filled_many, _many, log_dirs=TWO),
     Scenario("preallocated segments", _filled_preallocated, _preallocated),
     Scenario("start with preallocated segments", _filled_preallocated, _look, cuts_start=True),
     Scenario("acknowledged in the page cache", _filled_page_cache, _page_cache),
