@@ -22,6 +22,9 @@ SESSION_EPOCH_INITIAL = 0
 """Asks for a complete answer and a new session."""
 EVICTION_SECONDS = 120
 """A session not used for so long gives way to any other; one that lived so long, to a larger."""
+REFUSED_MAX = 1_000
+"""Partitions of a session that cannot be read; with more it ends, and the client names them anew.
+Each request looks for all of them, and is told of all, however short it is."""
 _INT32_MAX = (1 << 31) - 1
 
 PartitionKey = tuple[str, TopicId, int]
@@ -120,6 +123,11 @@ class FetchSession:
             self._plan = Plan(reads, [part.spec for part in reads], refused)
         return self._plan
 
+    @property
+    def is_mostly_refused(self) -> bool:
+        """Tell whether too much of it cannot be read: each request would look for it again."""
+        return len(self.plan().refused) > REFUSED_MAX
+
     def found(self, partition: SessionPartition, where: TopicPartition) -> None:
         """Note that a refused partition is hosted here, as ``where``."""
         partition.refusal = None
@@ -198,7 +206,7 @@ class FetchSessionCache:
         """
         self.partition_count += len(session) - session.counted
         session.counted = len(session)
-        if self.partition_count > self._partitions_max:
+        if self.partition_count > self._partitions_max or session.is_mostly_refused:
             self.remove(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if session.epoch == _INT32_MAX else session.epoch + 1
@@ -207,9 +215,9 @@ class FetchSessionCache:
 
     def add(self, session: FetchSession, now_seconds: float) -> None:
         """Keep ``session`` and give it an id, if there is room or another must give way."""
-        if not self._has_room(session) and self._evict_for(session, now_seconds):
-            self.add(session, now_seconds)
-        elif self._has_room(session):
+        while not self._has_room(session) and self._evict_for(session, now_seconds):
+            pass
+        if self._has_room(session) and not session.is_mostly_refused:
             session.session_id = self._new_id()
             session.created_seconds = session.used_seconds = now_seconds
             session.counted = len(session)

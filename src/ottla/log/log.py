@@ -41,7 +41,7 @@ from ottla.log.producers import Producers
 from ottla.log.results import AppendResult, ReadResult, TimestampedOffset
 from ottla.log.rolling import must_roll, remove_stillborn
 from ottla.log.segment import Segment
-from ottla.log.time_lookup import first_record_reaching
+from ottla.log.time_lookup import FoundRecord, Search, run_here, search_reaching
 from ottla.records.batch import (
     LOG_APPEND_TIME,
     NO_PRODUCER_ID,
@@ -52,7 +52,6 @@ from ottla.records.batch import (
     set_log_append_time,
 )
 from ottla.records.region import Region
-from ottla.records.validate import decompressed_bytes_limit
 
 
 class Log(LogHealth):
@@ -469,21 +468,23 @@ class Log(LogHealth):
 
         None when there is none (or it is not below ``upper_offset``). Blocks on cold segments.
         """
+        found = run_here(self.search_timestamp(timestamp))
+        is_below = found and (upper_offset is None or found.offset < upper_offset)
+        return self.place_of(found) if found and is_below else None
+
+    def search_timestamp(self, timestamp: int | None) -> Search:
+        """Search for that record; None: the largest timestamp's. See ``log.time_lookup``."""
         self.ensure_open()
-        limit = decompressed_bytes_limit(self.config.max_message_bytes)
-        segments = self._segments[self._ordinal_of(self.log_start_offset) :]
-        found = first_record_reaching(segments, timestamp, self.log_start_offset, limit)
-        if found is None or (upper_offset is not None and found.offset >= upper_offset):
-            return None
-        epoch = self.leader_epochs.epoch_for_offset(found.offset)
-        return TimestampedOffset(found.timestamp, found.offset, epoch)
+        start, limit = self.log_start_offset, self.config.max_message_bytes
+        return search_reaching(self._segments[self._ordinal_of(start) :], timestamp, start, limit)
+
+    def place_of(self, found: FoundRecord) -> TimestampedOffset:
+        """Return a record that was found, with the leader epoch it was written in."""
+        return TimestampedOffset(*found, self.leader_epochs.epoch_for_offset(found.offset))
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """Return the first record with the largest timestamp of all; None for no timestamps."""
-        self.ensure_open()
-        segments = self._segments[self._ordinal_of(self.log_start_offset) :]
-        largest = max(segment.largest_timestamp().timestamp for segment in segments)
-        return None if largest == NO_TIMESTAMP else self.offset_for_timestamp(largest)
+        return (found := run_here(self.search_timestamp(None))) and self.place_of(found)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Answer OffsetForLeaderEpoch: the largest epoch <= ``epoch`` and where it ends."""

@@ -25,6 +25,7 @@ from ottla.log.copies import LogCopies
 from ottla.log.directory import LogDirectory
 from ottla.log.manager import LogManager
 from ottla.log.results import AppendResult
+from ottla.log.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
@@ -325,6 +326,19 @@ class ReplicaManager:
     ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
         """See ``Fetches.fetch``."""
         return self._fetches.fetch(specs, limits)
+
+    def search_elsewhere(self, batch: BatchSearch) -> Pending[FoundRecord | None]:
+        """Have an executor search a batch that takes long; one at a time, as large appends do."""
+        pending: Pending[FoundRecord | None] = Pending()
+
+        def done(found: FoundRecord | None, error: BaseException | None) -> None:
+            if isinstance(error, Exception):
+                pending.fail(error)
+            else:
+                pending.resolve(found)
+
+        self._large_appends.submit(batch.run, done)
+        return pending
 
     def _moved(self, topic_partition: TopicPartition) -> None:
         """Try what waits for this partition: its high watermark, role or health changed."""

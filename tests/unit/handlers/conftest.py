@@ -2,7 +2,7 @@
 
 import importlib.util
 from pathlib import Path
-from types import SimpleNamespace
+from types import GeneratorType, SimpleNamespace
 
 import pytest
 
@@ -16,9 +16,11 @@ from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.handlers.apis.produce import Produce
 from ottla.handlers.call import Call, Client
 from ottla.handlers.fetch_session import FetchSessionCache
+from ottla.handlers.sliced import Slices
 from ottla.ids import NodeId
 from ottla.metadata.values import BrokerValue
 from ottla.pending import Pending
+from ottla.turns import Turns
 
 path = Path(__file__).parents[1] / "replication" / "conftest.py"
 spec = importlib.util.spec_from_file_location("replication_doubles", path)
@@ -83,10 +85,15 @@ def serve(make_node):
             "list_offsets": ListOffsets(manager),
             "offset_for_leader_epoch": OffsetForLeaderEpoch(manager),
         }
+        slices = Slices(Turns(node.clock))
         client = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
 
         def call(handler):
-            return lambda request, version: handler.handle(request, Call(version, None, client))
+            def ask(request, version):
+                found = handler.handle(request, Call(version, None, client))
+                return slices.run(found, str) if isinstance(found, GeneratorType) else found
+
+            return ask
 
         calls = {name: call(handler) for name, handler in handlers.items()}
         return SimpleNamespace(node=node, image=image, transactions=NoTransactions(), **calls)

@@ -311,3 +311,28 @@ def test_all_sessions_together_remember_so_many_partitions():
     larger = session_of(5)
     sessions.add(larger, 999.0)
     assert larger.session_id == 0
+
+
+def test_a_session_that_is_mostly_refused_does_not_begin_or_go_on():
+    from ottla.handlers.fetch_session import REFUSED_MAX
+
+    sessions = FetchSessionCache(SeededRng(1), slots=5, partitions_max=10**6)
+    session = session_of(REFUSED_MAX + 1)
+    sessions.add(session, 0.0)
+    assert len(sessions) == 0
+    session = session_of(REFUSED_MAX)
+    sessions.add(session, 0.0)
+    assert len(sessions) == 1
+
+
+def test_thousands_of_old_sessions_give_way_to_one_large():
+    sessions = FetchSessionCache(SeededRng(1), slots=5000, partitions_max=5000)
+    for _ in range(5000):
+        sessions.add(session_of(1), 0.0)
+    large = session_of(4900)
+    for partition in large.plan().refused:
+        partition.refusal = None
+    large._plan = None
+    sessions.add(large, 1000.0)
+    assert large.session_id
+    assert sessions.partition_count <= 5000

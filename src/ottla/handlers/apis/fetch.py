@@ -133,10 +133,10 @@ class Fetch:
             if len(session) == 0:
                 self._sessions.remove(session.session_id)
                 return FetchResponse(responses=[])
+            self._look_up(session)
             self._sessions.advance(session, self._clock.monotonic())
         except KafkaError as error:
             return FetchResponse(error_code=error.code, responses=[])
-        self._look_up(session)
         plan, epoch = session.plan(), session.epoch
 
         def answer(fetched: list[FetchedPartition]) -> FetchResponse:

@@ -9,8 +9,10 @@ from collections import Counter
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import Steps
 from ottla.ids import TopicPartition
 from ottla.log.results import TimestampedOffset
+from ottla.log.time_lookup import FoundRecord
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -46,8 +48,11 @@ class ListOffsets:
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
 
-    def handle(self, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-        """Answer per partition; one named twice is INVALID_REQUEST."""
+    def handle(self, request: ListOffsetsRequest, call: Call) -> Steps[ListOffsetsResponse]:
+        """Answer per partition; one named twice is INVALID_REQUEST.
+
+        Batches that take long to search are searched in an executor, one at a time.
+        """
         times = Counter(
             (topic.name, part.partition_index)
             for topic in request.topics
@@ -66,7 +71,9 @@ class ListOffsets:
                 if times[where] > 1:
                     found[part.partition_index] = _refused(part, ErrorCode.INVALID_REQUEST)
                 else:
-                    found[part.partition_index] = self._look_up(where, part, isolation, call)
+                    looked_up = yield from self._look_up(where, part, isolation, call)
+                    found[part.partition_index] = looked_up
+                    yield None
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(name=name, partitions=list(found.values()))
@@ -76,12 +83,12 @@ class ListOffsets:
 
     def _look_up(
         self, where: TopicPartition, part: ListOffsetsPartition, isolation: Isolation, call: Call
-    ) -> ListOffsetsPartitionResponse:
+    ) -> Steps[ListOffsetsPartitionResponse]:
         if part.timestamp < 0 and call.api_version < _SINCE.get(part.timestamp, _NEVER):
             return _refused(part, ErrorCode.UNSUPPORTED_VERSION)
         try:
             partition = self._replica_manager.leader_of(where, part.current_leader_epoch)
-            found = _look_up(partition, part.timestamp, isolation)
+            found = yield from self._find(partition, part.timestamp, isolation)
         except KafkaError as error:
             return _refused(part, error.code)
         if found is None:
@@ -93,14 +100,38 @@ class ListOffsets:
             leader_epoch=found.leader_epoch,
         )
 
+    def _find(
+        self, partition: Partition, timestamp: int, isolation: Isolation
+    ) -> Steps[TimestampedOffset | None]:
+        """Return what stands at a time or at a special one; None when nothing does.
 
-def _look_up(
+        Only what the isolation level may see counts. Reads the log, and so may block on the disk.
+        """
+        if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+            return _special(partition, timestamp, isolation)
+        log = partition.log
+        search = log.search_timestamp(None if timestamp == MAX_TIMESTAMP else timestamp)
+        found: FoundRecord | None = None
+        try:
+            batch = next(search)
+            while True:
+                is_done, found = batch.run_if_short()
+                if not is_done:
+                    found = yield self._replica_manager.search_elsewhere(batch)
+                yield None
+                log.ensure_open()  # It may have gone meanwhile, with its files.
+                batch = search.send(found)
+        except StopIteration as end:
+            found = end.value
+        if found is None or found.offset >= exposed_end(partition, isolation):
+            return None
+        return log.place_of(found)
+
+
+def _special(
     partition: Partition, timestamp: int, isolation: Isolation
 ) -> TimestampedOffset | None:
-    """Return what stands at a time or at a special one; None when nothing does.
-
-    Only what the isolation level may see counts. Reads the log, and so may block on the disk.
-    """
+    """Return what stands at a special timestamp other than the largest; None when nothing does."""
     if timestamp == LATEST:
         end = exposed_end(partition, isolation)
         return TimestampedOffset(NO_TIMESTAMP, end, partition.leader_epoch)
@@ -110,15 +141,7 @@ def _look_up(
         return TimestampedOffset(
             NO_TIMESTAMP, start, partition.leader_epoch if epoch < 0 else epoch
         )
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return None  # Nothing is tiered, so nothing waits for it either.
-    if timestamp == MAX_TIMESTAMP:
-        found = partition.log.offset_of_max_timestamp()
-    else:
-        found = partition.log.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= exposed_end(partition, isolation):
-        return None
-    return found
+    return None  # Nothing is tiered, so nothing waits for it either.
 
 
 def _refused(part: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
