@@ -1,4 +1,4 @@
-"""Build the seven extensions, loops over records and one over syncs, where a C compiler is at hand.
+"""Build the eight extensions, loops over records and one over syncs, where a C compiler is at hand.
 
 Everything else is declared in pyproject.toml. The extension comes from the very .py file that is
 installed beside it: whoever cannot build it gets the same results from the interpreted form.
@@ -17,7 +17,7 @@ extensions = cythonize(
         )
         for name in (
             *("records.kernels", "records.cleaning", "records.columns", "records.column_writer"),
-            *("records.avro", "records.time_search", "env.sync_loop"),
+            *("records.avro", "records.row_sums", "records.time_search", "env.sync_loop"),
         )
     ],
     build_dir="build",  # the generated C stays out of the sources

@@ -25,8 +25,18 @@ if TYPE_CHECKING:
     from ottla.spark.local import session
     from ottla.spark.progress import lag
     from ottla.spark.registration import register
+    from ottla.spark.writing.write_batch import write_batch
 
-__all__ = ["session", "register", "to_parquet", "from_parquet", "lag", "Exported", "ExportError"]
+__all__ = [
+    "session",
+    "register",
+    "to_parquet",
+    "from_parquet",
+    "lag",
+    "write_batch",
+    "Exported",
+    "ExportError",
+]
 
 _PLACES = {
     "session": "local",
@@ -34,6 +44,7 @@ _PLACES = {
     "to_parquet": "exporting.export",
     "from_parquet": "exporting.export",
     "lag": "progress",
+    "write_batch": "writing.write_batch",
     "Exported": "exporting.export",
     "ExportError": "exporting.export_log",
 }

@@ -6,6 +6,7 @@ where the process would have ended; the connections are left as they are.
 
 import time
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -23,7 +24,8 @@ from ottla.ids import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.writing.delivery import deliver
-from ottla.spark.writing.marker import DeliveryError, Marker, Step
+from ottla.spark.writing.identity import Content, Step
+from ottla.spark.writing.marker import DeliveryError, Marker, marker_place, read_marker
 from ottla.spark.writing.sink_options import parse_sink_options
 from tools.wire_client import WireClient
 
@@ -189,6 +191,53 @@ def test_a_batch_without_rows_moves_the_marker_on(options, name, topic, deliver_
         assert deliver(options, name, Marker("q", batch_id, topic), []) is Step.WRITE
     assert deliver(options, name, Marker("q", 1, topic), []) is Step.SKIP
     assert deliver_batch(2) is Step.WRITE
+
+
+def test_the_marker_is_no_lag_and_tells_the_rows(options, name, topic, deliver_batch):
+    """Tools show the lag of groups: the log's end less what the group has committed."""
+    assert deliver_batch(0) is Step.WRITE
+    place = marker_place(topic)
+    with BlockingClient(options.client) as client:
+        settled_ends(client, topic)
+        committed = BlockingCoordinators(client).committed(name)
+        assert list(committed) == [place]
+        assert committed[place].offset == client.latest_offsets([place])[place] == 4
+        found = read_marker(committed[place])
+    assert found == Marker("q", 0, topic)
+    # Without rows for its partition, too.
+    assert deliver(options, name, Marker("q", 1, topic, "r", Content(0, 0)), []) is Step.WRITE
+    with BlockingClient(options.client) as client:
+        committed = BlockingCoordinators(client).committed(name)
+        assert committed[place].offset == client.latest_offsets([place])[place]
+        assert read_marker(committed[place]) == Marker("q", 1, topic, "r", Content(0, 0))
+
+
+def test_rows_by_their_column_have_their_marker_with_the_offsets(
+    options, topic, name, committed_values
+):
+    by_column = replace(options, write=replace(options.write, topic=None))
+    record = build_batch([Record(value=b"x")], transactional=True)
+    marker = Marker("q", 0, None, "r", Content(1, 1))
+    batches = [(TopicPartition(topic, 1), record)]
+    assert deliver(by_column, name, marker, batches) is Step.WRITE
+    assert deliver(by_column, name, marker._replace(run_id="s"), batches) is Step.SKIP
+    with pytest.raises(DeliveryError, match="a second time in the same run"):
+        deliver(by_column, name, marker, batches)
+    assert committed_values() == ["x"]
+
+
+def test_a_refusal_leaves_nothing_behind(options, name, topic, deliver_batch, committed_values):
+    """Other rows under a number that is there: the error comes before the first row is sent."""
+    first = Marker("q", 0, topic, "r", Content(1, 1))
+    record = (TopicPartition(topic, 0), build_batch([Record(value=b"x")], transactional=True))
+    assert deliver(options, name, first, [record]) is Step.WRITE
+    changed = first._replace(run_id="s", content=Content(2, 2))
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match="onChangedBatch"):
+            deliver(options, name, changed, [record, record])
+    assert deliver(options, name, first._replace(run_id="s"), [record]) is Step.SKIP
+    assert deliver_batch(1) is Step.WRITE
+    assert committed_values() == sorted(["x", *values_of(1)])
 
 
 def test_a_job_without_a_marker_is_all_or_nothing(

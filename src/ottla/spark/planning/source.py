@@ -113,7 +113,7 @@ class OttlaDataSource(DataSource):
         """Return the writer of one micro-batch. Raises OptionError, ColumnError."""
         from ottla.spark.writing.sink import OttlaStreamWriter, sink
 
-        return OttlaStreamWriter(sink(self.options, schema))
+        return OttlaStreamWriter(sink(self.options, schema, is_stream=True))
 
     def _parsed(self, use: Use, schema: StructType | None = None) -> "SourceOptions":
         """Return the options; those of a table are in its schema, and those of a query win."""

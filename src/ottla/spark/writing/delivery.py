@@ -4,7 +4,8 @@ Between the tasks' record batches (``sink_task``) and the cluster. The order of 
 makes it exactly once; each of them may be the last before the process is killed:
 
     1  InitProducerId       ends what a predecessor left open, and keeps it out from now on
-    2  read the marker      this batch is there: done. (Before step 1 it would be a guess.)
+    2  read the marker      this batch, with these rows, is there: done. (Before step 1 it would
+                            be a guess.)
     3  Produce              every batch, numbered by this epoch
     4  TxnOffsetCommit      the marker, in the same transaction
     5  EndTxn               rows and marker are there, or neither
@@ -14,7 +15,7 @@ again, step 2 finds the marker. Knows no Arrow. Source: KIP-98, KIP-447; docs/ad
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ottla.client.blocking import BlockingClient
@@ -23,24 +24,29 @@ from ottla.client.blocking_producer import BlockingProducer
 from ottla.client.errors import ConnectionFailed
 from ottla.client.sending import ProducerIdentity
 from ottla.config.human import size_text
+from ottla.env.clock import SystemClock
 from ottla.env.rng import SystemRng
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition
+from ottla.spark.writing.identity import BatchOf, Content, Step
 from ottla.spark.writing.marker import (
     DeliveryError,
     Marker,
-    Step,
+    Rules,
     decide,
     marker_place,
     read_marker,
     write_marker,
 )
+from ottla.spark.writing.planned import planned
 from ottla.spark.writing.sink import Staged
 from ottla.spark.writing.sink_options import (
+    APP_ID,
     DELIVERY,
     MAX_BYTES,
     TRANSACTION_TIMEOUT,
     TRANSACTIONAL_ID,
+    VERSION,
     SinkOptions,
 )
 
@@ -55,6 +61,7 @@ def deliver(
     transactional_id: str,
     marker: Marker | None,
     batches: Sequence[tuple[TopicPartition, bytearray]],
+    rules: Rules = Rules(),  # noqa: B008 - a value
 ) -> Step:
     """Write ``batches`` and ``marker`` in one transaction, or find that they are there. Blocks.
 
@@ -67,14 +74,15 @@ def deliver(
         coordinators = BlockingCoordinators(client)
         timeout_ms = options.transaction_timeout_ms
         producer = coordinators.take_over(transactional_id, timeout_ms)
-        if marker is not None and _is_there(coordinators, transactional_id, marker, options):
+        if marker is not None and _is_there(coordinators, transactional_id, marker, rules):
             return Step.SKIP
         if marker is None and not batches:
             return Step.WRITE
         try:
             _send(client, options, producer, batches)
             if marker is not None:
-                offset = {marker_place(marker.topic): write_marker(marker)}
+                place = marker_place(marker.topic)
+                offset = {place: write_marker(marker, _log_end(client, place, batches))}
                 coordinators.commit_offsets(producer, transactional_id, offset)
         except OttlaError as error:
             _abort(options, producer)
@@ -94,37 +102,75 @@ def deliver_staged(options: SinkOptions, staged: Sequence[Staged], batch_id: int
     batches = [each for one in staged for each in one.batches]
     if sum(len(batch) for _, batch in batches) > options.staged_bytes_max:
         raise too_large(options.staged_bytes_max)
-    marker = _marker(options, staged, batch_id)
-    transactional_id = options.transactional_id
-    if transactional_id is None:
-        # A stream has one sink, so the query's id will do. A job outside of streams comes once.
-        is_stream = batch_id is not None
-        if marker is not None and not is_stream:
-            message = (
-                f"writing in foreachBatch with {DELIVERY}=exactly-once needs the option "
-                f"{TRANSACTIONAL_ID}, another one for each sink"
-            )
-            raise DeliveryError(message)
-        name = SystemRng().random_bytes(16).hex() if marker is None else marker.query_id
-        transactional_id = ID_PREFIX + name
-    deliver(options, transactional_id, marker, batches)
+    known = _known(options, staged, batch_id)
+    is_stream = batch_id is not None
+    if known is None:
+        _require_no_id(options)
+        name = options.transactional_id or ID_PREFIX + SystemRng().random_bytes(16).hex()
+        deliver(options, name, None, batches)
+        return
+    plan = planned(options.checkpoint, known.batch_id) if is_stream else None
+    marker = Marker(
+        known.query_id,
+        known.batch_id,
+        options.topic,
+        known.run_id,
+        _sum(one.content for one in staged),
+        None if plan is None else plan.plan,
+    )
+    at_ms = None if plan is None else plan.at_ms
+    rules = Rules(
+        are_gaps_legal=not is_stream,
+        missing_is_new=options.missing_is_new,
+        changed=options.changed,
+        age_ms=None if at_ms is None else SystemClock().wall_ms() - at_ms,
+    )
+    deliver(options, _id(options, known, is_stream=is_stream), marker, batches, rules)
 
 
-def _marker(options: SinkOptions, staged: Sequence[Staged], batch_id: int | None) -> Marker | None:
-    """Return what to write down of this batch, None for a job that is no micro-batch."""
-    told = {(each.query_id, each.batch_id) for each in staged}
-    if batch_id is None and told <= {(None, None)}:
+def _sum(contents: Iterable[Content]) -> Content:
+    every = list(contents)
+    return Content(sum(each.rows for each in every), sum(each.sum for each in every) % (1 << 64))
+
+
+def _require_no_id(options: SinkOptions) -> None:
+    """Raise DeliveryError for a transactional.id where nobody knows which batch this is."""
+    if options.transactional_id is None:
+        return
+    message = (
+        f"{TRANSACTIONAL_ID} is given, and which micro-batch this is is not known: over Spark "
+        "Connect, and in threads of one's own, Spark does not tell. Written like this, a batch "
+        "that is repeated would be there twice. In foreachBatch use ottla.spark.write_batch(df, "
+        f"batch_id, ...), or give the options {APP_ID} (a name that stays, another for each sink) "
+        f"and {VERSION} (batch_id). A job that comes once needs no {TRANSACTIONAL_ID}: leave it out"
+    )
+    raise DeliveryError(message)
+
+
+def _id(options: SinkOptions, known: BatchOf, *, is_stream: bool) -> str:
+    """Return the transactional id. A stream has one sink, so the query's id will do there."""
+    if options.transactional_id is None and not is_stream and options.by_hand is None:
+        message = (
+            f"writing in foreachBatch with {DELIVERY}=exactly-once needs the option "
+            f"{TRANSACTIONAL_ID}, another one for each sink (or use ottla.spark.write_batch)"
+        )
+        raise DeliveryError(message)
+    return options.transactional_id or ID_PREFIX + known.query_id
+
+
+def _known(options: SinkOptions, staged: Sequence[Staged], batch_id: int | None) -> BatchOf | None:
+    """Return which batch this is, None for a job that is no micro-batch as far as anybody knows."""
+    if batch_id is None and not staged:
+        return options.by_hand
+    told = {each.batch_of for each in staged}
+    if batch_id is None and told <= {None}:
         return None
-    query_ids = {query_id for query_id, _ in told}
-    batch_ids = {number for _, number in told} | ({batch_id} if batch_id is not None else set())
-    if len(query_ids) != 1 or len(batch_ids) != 1 or None in query_ids | batch_ids:
+    numbers = {each.batch_id for each in told if each is not None}
+    numbers |= set() if batch_id is None else {batch_id}
+    if None in told or len(told) != 1 or len(numbers) != 1:
         message = f"tasks of different batches in batch {batch_id}: {sorted(map(str, told))}"
         raise DeliveryError(message)
-    (query_id,) = query_ids
-    (number,) = batch_ids
-    assert query_id is not None
-    assert number is not None
-    return Marker(query_id, number, options.topic)
+    return next(iter(told))
 
 
 def too_large(bytes_max: int) -> DeliveryError:
@@ -136,12 +182,27 @@ def too_large(bytes_max: int) -> DeliveryError:
     )
 
 
-def _is_there(
-    coordinators: BlockingCoordinators, group: str, marker: Marker, options: SinkOptions
-) -> bool:
+def _is_there(coordinators: BlockingCoordinators, group: str, marker: Marker, rules: Rules) -> bool:
     place = marker_place(marker.topic)
     found = read_marker(coordinators.committed(group, [place]).get(place))
-    return decide(found, marker, missing_is_new=options.missing_is_new) is Step.SKIP
+    return decide(found, marker, rules) is Step.SKIP
+
+
+def _log_end(
+    client: BlockingClient,
+    place: TopicPartition,
+    batches: Sequence[tuple[TopicPartition, bytearray]],
+) -> int:
+    """Return where the log of ``place`` will end when the transaction is committed.
+
+    It is for people's tools only, so a refusal is no reason to fail: 0 then.
+    """
+    try:
+        (end,) = client.latest_offsets([place]).values()
+    except KafkaError:
+        return 0
+    ends_with_a_control_record = any(each == place for each, _ in batches)
+    return end + 1 if ends_with_a_control_record else end
 
 
 def _send(

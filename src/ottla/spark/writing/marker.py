@@ -1,26 +1,35 @@
-"""Which micro-batch of a query a topic has already, and what follows from that. Pure.
+"""Which micro-batch a topic has already, what it was, and what follows from that. Pure.
 
-The marker is a group's committed offset, written in the transaction of the batch itself: the offset
-is the batch's number, the metadata names the query and where its rows go. The group is named like
-the transactional id. So marker and rows are there together or not at all.
+The marker is a group's committed offset, written in the transaction of the batch itself, and the
+group is named like the transactional id. So marker and rows are there together or not at all. The
+metadata say which batch it was and what it held; the offset is the end of the partition's log, so
+that tools which show the lag of groups show none. (Version 1 had the number as offset.)
 
-    offset    int64   number of the last batch committed
-    metadata  JSON    {"ottla": 1, "query": "<id of the query>", "topic": "<option topic>" or null}
+    offset    int64   the partition's log end
+    metadata  JSON    {"ottla": 2, "query": "<id>", "batch": 7, "topic": "<option topic>" or null,
+                       "run": "<id>" or null, "rows": 3, "sum": "<16 hex digits>",
+                       "plan": "<16 hex digits>" or null}
+              or      {"ottla": 1, "query": "<id>", "topic": ...}, with the number as the offset
 
+A number alone says little: Spark plans a batch anew, and larger, when its checkpoint has lost it.
 Used by ``delivery`` between InitProducerId (which has ended whatever was open) and the first row.
+Decision: docs/adr, a micro-batch is known by what it is.
 """
 
 import json
-from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.client.coordination import Committed
 from ottla.client.transacting import OffsetToCommit
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
+from ottla.spark.writing.identity import Content, Step
 
 OFFSETS_TOPIC = "__consumer_offsets"
-VERSION = 1
+VERSION = 2
+NUMBER_AS_OFFSET = 1
+EXPIRY_MS = 6 * 24 * 3_600_000
+"""Brokers keep offsets of idle groups for 7 days (offsets.retention.minutes), less a margin."""
 
 
 class DeliveryError(OttlaError):
@@ -31,19 +40,32 @@ class Marker(NamedTuple):
     """A batch of a query, as it is committed."""
 
     query_id: str
+    """Of the query, or the option txnAppId."""
     batch_id: int
     topic: str | None
     """The sink's option; None: the rows say it."""
+    run_id: str | None = None
+    """Changes with each start of the query; None: not known."""
+    content: Content | None = None
+    """None: written by a version that did not note it."""
+    plan: str | None = None
+    """Identifies the planned offsets in the query's checkpoint; None: not known."""
 
     def __str__(self) -> str:
         return f"batch {self.batch_id} of query {self.query_id}"
 
 
-class Step(Enum):
-    """What to do with a batch."""
+class Rules(NamedTuple):
+    """What is to be thought of a batch that is not simply the next one."""
 
-    WRITE = "write"
-    SKIP = "it is there already"
+    are_gaps_legal: bool = False
+    """Whether batches may be left out: foreachBatch writes when it likes, writeStream always."""
+    missing_is_new: bool = False
+    """Without a marker, or after a gap, a batch was never written, whatever its number."""
+    changed: Step | None = None
+    """What to do with a batch that is there with other rows; None: it is an error."""
+    age_ms: int | None = None
+    """How long ago the batch was planned; None: not known."""
 
 
 def marker_place(topic: str | None) -> TopicPartition:
@@ -51,10 +73,19 @@ def marker_place(topic: str | None) -> TopicPartition:
     return TopicPartition(OFFSETS_TOPIC if topic is None else topic, 0)
 
 
-def write_marker(marker: Marker) -> OffsetToCommit:
-    """Return what to commit."""
-    metadata = {"ottla": VERSION, "query": marker.query_id, "topic": marker.topic}
-    return OffsetToCommit(marker.batch_id, json.dumps(metadata, ensure_ascii=False))
+def write_marker(marker: Marker, log_end: int) -> OffsetToCommit:
+    """Return what to commit; ``log_end`` is that of ``marker_place``."""
+    metadata: dict[str, Any] = {
+        "ottla": VERSION,
+        "query": marker.query_id,
+        "batch": marker.batch_id,
+        "topic": marker.topic,
+        "run": marker.run_id,
+        "plan": marker.plan,
+    }
+    if marker.content is not None:
+        metadata |= {"rows": marker.content.rows, "sum": f"{marker.content.sum:016x}"}
+    return OffsetToCommit(log_end, json.dumps(metadata, ensure_ascii=False))
 
 
 def read_marker(committed: Committed | None) -> Marker | None:
@@ -63,8 +94,17 @@ def read_marker(committed: Committed | None) -> Marker | None:
         return None
     try:
         metadata = json.loads(committed.metadata)
+        query_id, topic = str(metadata["query"]), metadata["topic"]
+        if metadata["ottla"] == NUMBER_AS_OFFSET:
+            return Marker(query_id, committed.offset, topic)
         if metadata["ottla"] == VERSION:
-            return Marker(str(metadata["query"]), committed.offset, metadata["topic"])
+            content = None
+            if "rows" in metadata:
+                content = Content(int(metadata["rows"]), int(metadata["sum"], 16))
+            number = int(metadata["batch"])
+            return Marker(
+                query_id, number, topic, metadata.get("run"), content, metadata.get("plan")
+            )
     except (ValueError, LookupError, TypeError):
         pass
     message = (
@@ -74,24 +114,22 @@ def read_marker(committed: Committed | None) -> Marker | None:
     raise DeliveryError(message)
 
 
-def decide(found: Marker | None, wanted: Marker, *, missing_is_new: bool) -> Step:
+def decide(
+    found: Marker | None,
+    wanted: Marker,
+    rules: Rules | None = None,
+    *,
+    missing_is_new: bool = False,
+) -> Step:
     """Return what to do with ``wanted`` when ``found`` was committed last.
 
-    ``missing_is_new``: without a marker a batch is one that was never written, whatever its number.
-    Raises DeliveryError where neither step would be exactly once.
+    ``rules`` None: those of a stream, with ``missing_is_new``.
+    Raises DeliveryError where neither step would be exactly once; the text says the way out.
     """
+    rules = rules or Rules(missing_is_new=missing_is_new)
     if found is None or found.query_id != wanted.query_id:
-        if wanted.batch_id == 0 or missing_is_new:
-            return Step.WRITE
-        there = "there is none" if found is None else f"there is {found}"
-        message = (
-            f"cannot tell whether {wanted} was written before: its transactional id has no marker "
-            f"of this query ({there}). Either the query wrote without delivery=exactly-once until "
-            "now, or with another transactional.id or topic, or the marker has expired (brokers "
-            "keep offsets for offsets.retention.minutes, 7 days). If the batch was not written, "
-            "start once with the option onMissingMarker=write"
-        )
-        raise DeliveryError(message)
+        _require_new(found, wanted, rules)
+        return Step.WRITE
     if found.topic != wanted.topic:
         message = (
             f"{wanted} goes to topic {wanted.topic or 'of its rows'}, but its transactional id "
@@ -102,7 +140,67 @@ def decide(found: Marker | None, wanted: Marker, *, missing_is_new: bool) -> Ste
     if found.batch_id > wanted.batch_id:
         message = (
             f"{wanted} comes after batch {found.batch_id} was committed: the checkpoint is older "
-            "than the topic. Writing it again would double rows, leaving it out might lose some"
+            "than the topic. Writing it again would double rows, leaving it out might lose some. "
+            "To write again from here all the same, give another transactional.id, with "
+            "onMissingMarker=write at the first start"
         )
         raise DeliveryError(message)
-    return Step.SKIP if found.batch_id == wanted.batch_id else Step.WRITE
+    if found.batch_id == wanted.batch_id:
+        return _judge_again(found, wanted, rules)
+    is_gap = found.batch_id + 1 < wanted.batch_id
+    if is_gap and not (rules.are_gaps_legal or rules.missing_is_new):
+        message = (
+            f"cannot tell whether {wanted} was written before: the last one committed is batch "
+            f"{found.batch_id}, and those in between were delivered in another way (at least once, "
+            "or by another transactional.id). If this one was not written, start once with the "
+            "option onMissingMarker=write"
+        )
+        raise DeliveryError(message)
+    return Step.WRITE
+
+
+def _require_new(found: Marker | None, wanted: Marker, rules: Rules) -> None:
+    """Raise DeliveryError unless a batch without a marker was surely never written."""
+    may_have_expired = rules.age_ms is not None and rules.age_ms > EXPIRY_MS
+    is_first = wanted.batch_id == 0 or (found is None and rules.are_gaps_legal)
+    if rules.missing_is_new or (is_first and not may_have_expired):
+        return
+    there = "there is none" if found is None else f"there is {found}"
+    message = (
+        f"cannot tell whether {wanted} was written before: its transactional id has no marker "
+        f"of this query ({there}). Either the query wrote without delivery=exactly-once until "
+        "now, or with another transactional.id or topic, or the topic was made anew, or the marker "
+        "has expired (brokers keep offsets for offsets.retention.minutes, 7 days). If the batch "
+        "was not written, start once with the option onMissingMarker=write"
+    )
+    raise DeliveryError(message)
+
+
+def _judge_again(found: Marker, wanted: Marker, rules: Rules) -> Step:
+    """Return what to do with a batch whose number is committed already."""
+    if found.run_id is not None and found.run_id == wanted.run_id:
+        message = (
+            f"{wanted} is written a second time in the same run under one transactional id. Two "
+            "writes need two ids: give each its own transactional.id, or write both sets of rows "
+            "at once (ottla.spark.write_batch takes several topics). If this was another try of "
+            "one write whose end was unknown, start the query again: what is there is found"
+        )
+        raise DeliveryError(message)
+    is_same_plan = found.plan is not None and found.plan == wanted.plan
+    if found.content is None or wanted.content is None or is_same_plan:
+        return Step.SKIP
+    if found.content == wanted.content:
+        return Step.SKIP
+    if rules.changed is not None:
+        return rules.changed
+    message = (
+        f"{wanted} was committed with {found.content.rows} rows (sum {found.content.sum:016x}), "
+        f"and now it has {wanted.content.rows} (sum {wanted.content.sum:016x}). Either the "
+        "checkpoint is older than the topic and the batch was planned anew, or two writes share a "
+        "transactional.id, or the query gives other rows each time (uuid(), rand(), sums of "
+        "doubles, the first of a group). Neither writing nor skipping it is surely exactly once: "
+        "start once with the option onChangedBatch=skip (what is there stays all there is of it; "
+        "right for a query that gives other rows each time) or onChangedBatch=write (its rows are "
+        "added)"
+    )
+    raise DeliveryError(message)

@@ -52,15 +52,15 @@ class Rows(NamedTuple):
         return ColumnWriter(
             len(self.value),
             now_ms=now_ms,
-            value=_buffers(self.value),
-            key=None if self.key is None else _buffers(self.key),
-            headers=None if self.headers is None else _header_buffers(self.headers),
-            timestamp=None if self.timestamp is None else _numbers(self.timestamp, "q"),
+            value=octets(self.value),
+            key=None if self.key is None else octets(self.key),
+            headers=None if self.headers is None else header_buffers(self.headers),
+            timestamp=None if self.timestamp is None else numbers(self.timestamp, "q"),
         )
 
     def partitions(self) -> Numbers | None:
         """Return the kernel's view of the column partition."""
-        return None if self.partition is None else _numbers(self.partition, "i")
+        return None if self.partition is None else numbers(self.partition, "i")
 
 
 def find_rows(batch: pa.RecordBatch, *, topic_given: bool) -> Rows:
@@ -78,8 +78,8 @@ def find_rows(batch: pa.RecordBatch, *, topic_given: bool) -> Rows:
     if topic is not None and not pa.types.is_string(topic.type):
         topic = _cast("topic", topic, pa.string(), "string", _is_text)
     rows = Rows(
-        value=_octets("value", columns["value"]),
-        key=_octets("key", columns["key"]) if "key" in columns else None,
+        value=_binary("value", columns["value"]),
+        key=_binary("key", columns["key"]) if "key" in columns else None,
         topic=topic,
         partition=_partition(columns["partition"]) if "partition" in columns else None,
         headers=_headers(columns["headers"]) if "headers" in columns else None,
@@ -106,7 +106,7 @@ def _is_octets(kind: pa.DataType) -> bool:
     )
 
 
-def _octets(name: str, column: pa.Array) -> pa.Array:
+def _binary(name: str, column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type):
         return column
     if pa.types.is_string(column.type):
@@ -157,7 +157,8 @@ def _headers(column: pa.Array) -> pa.Array:
         raise RowError(f"the column headers must be {words}, it is {found}") from error
 
 
-def _buffers(column: pa.Array) -> Octets:
+def octets(column: pa.Array) -> Octets:
+    """Return the kernels' view of a column of binary or string."""
     validity, offsets, data = column.buffers()
     return Octets(
         _slice(offsets, column.offset, len(column) + 1, "i"),
@@ -167,7 +168,8 @@ def _buffers(column: pa.Array) -> Octets:
     )
 
 
-def _numbers(column: pa.Array, kind: Literal["i", "q"]) -> Numbers:
+def numbers(column: pa.Array, kind: Literal["i", "q"]) -> Numbers:
+    """Return the kernels' view of a column of int32 or int64."""
     validity, values = column.buffers()
     return Numbers(
         _slice(values, column.offset, len(column), kind),
@@ -176,7 +178,8 @@ def _numbers(column: pa.Array, kind: Literal["i", "q"]) -> Numbers:
     )
 
 
-def _header_buffers(column: pa.Array) -> Headers:
+def header_buffers(column: pa.Array) -> Headers:
+    """Return the kernels' view of the column headers. Raises RowError for a header of null."""
     validity, offsets = column.buffers()[:2]
     pairs = column.values
     names, values = pairs.field(0), pairs.field(1)
@@ -184,8 +187,8 @@ def _header_buffers(column: pa.Array) -> Headers:
         raise RowError("a row has a header that is null, or whose key is null")
     return Headers(
         _slice(offsets, column.offset, len(column) + 1, "i"),
-        _buffers(names),
-        _buffers(values),
+        octets(names),
+        octets(values),
         _validity(column, validity),
         column.offset,
     )

@@ -31,7 +31,13 @@ from pyspark.sql.types import (
 
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
-from ottla.spark.writing.sink_options import TOPIC, SinkOptions, parse_sink_options
+from ottla.spark.writing.identity import NOTHING, BatchOf, Content
+from ottla.spark.writing.sink_options import (
+    TOPIC,
+    SinkOptions,
+    parse_sink_options,
+    require_streams_own,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,10 +70,10 @@ class Wrote(WriterCommitMessage):
 class Staged(WriterCommitMessage):
     """What a task wants written: record batches, complete but for who writes them."""
 
-    query_id: str | None = None
-    """None: not a micro-batch."""
-    batch_id: int | None = None
+    batch_of: BatchOf | None = None
+    """None: no micro-batch, as far as the task knows."""
     batches: list[tuple[TopicPartition, bytearray]] = field(default_factory=list)
+    content: Content = NOTHING
 
 
 def check_columns(schema: StructType, *, topic_given: bool) -> None:
@@ -131,9 +137,11 @@ def commit_batch(
         deliver_staged(options, staged, batch_id)
 
 
-def sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
+def sink(given: Mapping[str, str], schema: StructType, *, is_stream: bool = False) -> SinkOptions:
     """Return the options, for rows that can be written. Raises OptionError, ColumnError."""
     options = parse_sink_options(given)
+    if is_stream:
+        require_streams_own(options)
     check_columns(schema, topic_given=options.topic is not None)
     return options
 

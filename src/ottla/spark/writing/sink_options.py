@@ -16,6 +16,7 @@ from ottla.config.human import parse_duration_ms, parse_size_bytes, size_text
 from ottla.config.option import InvalidConfig
 from ottla.spark.connection import CLIENT_ID, CONNECT_TIMEOUT_MS, PREFIX, OptionError
 from ottla.spark.option_table import BOOTSTRAP, BOOTSTRAP_SHORT, INCLUDE_HEADERS, options_of
+from ottla.spark.writing.identity import BatchOf, Step
 from ottla.spark.writing.write_settings import WriteOptions, read_write_settings
 
 Value = TypeVar("Value")
@@ -26,6 +27,10 @@ TRANSACTIONAL_ID = "transactional.id"
 TRANSACTION_TIMEOUT = "kafka.transaction.timeout.ms"
 MAX_BYTES = "exactlyOnceMaxBytes"
 ON_MISSING_MARKER = "onMissingMarker"
+ON_CHANGED_BATCH = "onChangedBatch"
+APP_ID = "txnAppId"
+VERSION = "txnVersion"
+CHECKPOINT = "checkpointLocation"
 
 OPTIONS = (
     BOOTSTRAP,
@@ -35,8 +40,11 @@ OPTIONS = (
     TRANSACTIONAL_ID,
     MAX_BYTES,
     ON_MISSING_MARKER,
+    ON_CHANGED_BATCH,
+    APP_ID,
+    VERSION,
 )
-SPARKS_OWN = ("checkpointLocation", "queryName", INCLUDE_HEADERS)
+SPARKS_OWN = (CHECKPOINT, "queryName", INCLUDE_HEADERS)
 """Handed on by Spark, or of the source; they mean nothing here."""
 
 WITHOUT_MEANING = frozenset(
@@ -94,6 +102,12 @@ class SinkOptions:
     """Of one batch delivered exactly once, as it goes over the wire."""
     missing_is_new: bool
     """What ``marker.decide`` is to think of a batch without a marker."""
+    changed: Step | None = None
+    """What it is to do with a batch that is there with other rows."""
+    by_hand: BatchOf | None = None
+    """The batch that the options themselves name."""
+    checkpoint: str | None = None
+    """Where a streaming query has its checkpoint, if it told."""
 
     @property
     def topic(self) -> str | None:
@@ -113,8 +127,9 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     delivery = _word(values, DELIVERY, {each.value: each for each in Delivery})
     transactional_id = values.get(TRANSACTIONAL_ID) or values.get(PREFIX + TRANSACTIONAL_ID)
     if delivery is Delivery.AT_LEAST_ONCE:
-        for name in (TRANSACTIONAL_ID, PREFIX + TRANSACTIONAL_ID, TRANSACTION_TIMEOUT):
-            if name in values:
+        names = (TRANSACTIONAL_ID, PREFIX + TRANSACTIONAL_ID, TRANSACTION_TIMEOUT, APP_ID, VERSION)
+        for name in names:
+            if name.lower() in values:
                 message = f"option {name} needs {DELIVERY}={Delivery.EXACTLY_ONCE.value}"
                 raise OptionError(message)
     client, write = _producer(values, delivery)
@@ -126,7 +141,36 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         transaction_timeout_ms=_duration(values, TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS),
         staged_bytes_max=_size(values, MAX_BYTES, MAX_BYTES_DEFAULT, MAX_BYTES_LIMIT),
         missing_is_new=_word(values, ON_MISSING_MARKER, {"fail": False, "write": True}),
+        changed=_word(
+            values, ON_CHANGED_BATCH, {"fail": None, "skip": Step.SKIP, "write": Step.WRITE}
+        ),
+        by_hand=_by_hand(values),
+        checkpoint=values.get(CHECKPOINT.lower()),
     )
+
+
+def require_streams_own(options: SinkOptions) -> None:
+    """Raise OptionError where a streaming query is given what foreachBatch is for."""
+    if options.by_hand is not None:
+        message = (
+            f"options {APP_ID} and {VERSION} name one batch: they are for df.write, above "
+            "all in foreachBatch. writeStream knows its batches by itself"
+        )
+        raise OptionError(message)
+
+
+def _by_hand(values: Mapping[str, str]) -> BatchOf | None:
+    """Return the batch that Delta's options for the same name, None without them."""
+    app_id, version = values.get(APP_ID.lower()), values.get(VERSION.lower())
+    if app_id is None and version is None:
+        return None
+    if not app_id or version is None:
+        message = f"options {APP_ID} and {VERSION} are given together: a name that stays, a number"
+        raise OptionError(message)
+    if not (version.strip().isascii() and version.strip().isdigit()):
+        message = f"option {VERSION} is a whole number from 0 on, not {version!r}"
+        raise OptionError(message)
+    return BatchOf(app_id, int(version))
 
 
 def _refuse_unknown(values: Mapping[str, str]) -> None:

@@ -16,14 +16,19 @@ from ottla.client.blocking_producer import BlockingProducer
 from ottla.client.lanes import Written
 from ottla.client.view import TopicView
 from ottla.ids import TopicPartition
+from ottla.spark.writing.content import ContentSum
 from ottla.spark.writing.delivery import too_large
+from ottla.spark.writing.identity import BatchOf
 from ottla.spark.writing.sink import Staged, Wrote
 from ottla.spark.writing.sink_options import RETRY_TIMEOUT_MS, SinkOptions
 from ottla.spark.writing.write import RowsWriter
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Properties that Spark gives the tasks of a micro-batch, and of what ``foreachBatch`` runs."""
+RUN_ID = "spark.jobGroup.id"
+DESCRIPTION = "spark.job.description"
+"""Properties that Spark gives the tasks of a micro-batch, and of what ``foreachBatch`` runs in its
+own thread. Threads that the user starts, and Spark Connect, have none of them."""
 
 
 class StagingProducer:
@@ -66,18 +71,27 @@ class StagingProducer:
         self._client.close()
 
 
-def batch_property() -> tuple[str | None, int | None]:
-    """Return the query's id and the micro-batch's number; None outside of streams."""
+def batch_of_task(options: SinkOptions) -> BatchOf | None:
+    """Return which micro-batch this task is of, None when that is not known."""
     context = TaskContext.get()
-    query_id = context.getLocalProperty(QUERY_ID) if context else None
-    batch_id = context.getLocalProperty(BATCH_ID) if context else None
-    return query_id, None if batch_id is None else int(batch_id)
+
+    def local(name: str) -> str | None:
+        return context.getLocalProperty(name) if context else None
+
+    run_id = local(RUN_ID)
+    if run_id is not None and f"runId = {run_id}" not in (local(DESCRIPTION) or ""):
+        run_id = None  # a job group of the user's own
+    if options.by_hand is not None:
+        return options.by_hand._replace(run_id=run_id)
+    query_id, batch_id = local(QUERY_ID), local(BATCH_ID)
+    if query_id is None or batch_id is None:
+        return None
+    return BatchOf(query_id, int(batch_id), run_id)
 
 
-def patient(options: SinkOptions) -> SinkOptions:
+def patient(options: SinkOptions, batch: BatchOf | None) -> SinkOptions:
     """Return the options for a query that has reached the cluster before: it waits for it."""
-    _, batch_id = batch_property()
-    if not batch_id:
+    if batch is None or batch.batch_id == 0:
         return options
     wait_ms = max(options.write.sending.metadata_timeout_ms, RETRY_TIMEOUT_MS)
     sending = replace(options.write.sending, metadata_timeout_ms=wait_ms)
@@ -93,7 +107,7 @@ def write_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Wrote:
 
     Raises RowError, KafkaError, ConnectionFailed.
     """
-    options = patient(options)
+    options = patient(options, batch_of_task(options))
     writer = RowsWriter(options.client, options.write)
     try:
         for batch in rows:
@@ -109,14 +123,15 @@ def stage_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Staged:
 
     Raises RowError, DeliveryError, and what asking for the topics' partitions raises.
     """
-    options = patient(options)
+    batch_of = batch_of_task(options)
+    options = patient(options, batch_of)
     producer = StagingProducer(options)
-    writer = RowsWriter(options.client, options.write, sender=producer)
+    summed = ContentSum()
+    writer = RowsWriter(options.client, options.write, sender=producer, seen=summed.add)
     try:
         for batch in rows:
             writer.write(batch)
         writer.finish()
     finally:
         writer.abort()
-    query_id, batch_id = batch_property()
-    return Staged(query_id, batch_id, producer.batches)
+    return Staged(batch_of, producer.batches, summed.content)

@@ -8,7 +8,7 @@ those of ``records.column_writer``. A writer is for one task: what fails, fails 
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -89,6 +89,7 @@ class RowsWriter:
         producer: ProducerIdentity | None = None,
         *,
         sender: BatchSender | None = None,
+        seen: Callable[[Rows], None] | None = None,
         clock: Clock | None = None,
         rng: Rng | None = None,
     ) -> None:
@@ -97,6 +98,7 @@ class RowsWriter:
         ``producer``: the identity of an open transaction, in a fresh epoch; each partition is
         then written by one writer only. None: an identity of its own, if the options want one.
         ``sender``: takes the batches instead, which are part of a transaction of the sender's.
+        ``seen``: is given all rows, as they come.
         """
         self._options = options
         self._client = BlockingClient(settings)
@@ -106,6 +108,7 @@ class RowsWriter:
         self._is_transactional = sender is not None or (
             producer is not None and producer.transactional_id is not None
         )
+        self._seen = seen
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRng()
         self._topics: dict[str, _Topic] = {}
@@ -123,6 +126,8 @@ class RowsWriter:
         if batch.num_rows == 0:
             return
         rows = find_rows(batch, topic_given=self._options.topic is not None)
+        if self._seen is not None:
+            self._seen(rows)
         for name, part in self._by_topic(rows):
             self._write_topic(self._topics.get(name) or self._open_topic(name), part)
         self._bound_memory()

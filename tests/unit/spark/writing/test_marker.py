@@ -1,31 +1,72 @@
 """What follows from the marker of a batch: write, skip, or say that neither is exactly once."""
 
+import json
+
 import pytest
 
 from ottla.client.coordination import Committed
+from ottla.spark.writing.identity import Content, Step
 from ottla.spark.writing.marker import (
+    EXPIRY_MS,
     DeliveryError,
     Marker,
-    Step,
+    Rules,
     decide,
     marker_place,
     read_marker,
     write_marker,
 )
 
+STREAM = Rules()
+FOREACH = Rules(are_gaps_legal=True)
+ROWS = Content(3, 0xABC)
+OTHERS = Content(4, 0xDEF)
+
+
+def batch(number, query="q", **more):
+    return Marker(query, number, "t", **{"run_id": "run", "content": ROWS, **more})
+
+
+def again(number, **more):
+    """A batch that comes when the query was started anew."""
+    return batch(number, **{"run_id": "next run", **more})
+
 
 @pytest.mark.parametrize("topic", ["t", None, "é"])
-def test_a_marker_is_read_as_it_was_written(topic):
-    marker = Marker("query", 7, topic)
-    offset, metadata = write_marker(marker)
-    assert read_marker(Committed(offset, -1, metadata)) == marker
+@pytest.mark.parametrize("content", [ROWS, None, Content(0, (1 << 64) - 1)])
+def test_a_marker_is_read_as_it_was_written(topic, content):
+    for marker in (
+        Marker("query", 7, topic, "run", content, "plan"),
+        Marker("query", 7, topic, None, content, None),
+    ):
+        offset, metadata = write_marker(marker, 1234)
+        assert offset == 1234  # the log's end: no lag
+        assert len(metadata) < 4096  # offset.metadata.max.bytes
+        assert read_marker(Committed(offset, -1, metadata)) == marker
 
 
 def test_no_offset_is_no_marker():
     assert read_marker(None) is None
 
 
-@pytest.mark.parametrize("metadata", ["", "{", "[1]", "7", "{}", '{"ottla": 2}', '{"ottla": 1}'])
+def test_a_checkpoint_of_the_last_version_goes_on():
+    """Its markers have the batch's number as offset and say nothing of the rows."""
+    metadata = '{"ottla": 1, "query": "q", "topic": "t"}'
+    found = read_marker(Committed(7, -1, metadata))
+    assert found == Marker("q", 7, "t")
+    assert decide(found, batch(7), STREAM) is Step.SKIP
+    assert decide(found, batch(8), STREAM) is Step.WRITE
+    with pytest.raises(DeliveryError, match="checkpoint is older"):
+        decide(found, batch(6), STREAM)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *("", "{", "[1]", "7", "{}", '{"ottla": 3}', '{"ottla": 1}', '{"ottla": 2}'),
+        json.dumps({"ottla": 2, "query": "q", "batch": 1, "topic": "t", "rows": 1, "sum": "x"}),
+    ],
+)
 def test_the_offset_of_somebody_else_is_refused(metadata):
     with pytest.raises(DeliveryError, match="choose another id"):
         read_marker(Committed(7, -1, metadata))
@@ -36,6 +77,7 @@ def test_it_lies_where_the_rows_go_or_with_the_offsets():
     assert marker_place(None) == ("__consumer_offsets", 0)
 
 
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
 @pytest.mark.parametrize(
     ("found", "wanted", "step"),
     [
@@ -44,35 +86,94 @@ def test_it_lies_where_the_rows_go_or_with_the_offsets():
         (0, 1, Step.WRITE),
         (6, 7, Step.WRITE),
         (7, 7, Step.SKIP),
-        (3, 7, Step.WRITE),  # in between it was delivered in another way
     ],
 )
-def test_a_batch_is_written_unless_it_is_there(found, wanted, step):
-    marker = None if found is None else Marker("q", found, "t")
-    assert decide(marker, Marker("q", wanted, "t"), missing_is_new=False) is step
+def test_a_batch_is_written_unless_it_is_there(found, wanted, step, rules):
+    marker = None if found is None else batch(found)
+    assert decide(marker, again(wanted), rules) is step
+
+
+def test_a_gap_is_an_error_for_a_stream_and_legal_in_foreach_batch():
+    """A stream wrote the ones in between in another way, and perhaps this one, too."""
+    with pytest.raises(DeliveryError, match="last one committed is batch 3"):
+        decide(batch(3), again(7), STREAM)
+    assert decide(batch(3), again(7), Rules(missing_is_new=True)) is Step.WRITE
+    assert decide(batch(3), again(7), FOREACH) is Step.WRITE
+    assert decide(None, batch(7), FOREACH) is Step.WRITE
+
+
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
+def test_a_number_that_stands_for_other_rows_is_neither_skipped_nor_written(rules):
+    """The checkpoint lost the batch, and it was planned anew with what came since."""
+    with pytest.raises(DeliveryError, match=r"with 3 rows .* now it has 4 .*onChangedBatch=skip"):
+        decide(batch(7), again(7, content=OTHERS), rules)
+    for step in Step:
+        assert decide(batch(7), again(7, content=OTHERS), rules._replace(changed=step)) is step
+    with pytest.raises(DeliveryError):  # as many rows, others
+        decide(batch(7), again(7, content=Content(3, 0xABD)), rules)
+
+
+def test_the_same_plan_with_other_rows_is_the_same_batch():
+    """A query with uuid() gives other rows each time; those that are there are the batch."""
+    wanted = again(7, content=OTHERS, plan="p")
+    assert decide(batch(7, plan="p"), wanted, STREAM) is Step.SKIP
+    for plan in ("another", None):
+        with pytest.raises(DeliveryError, match="onChangedBatch"):
+            decide(batch(7, plan=plan), wanted, STREAM)
+
+
+@pytest.mark.parametrize("content", [ROWS, OTHERS])
+@pytest.mark.parametrize("changed", [None, Step.SKIP])
+def test_a_second_write_in_one_run_is_no_replay(content, changed):
+    """Two writes of one foreachBatch share an id: leaving the second out would lose it."""
+    rules = FOREACH._replace(changed=changed)
+    with pytest.raises(
+        DeliveryError, match=r"a second time in the same run.*its own transactional"
+    ):
+        decide(batch(7), batch(7, content=content), rules)
+
+
+def test_without_a_run_the_rows_decide():
+    """Over Connect and in threads nobody knows the run."""
+    assert decide(batch(7, run_id=None), batch(7, run_id=None), FOREACH) is Step.SKIP
+    with pytest.raises(DeliveryError, match="two writes share"):
+        decide(batch(7, run_id=None), batch(7, run_id=None, content=OTHERS), FOREACH)
 
 
 def test_a_new_query_takes_the_id_over():
-    found = Marker("old", 57, "t")
-    assert decide(found, Marker("new", 0, "t"), missing_is_new=False) is Step.WRITE
+    assert decide(batch(57, "old"), batch(0, "new"), STREAM) is Step.WRITE
 
 
-@pytest.mark.parametrize("found", [None, Marker("other", 7, "t"), Marker("other", 90, "t")])
+@pytest.mark.parametrize("found", [None, batch(7, "other"), batch(90, "other")])
 def test_a_later_batch_without_a_marker_is_not_guessed_about(found):
-    wanted = Marker("q", 7, "t")
     with pytest.raises(DeliveryError, match="onMissingMarker=write"):
-        decide(found, wanted, missing_is_new=False)
-    assert decide(found, wanted, missing_is_new=True) is Step.WRITE
+        decide(found, batch(7), STREAM)
+    assert decide(found, batch(7), Rules(missing_is_new=True)) is Step.WRITE
 
 
-@pytest.mark.parametrize("missing_is_new", [False, True])
-def test_a_checkpoint_older_than_the_topic_is_refused(missing_is_new):
+def test_in_foreach_batch_the_marker_of_another_query_hides_ones_own():
+    """Two queries with one id: what the other has written over may have been this batch."""
+    with pytest.raises(DeliveryError, match="there is batch 2 of query other"):
+        decide(batch(2, "other"), batch(7), FOREACH)
+
+
+@pytest.mark.parametrize("rules", [STREAM, FOREACH])
+def test_a_first_batch_whose_marker_may_have_expired_is_not_written_again(rules):
+    old = rules._replace(age_ms=EXPIRY_MS + 1)
+    with pytest.raises(DeliveryError, match="the marker has expired"):
+        decide(None, batch(0), old)
+    assert decide(None, batch(0), old._replace(missing_is_new=True)) is Step.WRITE
+    assert decide(None, batch(0), rules._replace(age_ms=EXPIRY_MS)) is Step.WRITE
+
+
+@pytest.mark.parametrize("rules", [STREAM, FOREACH, Rules(missing_is_new=True)])
+def test_a_checkpoint_older_than_the_topic_is_refused(rules):
     with pytest.raises(DeliveryError, match="checkpoint is older"):
-        decide(Marker("q", 8, "t"), Marker("q", 7, "t"), missing_is_new=missing_is_new)
+        decide(batch(8), again(7), rules)
 
 
 @pytest.mark.parametrize("batch_id", [7, 8])
 def test_two_sinks_of_a_query_may_not_share_an_id(batch_id):
     """The second would find the first one's marker and leave its rows out."""
     with pytest.raises(DeliveryError, match="each sink needs its own"):
-        decide(Marker("q", 7, "t"), Marker("q", batch_id, "u"), missing_is_new=False)
+        decide(batch(7), Marker("q", batch_id, "u"), FOREACH)

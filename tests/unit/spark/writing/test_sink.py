@@ -1,7 +1,10 @@
 """What the sink says on the driver, before any task: options and columns, without a session."""
 
+import json
+import os
 import pickle
 import sys
+import time
 
 import pytest
 
@@ -13,7 +16,9 @@ from ottla.ids import TopicPartition
 from ottla.spark.connection import OptionError
 from ottla.spark.planning.source import OttlaDataSource
 from ottla.spark.writing import delivery
-from ottla.spark.writing.marker import DeliveryError, Marker
+from ottla.spark.writing.identity import BatchOf, Content, Step
+from ottla.spark.writing.marker import EXPIRY_MS, DeliveryError, Marker, Rules
+from ottla.spark.writing.planned import planned
 from ottla.spark.writing.sink import (
     ColumnError,
     OttlaStreamWriter,
@@ -184,49 +189,146 @@ def test_at_least_once_the_driver_has_nothing_to_do(monkeypatch):
     commit_batch(parse_sink_options(OPTIONS), [Wrote({PLACE: 1}), None], 3)
 
 
-def test_a_micro_batch_is_delivered_under_its_querys_id(delivered):
-    staged = [Staged("q", 3, [(PLACE, bytearray(b"a"))]), None, Staged("q", 3, [])]
-    commit_batch(parse_sink_options(EXACTLY), staged, 3)
-    expected = [(PLACE, b"a")]
-    assert delivered == [("ottla-spark-q", Marker("q", 3, "t"), expected)]
+def staged(batch_of=None, *batches, rows=0, total=0):
+    return Staged(batch_of, list(batches), Content(rows, total))
+
+
+Q3 = BatchOf("q", 3, "run")
+
+
+def test_a_micro_batch_is_delivered_under_its_querys_id_with_all_its_rows(delivered):
+    half = 1 << 63
+    tasks = [
+        staged(Q3, (PLACE, bytearray(b"a")), rows=1, total=half),
+        None,
+        staged(Q3, rows=2, total=half + 5),
+    ]
+    commit_batch(parse_sink_options(EXACTLY), tasks, 3)
+    marker = Marker("q", 3, "t", "run", Content(3, 5))
+    assert delivered == [("ottla-spark-q", marker, [(PLACE, b"a")], Rules())]
 
 
 def test_a_job_outside_of_streams_has_no_marker_and_an_id_of_its_own(delivered):
     for _ in range(2):
-        commit_batch(parse_sink_options(EXACTLY), [Staged(None, None, [])])
+        commit_batch(parse_sink_options(EXACTLY), [staged()])
     (first, marker, _), (second, _, _) = delivered
     assert marker is None
     assert first != second
-    commit_batch(parse_sink_options(EXACTLY | {"transactional.id": "x"}), [Staged()])
-    assert delivered[-1][0] == "x"
 
 
-def test_in_foreach_batch_each_sink_needs_an_id(delivered):
+@pytest.mark.parametrize("tasks", [[staged()], []])
+def test_an_id_without_a_known_batch_is_refused(delivered, tasks):
+    """Over Connect and in threads: written as a job that comes once, a replay would be double."""
+    with pytest.raises(DeliveryError, match=r"not known: over Spark Connect.*write_batch"):
+        commit_batch(parse_sink_options(EXACTLY | {"transactional.id": "x"}), tasks)
+    assert delivered == []
+
+
+def test_in_foreach_batch_each_sink_needs_an_id_and_may_leave_batches_out(delivered):
     with pytest.raises(DeliveryError, match=r"needs the option transactional\.id"):
-        commit_batch(parse_sink_options(EXACTLY), [Staged("q", 3, [])])
-    commit_batch(parse_sink_options(EXACTLY | {"transactional.id": "x"}), [Staged("q", 3, [])])
-    assert delivered == [("x", Marker("q", 3, "t"), [])]
+        commit_batch(parse_sink_options(EXACTLY), [staged(Q3)])
+    commit_batch(parse_sink_options(EXACTLY | {"transactional.id": "x"}), [staged(Q3)])
+    marker = Marker("q", 3, "t", "run", Content(0, 0))
+    assert delivered == [("x", marker, [], Rules(are_gaps_legal=True))]
+
+
+BY_HAND = EXACTLY | {"txnappid": "orders", "txnversion": "7"}
+
+
+def test_a_batch_is_named_by_hand_as_deltas_are(delivered):
+    options = parse_sink_options(BY_HAND)
+    assert options.by_hand == BatchOf("orders", 7)
+    tasks = [staged(options.by_hand)]
+    commit_batch(options, tasks)
+    commit_batch(parse_sink_options(BY_HAND | {"transactional.id": "x"}), tasks)
+    marker = Marker("orders", 7, "t", None, Content(0, 0))
+    rules = Rules(are_gaps_legal=True)
+    assert delivered == [("ottla-spark-orders", marker, [], rules), ("x", marker, [], rules)]
 
 
 @pytest.mark.parametrize(
-    "staged",
+    ("given", "why"),
     [
-        [],
-        [Staged("q", 2, [])],
-        [Staged("q", 3, []), Staged("other", 3, [])],
-        [Staged("q", 3, []), Staged(None, None, [])],
+        ({"txnAppId": "a"}, "are given together"),
+        ({"txnVersion": "1"}, "are given together"),
+        ({"txnAppId": "", "txnVersion": "1"}, "are given together"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "a whole number from 0"),
+        ({"txnAppId": "a", "txnVersion": "1.0"}, "a whole number from 0"),
+        ({"onChangedBatch": "x"}, "fail or skip or write"),
     ],
 )
-def test_tasks_of_another_batch_are_refused(delivered, staged):
+def test_a_batch_that_is_named_badly_is_refused(given, why):
+    with pytest.raises(OptionError, match=why):
+        parse_sink_options(EXACTLY | given)
+
+
+def test_a_name_by_hand_is_for_neither_at_least_once_nor_streams():
+    with pytest.raises(OptionError, match="option txnAppId needs delivery=exactly-once"):
+        parse_sink_options(OPTIONS | {"txnappid": "orders", "txnversion": "7"})
+    with pytest.raises(OptionError, match="writeStream knows its batches by itself"):
+        OttlaDataSource(BY_HAND).streamWriter(schema("value string"), overwrite=False)
+
+
+def plan(tmp_path, age_ms, text="1"):
+    now_ms = int(time.time() * 1000)
+    (tmp_path / "offsets").mkdir(exist_ok=True)
+    line = json.dumps({"batchTimestampMs": now_ms - age_ms})
+    (tmp_path / "offsets" / "3").write_text(f'v1\n{line}\n{{"t": {{"0": {text}}}}}')
+    return parse_sink_options(EXACTLY | {"checkpointlocation": f"file://{tmp_path}"})
+
+
+def test_a_streams_batch_is_known_by_its_plan_too(delivered, tmp_path):
+    for text in ("1", "1", "2"):
+        options = plan(tmp_path, 5_000, text)
+        os.utime(tmp_path / "offsets" / "3")
+        commit_batch(options, [staged(Q3)], 3)
+    (one, other, third) = [each[1].plan for each in delivered]
+    assert len(one) == 16
+    assert other != third
+    assert 5_000 <= delivered[0][3].age_ms < 60_000
+
+
+def test_a_batch_planned_long_ago_tells_its_age(delivered, tmp_path):
+    commit_batch(plan(tmp_path, EXPIRY_MS + 1), [staged(Q3)], 3)
+    assert delivered[0][3].age_ms > EXPIRY_MS
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{", "v1\n[]", 'v1\n{"batchTimestampMs": "x"}'])
+def test_a_plan_that_says_no_time_is_a_plan(tmp_path, text):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text(text)
+    assert planned(str(tmp_path), 0).at_ms is None
+    assert planned(str(tmp_path), 1) is None
+    assert planned("s3://bucket/checkpoint", 0) is None
+    assert planned(None, 0) is None
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [],
+        [staged(Q3._replace(batch_id=2))],
+        [staged(Q3), staged(Q3._replace(query_id="other"))],
+        [staged(Q3), staged(Q3._replace(run_id="other"))],
+        [staged(Q3), staged()],
+    ],
+)
+def test_tasks_of_another_batch_are_refused(delivered, tasks):
     with pytest.raises(DeliveryError, match="tasks of different batches"):
-        commit_batch(parse_sink_options(EXACTLY), staged, 3)
+        commit_batch(parse_sink_options(EXACTLY), tasks, 3)
     assert delivered == []
+
+
+def test_what_to_do_with_a_changed_batch_can_be_said(delivered):
+    for word, step in (("fail", None), ("skip", Step.SKIP), ("write", Step.WRITE)):
+        commit_batch(parse_sink_options(EXACTLY | {"onchangedbatch": word}), [staged(Q3)], 3)
+        assert delivered[-1][3].changed is step
 
 
 def test_more_than_the_driver_should_hold_is_refused(delivered):
     options = parse_sink_options(EXACTLY | {"exactlyoncemaxbytes": "10"})
     batch = (PLACE, bytearray(6))
-    commit_batch(options, [Staged("q", 3, [batch])], 3)
+    commit_batch(options, [staged(Q3, batch)], 3)
     with pytest.raises(DeliveryError, match="raise exactlyOnceMaxBytes"):
-        commit_batch(options, [Staged("q", 4, [batch]), Staged("q", 4, [batch])], 4)
+        commit_batch(options, [staged(Q3, batch), staged(Q3, batch)], 3)
     assert len(delivered) == 1

@@ -1,0 +1,97 @@
+"""``ottla.spark.write_batch``: one line in ``foreachBatch`` that writes exactly once.
+
+The driver's side, wherever the function runs: in the driver of a classic session, in a thread that
+the user started there, on the server of Spark Connect. The batch is named by what the function is
+given, not by what Spark tells tasks, which it does in the first case only.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.errors import OttlaError
+from ottla.spark.option_table import BOOTSTRAP
+from ottla.spark.writing.sink_options import APP_ID, DELIVERY, TOPIC, VERSION, Delivery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CASTS = {
+    "value": "binary",
+    "key": "binary",
+    "partition": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "timestamp": "timestamp",
+}
+"""The columns that are written, and the types in which frames agree."""
+
+
+class BatchError(OttlaError, ValueError):
+    """What is to be written is no micro-batch's rows."""
+
+
+def write_batch(
+    rows: "DataFrame | Mapping[str, DataFrame]",
+    batch_id: int,
+    *,
+    name: str,
+    bootstrap: str,
+    topic: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Write one micro-batch in ``foreachBatch``, all of it exactly once or nothing. Blocks.
+
+    ``rows`` is a frame, whose rows go to ``topic`` or (None) where its column ``topic`` says; or
+    frames by the topics they go to: rejects may be among them, it is one transaction. A frame that
+    is used in several of them is computed several times unless it is persisted.
+    ``batch_id`` is what ``foreachBatch`` was given. ``name`` stands for the query and this sink: it
+    stays the same at each start, no other query or sink has it, and a query that begins with a new
+    checkpoint takes a new one. ``options`` are those of writing (``kafka.*`` ...).
+
+    A batch that Spark repeats is found by name, number and rows, and left out. Raises what Spark
+    raises for a failed write; its text says what to do.
+    """
+    frame = rows if not isinstance(rows, Mapping) else _together(rows)
+    _make_active(frame.sparkSession)
+    given = {
+        **(options or {}),
+        BOOTSTRAP: bootstrap,
+        DELIVERY: Delivery.EXACTLY_ONCE.value,
+        APP_ID: name,
+        VERSION: str(batch_id),
+    }
+    if topic is not None:
+        if isinstance(rows, Mapping):
+            message = "frames by topic say the topics: leave out topic="
+            raise BatchError(message)
+        given[TOPIC] = topic
+    frame.write.format("ottla").mode("append").options(**given).save()
+
+
+def _together(frames: "Mapping[str, DataFrame]") -> "DataFrame":
+    """Return the rows of all frames, each with its topic."""
+    from pyspark.sql import functions as f
+
+    if not frames:
+        message = "no frames: give at least one topic"
+        raise BatchError(message)
+    parts = []
+    for topic, frame in frames.items():
+        there = {each.lower(): each for each in frame.columns}
+        columns = [
+            f.col(f"`{there[column]}`").cast(kind).alias(column)
+            for column, kind in CASTS.items()
+            if column in there
+        ]
+        parts.append(frame.select(f.lit(topic).alias("topic"), *columns))
+    first, *others = parts
+    for each in others:
+        first = first.unionByName(each, allowMissingColumns=True)
+    return first
+
+
+def _make_active(spark: "SparkSession") -> None:
+    """Let this thread find the session's sources: Spark looks for those of the active session."""
+    java_session = getattr(spark, "_jsparkSession", None)
+    if java_session is not None:  # a classic one; over Connect there is nothing to do
+        java_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+        java_class.setActiveSession(java_session)

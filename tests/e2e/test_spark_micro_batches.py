@@ -1,0 +1,476 @@
+"""Micro-batches written exactly once where Spark says little of them: foreachBatch in its forms.
+
+In the function itself, in threads, over Spark Connect, with sinks that are written only sometimes,
+with a checkpoint that lost a batch. A kill is an error after the write: Spark has not noted the
+batch's end, and repeats it. Asked of Apache Kafka, too (``--target kafka``).
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+
+import ottla.spark
+from ottla.client.blocking import BlockingClient
+from ottla.client.blocking_coordinators import BlockingCoordinators
+from ottla.client.settings import ClientSettings, parse_bootstrap
+from ottla.client.transacting import OffsetToCommit
+from ottla.ids import TopicPartition
+from ottla.spark.writing.write_batch import _make_active
+from tools.wire_client import WireClient
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),  # one session, in one worker
+    pytest.mark.timeout(180),
+]
+
+
+@pytest.fixture
+def topic(target, topic_name):
+    with WireClient(target.bootstrap) as wire:
+        wire.create_topic(topic_name, 2)
+        wire.create_topic(f"{topic_name}-rejects", 1)
+    return topic_name
+
+
+@pytest.fixture
+def values(target):
+    """The values of a topic that a consumer of committed records sees, sorted."""
+    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka import TopicPartition as Partition
+
+    def read(topic):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": target.bootstrap,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        left = set(consumer.list_topics(topic, 30).topics[topic].partitions)
+        consumer.assign([Partition(topic, number, 0) for number in left])
+        found = []
+        while left:
+            for message in consumer.consume(1000, 1.0):
+                if not message.error():
+                    found.append(message.value().decode())
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+        consumer.close()
+        return sorted(found)
+
+    return read
+
+
+@pytest.fixture
+def name():
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def save(target, topic, name):
+    """Write a frame as plain code in foreachBatch does."""
+
+    def write(frame, **more):
+        options = {
+            "kafka.bootstrap.servers": target.bootstrap,
+            "topic": topic,
+            "delivery": "exactly-once",
+            "transactional.id": name,
+        } | more
+        given = {key: each for key, each in options.items() if each is not None}
+        frame.write.format("ottla").mode("append").options(**given).save()
+
+    return write
+
+
+@pytest.fixture
+def foreach(spark, tmp_path):
+    """Run a query over lines of files, a file a batch, with a function; return its error."""
+    from pyspark.errors import StreamingQueryException
+
+    lines = tmp_path / "lines"
+    lines.mkdir()
+
+    def run(function, *files, checkpoint="checkpoint"):
+        for number, text in enumerate(files, len(list(lines.iterdir()))):
+            path = lines / f"{number:03}.txt"
+            path.write_text(text)
+            os.utime(path, (number, number))
+        query = (
+            spark.readStream.option("maxFilesPerTrigger", 1)
+            .text(str(lines))
+            .writeStream.foreachBatch(function)
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(90)
+        except StreamingQueryException as error:
+            return str(error)
+        return None
+
+    return run
+
+
+def killed_once(write):
+    """Return a function that writes, and the first time ends as a kill after the write would."""
+    calls = []
+
+    def function(frame, number):
+        write(frame, number)
+        calls.append(number)
+        if len(calls) == 1:
+            raise RuntimeError("killed after the write")
+
+    return function
+
+
+def in_thread(work):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+def test_a_repeated_batch_is_found_and_left_out(foreach, save, values, topic):
+    function = killed_once(lambda frame, _: save(frame))
+    assert "killed after the write" in foreach(function, "a\nb\n")
+    assert foreach(function, "c\n") is None
+    assert values(topic) == ["a", "b", "c"]
+
+
+def test_a_second_write_under_one_id_is_refused_not_skipped(foreach, save, values, topic):
+    def halves(frame, _):
+        save(frame.where("value = 'a'"))
+        save(frame.where("value = 'b'"))
+
+    assert "a second time in the same run" in foreach(halves, "a\nb\n")
+
+    def twice(frame, _):
+        save(frame)
+        save(frame)
+
+    # The rows of the first half are there now under batch 0, and these are others.
+    assert "onChangedBatch" in foreach(twice)
+    assert values(topic) == ["a"]
+
+
+def test_the_same_rows_twice_in_one_run_are_no_replay(foreach, save, values, topic):
+    def twice(frame, _):
+        save(frame)
+        save(frame)
+
+    assert "a second time in the same run" in foreach(twice, "a\n")
+    assert values(topic) == ["a"]
+
+
+def test_from_a_thread_an_id_without_a_batch_is_refused(spark, foreach, save, values, topic):
+    def threaded(frame, _):
+        def work():
+            _make_active(frame.sparkSession)
+            save(frame)
+
+        in_thread(work)
+
+    assert "which micro-batch this is is not known" in foreach(threaded, "a\n")
+    assert values(topic) == []
+
+
+def test_each_sink_of_a_function_needs_an_id(foreach, save, values, topic):
+    error = foreach(lambda frame, _: save(frame, **{"transactional.id": None}), "a\n")
+    assert "needs the option transactional.id" in error
+    assert values(topic) == []
+
+
+def test_a_sink_that_is_written_only_sometimes_may_begin_and_pause(foreach, save, values, topic):
+    """Rejects are what foreachBatch is for."""
+
+    def rejects(frame, _):
+        bad = frame.where("value LIKE 'bad%'")
+        if not bad.isEmpty():
+            save(bad)
+
+    files = ["good\n", "good\n", "bad 2\n", "good\n", "good\n", "bad 5\n", "bad 6\n"]
+    assert foreach(rejects, *files) is None
+    assert values(topic) == ["bad 2", "bad 5", "bad 6"]
+
+
+@pytest.fixture
+def write_batch(target, name):
+    def write(rows, number, **more):
+        ottla.spark.write_batch(rows, number, name=name, bootstrap=target.bootstrap, **more)
+
+    return write
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_one_line_writes_several_topics_exactly_once(
+    foreach, write_batch, values, topic, is_threaded
+):
+    def write(frame, number):
+        def work():
+            bad = frame.value.startswith("bad")
+            write_batch(
+                {
+                    topic: frame.where(~bad).selectExpr("value AS key", "value"),
+                    f"{topic}-rejects": frame.where(bad),
+                },
+                number,
+            )
+
+        if is_threaded:
+            in_thread(work)
+        else:
+            work()
+
+    function = killed_once(write)
+    assert "killed after the write" in foreach(function, "a\nbad 1\n")
+    assert foreach(function, "b\n", "bad 2\n") is None
+    assert values(topic) == ["a", "b"]
+    assert values(f"{topic}-rejects") == ["bad 1", "bad 2"]
+
+
+def test_one_line_refuses_other_rows_and_a_new_checkpoint(foreach, write_batch, values, topic):
+    def write(frame, number):
+        write_batch(frame, number, topic=topic)
+
+    assert foreach(write, "a\n", "b\n") is None
+
+    def other(frame, number):
+        write_batch(frame.selectExpr("concat(value, '!') AS value"), number, topic=topic)
+
+    assert "checkpoint is older" in foreach(other, checkpoint="another")
+    assert values(topic) == ["a", "b"]
+
+
+def test_one_line_with_other_rows_for_a_batch_is_refused(foreach, write_batch, values, topic):
+    added = iter(["", "!"])
+
+    def write(frame, number):
+        write_batch(
+            frame.selectExpr(f"concat(value, '{next(added)}') AS value"), number, topic=topic
+        )
+        raise RuntimeError("killed after the write")
+
+    assert "killed after the write" in foreach(write, "a\n")
+    assert "onChangedBatch" in foreach(write)
+    assert values(topic) == ["a"]
+
+
+def copied(spark, target, source, topic, checkpoint, **more):
+    """Copy a topic exactly once, as far as it goes; return the error."""
+    from pyspark.errors import StreamingQueryException
+
+    options = {"kafka.bootstrap.servers": target.bootstrap}
+    query = (
+        spark.readStream.format("ottla")
+        .options(subscribe=source, startingOffsets="earliest", **options)
+        .load()
+        .selectExpr("value", *more.pop("columns", ()))
+        .writeStream.format("ottla")
+        .options(topic=topic, delivery="exactly-once", **options, **more)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(90)
+    except StreamingQueryException as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture
+def produce(target, topic):
+    from confluent_kafka import Producer
+
+    def write(*texts):
+        producer = Producer({"bootstrap.servers": target.bootstrap, "acks": "all"})
+        for text in texts:
+            producer.produce(f"{topic}-rejects", text)
+        assert producer.flush(30) == 0
+
+    return write
+
+
+def test_a_checkpoint_that_lost_a_batch_is_refused_when_more_came(
+    spark, target, topic, produce, values, tmp_path
+):
+    """Batch 1 is planned anew with what came since: its number is there, it is another batch."""
+    path, kept = tmp_path / "checkpoint", tmp_path / "kept"
+
+    def run(**more):
+        return copied(spark, target, f"{topic}-rejects", topic, path, **more)
+
+    produce("a")
+    assert run() is None
+    shutil.copytree(path, kept)
+    produce("b")
+    assert run() is None
+    for more in ((), ("c",)):  # nothing came: the same rows are found. Then something did.
+        shutil.rmtree(path)
+        shutil.copytree(kept, path)
+        produce(*more)
+        error = run()
+        assert (error is None) is (more == ())
+    assert "was committed with 1 rows" in error
+    assert "now it has 2" in error
+    assert values(topic) == ["a", "b"]
+    assert run(onChangedBatch="skip") is None
+    produce("d")
+    assert run() is None
+    assert values(topic) == ["a", "b", "d"]
+
+
+def test_rows_that_differ_each_time_are_found_by_the_plan(
+    spark, target, topic, produce, values, tmp_path
+):
+    def run():
+        columns = ("CAST(uuid() AS BINARY) AS key",)
+        path = tmp_path / "checkpoint"
+        return copied(spark, target, f"{topic}-rejects", topic, path, columns=columns)
+
+    produce("a", "b")
+    assert run() is None
+    for each in ("0", ".0.crc"):  # killed before Spark noted the end
+        (tmp_path / "checkpoint" / "commits" / each).unlink(missing_ok=True)
+    assert run() is None
+    assert values(topic) == ["a", "b"]
+
+
+def test_a_stream_that_was_at_least_once_in_between_says_so(
+    spark, target, topic, produce, values, tmp_path
+):
+    """The marker is older than the last batch: that one may have been cut short after its rows."""
+
+    def run(**more):
+        path = tmp_path / "checkpoint"
+        return copied(spark, target, f"{topic}-rejects", topic, path, **more)
+
+    for text, delivery in zip(
+        "abc", ("exactly-once", "at-least-once", "exactly-once"), strict=True
+    ):
+        produce(text)
+        error = run() if delivery == "exactly-once" else None
+        if delivery == "at-least-once":
+            error = at_least_once(spark, target, topic, tmp_path)
+        assert (error is None) is (text != "c")
+    assert "those in between were delivered in another way" in error
+    assert run(onMissingMarker="write") is None
+    assert values(topic) == ["a", "b", "c"]
+
+
+def at_least_once(spark, target, topic, tmp_path):
+    options = {"kafka.bootstrap.servers": target.bootstrap}
+    query = (
+        spark.readStream.format("ottla")
+        .options(subscribe=f"{topic}-rejects", startingOffsets="earliest", **options)
+        .load()
+        .select("value")
+        .writeStream.format("ottla")
+        .options(topic=topic, **options)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(90)
+
+
+def test_markers_of_the_last_version_are_gone_on_from(
+    spark, target, topic, produce, values, tmp_path
+):
+    """A checkpoint of today's users: the number was the offset, and nothing told the rows."""
+    path = tmp_path / "checkpoint"
+
+    def run():
+        return copied(spark, target, f"{topic}-rejects", topic, path)
+
+    produce("a")
+    assert run() is None
+    query_id = (path / "metadata").read_text().split('"')[3]
+    name, place = f"ottla-spark-{query_id}", TopicPartition(topic, 0)
+    metadata = f'{{"ottla": 1, "query": "{query_id}", "topic": "{topic}"}}'
+    with BlockingClient(ClientSettings(parse_bootstrap(target.bootstrap))) as client:
+        coordinators = BlockingCoordinators(client)
+        producer = coordinators.take_over(name, 60_000)
+        coordinators.commit_offsets(producer, name, {place: OffsetToCommit(0, metadata)})
+        coordinators.end(producer, commit=True)
+    for each in ("0", ".0.crc"):
+        (path / "commits" / each).unlink(missing_ok=True)
+    produce("b")
+    assert run() is None
+    assert values(topic) == ["a", "b"]
+
+
+CONNECT = """
+import os, sys
+import ottla.spark.local as local
+local.set_environment()
+from pyspark.sql import SparkSession
+
+bootstrap, topic, name, work, way = sys.argv[1:]
+builder = SparkSession.builder.remote("local[1]").appName("tests")
+for key, value in {**local.local_confs("local[1]", "off"), "spark.driver.memory": "1g"}.items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+import ottla.spark
+ottla.spark.register(spark)
+
+def write(frame, number):
+    import os
+    import ottla.spark
+    if way == "helper":
+        ottla.spark.write_batch(frame, number, name=name, bootstrap=bootstrap, topic=topic)
+    else:
+        frame.write.format("ottla").mode("append").option(
+            "kafka.bootstrap.servers", bootstrap
+        ).options(**{"topic": topic, "delivery": "exactly-once", "transactional.id": name}).save()
+    if not os.path.exists(f"{work}/flag"):
+        open(f"{work}/flag", "w").close()
+        raise RuntimeError("killed after the write")
+
+for _ in range(2):
+    try:
+        query = (
+            spark.readStream.text(f"{work}/lines").writeStream.foreachBatch(write)
+            .option("checkpointLocation", f"{work}/checkpoint").trigger(availableNow=True).start()
+        )
+        query.awaitTermination(60)
+        error = query.exception()
+    except Exception as raised:
+        error = raised
+    print("ended:", "fine" if error is None else str(error))
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize("way", ["helper", "plain"])
+def test_over_connect_a_repeated_batch_is_left_out_or_refused(
+    target, topic, name, values, tmp_path, way
+):
+    """There the tasks know no batch: by name and number it is found, without them refused."""
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "0.txt").write_text("a\nb\n")
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT, target.bootstrap, topic, name, str(tmp_path), way],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        cwd=tmp_path,
+    )
+    if way == "helper":
+        assert "killed after the write" in done.stdout, done.stderr
+        assert "ended: fine" in done.stdout, done.stdout + done.stderr
+        assert values(topic) == ["a", "b"]
+    else:
+        assert "which micro-batch this is is not known" in done.stdout, done.stdout + done.stderr
+        assert values(topic) == []
