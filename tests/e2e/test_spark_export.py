@@ -1,5 +1,6 @@
 """Topics to Parquet and back: every record once, however often it was interrupted."""
 
+import json
 import time
 from pathlib import Path
 
@@ -180,3 +181,87 @@ def test_a_directory_without_an_export_is_told(tmp_path, target):
     Path(tmp_path, "x.parquet").touch()
     with pytest.raises(ExportError, match="holds no export"):
         ottla_spark.from_parquet(str(tmp_path), "t", bootstrap=target.bootstrap)
+
+
+def numbers_of(directory):
+    import pyarrow.parquet as pq
+
+    files = sorted(Path(directory).glob("*.parquet"))
+    rows = [row for each in files for row in pq.ParquetFile(each).read().to_pylist()]
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def test_what_a_first_call_left_out_stays_out(export, topic, produce, tmp_path):
+    """Partition 1 had nothing behind its start: the next call must not begin it at the earliest."""
+    produce(topic, range(9))  # three in each partition
+    starts = json.dumps({topic: {"0": 0, "1": 3, "2": -2}})
+    assert export(topic, options={"startingOffsets": starts}).rows == 6
+    produce(topic, range(3))
+    assert export(topic).rows == 3
+    left_out = {(1, offset) for offset in range(3)}
+    everything = {(partition, offset) for partition in range(3) for offset in range(4)}
+    assert numbers_of(tmp_path / "out") == sorted(everything - left_out)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_what_retention_takes_of_a_partition_that_was_empty_is_told(
+    export, topic, produce, target, others
+):
+    from tools.wire_client import WireClient
+
+    produce(topic, [0] * others)  # partition 0 has something in the first call, or nothing has
+    export(topic)
+    produce(topic, [1] * 10)
+    with WireClient(target.bootstrap) as wire:
+        partitions = [{"partition_index": 1, "offset": 4}]
+        topics = [{"name": topic, "partitions": partitions}]
+        answer = wire.call("delete_records", 2, topics=topics, timeout_ms=10_000)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == 0
+    with pytest.raises(Exception, match=f"{topic}-1: offsets .0, 4. are gone"):
+        export(topic)
+    assert export(topic, options={"failOnDataLoss": "false"}).rows == 6
+
+
+def test_a_partition_whose_turn_did_not_come_keeps_its_start(
+    export, topic, produce, monkeypatch, tmp_path
+):
+    """Killed after the first of several commits: the others' begin is known all the same."""
+    produce(topic, range(9))
+    starts = json.dumps({topic: {"0": 1, "1": 1, "2": 1}})
+    add, calls = ExportLog.add, []
+
+    def once(self, commit):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(commit)
+        add(self, commit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportLog, "add", once)
+        with pytest.raises(KeyboardInterrupt):
+            export(topic, options={"startingOffsets": starts}, records_per_commit=1)
+    export(topic)
+    assert numbers_of(tmp_path / "out") == [(p, offset) for p in range(3) for offset in (1, 2)]
+
+
+def test_raw_and_typed_values_are_not_mixed(export, topic, produce):
+    produce(topic, range(3))
+    assert export(topic).rows == 3
+    produce(topic, range(3))
+    typed = {"value.format": "json", "value.schema": "a int"}
+    with pytest.raises(ExportError, match="exported with value binary, not struct<a:int>"):
+        export(topic, options=typed)
+    assert export(topic).rows == 3
+
+
+def test_keys_of_any_length_name_directories(spark, export, topic, target, tmp_path):
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": target.bootstrap})
+    for key in (b"ok", b"k" * 300, b"k" * 301):
+        producer.produce(topic, b"v", key, 0)
+    assert producer.flush(30) == 0
+    assert export(topic, partition_by="key").files == 3
+    assert export(topic, partition_by="key").rows == 0
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(len(row.key) for row in rows) == [2, 300, 301]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.ids import NULL_TOPIC_ID
 from ottla.spark.connection import OptionError
 from ottla.spark.exporting.export_log import (
+    RAW,
     Commit,
     ExportedFile,
     ExportError,
@@ -22,6 +23,7 @@ from ottla.spark.exporting.export_log import (
     joined,
     read_commits,
     waves,
+    with_begins,
 )
 from ottla.spark.offsets import EARLIEST, OffsetRange
 from ottla.spark.option_table import Use
@@ -90,26 +92,32 @@ def to_parquet(
     """
     from ottla.env.real_disk import RealDisk
     from ottla.spark.exporting.export_task import ExportTask
-    from ottla.spark.planning.plan import plan
+    from ottla.spark.planning.plan import plan_ranges
 
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **(options or {})}
     ways = _ways(partition_by)
     log = ExportLog.open(RealDisk(), _local(directory))
     try:
         source, topic_id = _asked(given, topic, log)
-        layout = Layout(topic, topic_id, source.columns, ways)
+        layout = Layout(topic, topic_id, source.columns, ways, _value_type(source))
         _require_columns(layout)
         _require_same(log, layout)
-        parts = split(plan(source), min_partitions=0, max_records=records_per_file)
+        ranges = plan_ranges(source)
+        parts = split(ranges, min_partitions=0, max_records=records_per_file)
         made: list[Commit] = []
         for wave in waves(parts, records_per_commit):
             number, staging = log.begin()
             task = ExportTask(source, ways, staging, codec)
             frame = _frame(spark, len(wave), _writing(task, tuple(wave)))
             files = tuple(ExportedFile(*row) for row in frame.collect())
-            commit = Commit(number, layout, joined(wave), files)
+            offsets = with_begins(joined(wave), ranges, log.ends())
+            commit = Commit(number, layout, offsets, files)
             log.add(commit)
             made.append(commit)
+        begins = with_begins((), ranges, log.ends())
+        if begins:
+            number, _ = log.begin()
+            log.add(Commit(number, layout, begins, ()))
         return Exported(log.directory, tuple(made))
     finally:
         log.close()
@@ -213,13 +221,22 @@ def _require_same(log: ExportLog, layout: Layout) -> None:
     if not log.commits:
         return
     there = log.commits[-1].layout
-    for name in ("topic", "columns", "partition_by"):
+    for name in ("topic", "columns", "partition_by", "value"):
+        if name == "value" and there.value is None:
+            continue  # an older version's: nobody knows
         if getattr(there, name) != getattr(layout, name):
             message = (
                 f"{log.directory} was exported with {name} {getattr(there, name)}, not "
                 f"{getattr(layout, name)}: a directory keeps one form"
             )
             raise ExportError(message)
+
+
+def _value_type(source: SourceOptions) -> str | None:
+    """Return the type of the column value, in Spark's words."""
+    if source.value is None or "value" not in source.columns:
+        return RAW
+    return str(source.value.schema.simpleString())
 
 
 def _require_columns(layout: Layout) -> None:

@@ -2,7 +2,7 @@
 
     DIRECTORY/_ottla/lock                 one export at a time
     DIRECTORY/_ottla/commits/00000001.json ...    what counts; the form is in docs/formats
-    DIRECTORY/_ottla/staging/00000002/    files of the commit that is being made
+    DIRECTORY/_ottla/staging/00000002-5a...c1/    files of the commit that is being made
     DIRECTORY/date=2013-01-01/part-0-00000000000000000000.parquet    what readers see
 
 A commit is made when its JSON has its name, durably; its files get theirs after that, and the next
@@ -11,18 +11,22 @@ The driver's side: knows no Parquet, no Spark, no network. Readers skip names th
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ottla.env.disk import Disk, Lock
+from ottla.env.rng import Rng, SystemRng
 from ottla.errors import CorruptFile, OttlaError
 from ottla.spark.offsets import OffsetRange
 
 VERSION = 1
 PRIVATE = "_ottla"
 SIZE_BYTES_MAX = 1 << 30
+NAME_BYTES_MAX = 255
+"""Of a file's or directory's name, on every common file system."""
+RAW = "binary"
 
 
 class ExportError(OttlaError):
@@ -52,6 +56,8 @@ class Layout:
     """In hexadecimal; empty where the cluster has none."""
     columns: tuple[str, ...]
     partition_by: tuple[str, ...]
+    value: str | None = RAW
+    """The type of the column value, in Spark's words; None: a commit that does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,8 @@ class Commit:
     layout: Layout
     ranges: tuple[OffsetRange, ...]
     files: tuple[ExportedFile, ...]
+    staging: str = ""
+    """The name of its staging directory; ``ExportLog.add`` knows it."""
 
     def to_json(self) -> bytes:
         """Return the commit as its file holds it."""
@@ -72,6 +80,8 @@ class Commit:
             "topic_id": self.layout.topic_id,
             "columns": self.layout.columns,
             "partition_by": self.layout.partition_by,
+            "value": self.layout.value,
+            "staging": self.staging,
             "ranges": [[each.partition, each.start, each.end] for each in self.ranges],
             "files": [each._asdict() for each in self.files],
         }
@@ -89,13 +99,15 @@ class Commit:
                 topic_id=value["topic_id"],
                 columns=tuple(value["columns"]),
                 partition_by=tuple(value["partition_by"]),
+                value=value.get("value"),
             )
             ranges = tuple(
                 OffsetRange(layout.topic, int(partition), int(start), int(end))
                 for partition, start, end in value["ranges"]
             )
             files = tuple(ExportedFile(**each) for each in value["files"])
-            return cls(int(value["number"]), layout, ranges, files)
+            number = int(value["number"])
+            return cls(number, layout, ranges, files, value.get("staging", f"{number:08}"))
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(path, f"no commit of an export: {error}") from error
 
@@ -106,18 +118,20 @@ class ExportLog:
     ``open`` takes the directory's lock and finishes the last commit; ``close`` gives the lock up.
     """
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, rng: Rng) -> None:
         """Use ``open``. ``directory`` is absolute."""
         self.directory = directory.rstrip("/")
         self.commits: list[Commit] = []
         self._disk = disk
         self._lock: Lock | None = None
         self._private = f"{self.directory}/{PRIVATE}"
+        self._rng = rng
+        self._staging = ""
 
     @classmethod
-    def open(cls, disk: Disk, directory: str) -> "ExportLog":
+    def open(cls, disk: Disk, directory: str, rng: Rng | None = None) -> "ExportLog":
         """Return the log of ``directory``, made if it is new. Raises ExportError, CorruptFile."""
-        log = cls(disk, directory)
+        log = cls(disk, directory, rng or SystemRng())
         for part in ("", "/commits", "/staging"):
             log._make(log._private + part)
         try:
@@ -146,18 +160,26 @@ class ExportLog:
         return {one.partition: one.end for commit in self.commits for one in commit.ranges}
 
     def begin(self) -> tuple[int, str]:
-        """Return the next commit's number and an empty directory for its files."""
+        """Return the next commit's number and an empty directory for its files.
+
+        No other attempt at this commit has or had that directory: tasks of an export whose driver
+        died go on for a while, and must not write into this one's files.
+        """
         number = self.commits[-1].number + 1 if self.commits else 1
         self._sweep()
-        staging = f"{self._private}/staging/{number:08}"
+        self._staging = f"{number:08}-{self._rng.random_bytes(8).hex()}"
+        staging = f"{self._private}/staging/{self._staging}"
         self._make(staging)
         return number, staging
 
     def add(self, commit: Commit) -> None:
         """Make ``commit`` count: its files lie in staging, durable. Returns when all is durable.
 
-        After an error it may count or not; ``open`` tells.
+        After an error it may count or not; ``open`` tells. Raises ExportError, before it counts,
+        for a file whose name no file system takes.
         """
+        _require_names(commit)
+        commit = replace(commit, staging=self._staging)
         assert commit.number == (self.commits[-1].number + 1 if self.commits else 1)
         path = f"{self._private}/commits/{commit.number:08}.json"
         file = self._disk.open(f"{path}.new", create=True)
@@ -175,7 +197,7 @@ class ExportLog:
 
     def _publish(self, commit: Commit) -> None:
         """Give the files of ``commit`` their names. Does what is left to do of it."""
-        staging = f"{self._private}/staging/{commit.number:08}"
+        staging = f"{self._private}/staging/{commit.staging}"
         parents: dict[str, None] = {}
         for each in commit.files:
             target = f"{self.directory}/{each.path}"
@@ -211,6 +233,15 @@ class ExportLog:
             self._make(parent)
         self._disk.make_directory(path)
         self._disk.sync_directory(parent or "/")
+
+
+def _require_names(commit: Commit) -> None:
+    """Raise ExportError unless every file can get its name: the commit would never be finished."""
+    for file in commit.files:
+        for name in file.path.split("/"):
+            if len(name.encode()) > NAME_BYTES_MAX:
+                message = f"{name!r} has more than {NAME_BYTES_MAX} bytes: no name for a directory"
+                raise ExportError(message)
 
 
 def read_commits(disk: Disk, directory: str) -> list[Commit]:
@@ -265,6 +296,20 @@ def waves(parts: Sequence[OffsetRange], records_max: int) -> list[list[OffsetRan
         found[-1].append(each)
         size += each.end - each.start
     return found
+
+
+def with_begins(
+    ranges: Iterable[OffsetRange], all_of_them: Iterable[OffsetRange], known: Collection[int]
+) -> tuple[OffsetRange, ...]:
+    """Return ``ranges``, and an empty one where each partition begins that is not ``known`` yet.
+
+    Without it, the next export would not know where a partition began that had nothing so far, or
+    whose turn did not come: it would read what was left out, and not see what retention took.
+    """
+    there = tuple(ranges)
+    told = {one.partition for one in there} | set(known)
+    begins = (one._replace(end=one.start) for one in all_of_them if one.partition not in told)
+    return tuple(sorted((*there, *begins)))
 
 
 def joined(parts: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:

@@ -4,6 +4,7 @@ The executor's side, between the Arrow batches of ``read`` and files in the stag
 export. Owns how rows are divided into files and how those are written. Knows nothing of commits.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,6 +23,9 @@ ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
 OPEN_FILES_MAX = 64
 """A task with rows for more directories at once closes the file that waited longest."""
+KEY_NAME_BYTES_MAX = 240
+"""Behind ``key_text=``; a name has 255."""
+KEPT_OF_A_KEY = 200
 NO_KEY = "__HIVE_DEFAULT_PARTITION__"
 US_PER_HOUR = 3_600_000_000
 SMALL_NUMBERS = ("offset", "timestamp")
@@ -88,16 +92,29 @@ def _by(batch: pa.RecordBatch, name: str) -> Iterator[tuple[str, pa.RecordBatch]
 
 
 def _date(days: int) -> str:
+    """Return a day's directory; one that no calendar has (a time in the wrong unit) is null."""
     from datetime import date, timedelta
 
-    return f"date={date(1970, 1, 1) + timedelta(days=days)}/"
+    try:
+        return f"date={date(1970, 1, 1) + timedelta(days=days)}/"
+    except OverflowError:
+        return f"date={NO_KEY}/"
 
 
 def _escaped(key: bytes | None) -> str:
-    """Return a key as a directory's name, in the manner of Hive, which Spark reads back."""
+    """Return a key as a directory's name, in the manner of Hive, which Spark reads back.
+
+    A long key is cut, and its hash says which it is: no file system takes longer names. The column
+    ``key`` in the files has it whole.
+    """
     if not key:
         return NO_KEY
-    return quote(key, safe=" !$&()+,;@~").replace(".", "%2E")
+    name = quote(key, safe=" !$&()+,;@~").replace(".", "%2E")
+    if len(name) <= KEY_NAME_BYTES_MAX:
+        return name
+    kept = name[:KEPT_OF_A_KEY]
+    kept = kept[: kept.rindex("%")] if "%" in kept[-2:] else kept  # no half of an escape
+    return f"{kept}~{hashlib.blake2b(key, digest_size=8).hexdigest()}"
 
 
 class _Files:

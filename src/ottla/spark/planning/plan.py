@@ -23,15 +23,27 @@ LOG = logging.getLogger("ottla.spark")
 def plan(options: SourceOptions) -> list[OffsetRange]:
     """Return the ranges to read, none of them empty, one for each task. Blocks.
 
+    Raises as ``plan_ranges`` does.
+    """
+    return split(
+        plan_ranges(options),
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
+
+
+def plan_ranges(options: SourceOptions) -> list[OffsetRange]:
+    """Return what is to be read of every partition, which may be nothing. Blocks.
+
     Raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION), ConnectionFailed, OptionError for offsets that
     do not fit the partitions, DataLoss for offsets that the log does not hold.
     """
     with BlockingClient(options.settings(retry_timeout_ms=options.first_retry_ms)) as client:
-        return plan_with(client, options)
+        return ranges_with(client, options)
 
 
-def plan_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRange]:
-    """Return what ``plan`` does, by ``client``."""
+def ranges_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRange]:
+    """Return what ``plan_ranges`` does, by ``client``."""
     partitions = partitions_of(client, options)
     now = cluster_state(client, partitions, read_committed=options.read_committed)
     starts = _checked(client, options, options.starting, now)
@@ -44,11 +56,7 @@ def plan_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRang
         if one.start > one.end and options.fail_on_data_loss:
             message = f"{one} ends before it starts: see {options.starting.option}"
             raise OptionError(message)
-    return split(
-        ranges,
-        min_partitions=options.min_partitions,
-        max_records=options.max_records_per_partition,
-    )
+    return ranges
 
 
 def _checked(

@@ -1,5 +1,7 @@
 """What counts of an export, whatever moment it is killed at."""
 
+import json
+
 import pytest
 
 from ottla.env.faulty_disk import DiskKilled, FaultyDisk
@@ -184,3 +186,64 @@ def test_waves_take_partitions_side_by_side_and_each_partition_in_order():
     assert export_log.waves(parts, 20) == [[r(0, 0, 10), r(1, 0, 10)], [r(0, 10, 20), r(0, 20, 30)]]
     assert export_log.waves(parts, 1) == [[each] for each in (parts[0], parts[3], *parts[1:3])]
     assert export_log.waves([], 1) == []
+
+
+def test_a_task_that_outlives_its_driver_cannot_write_into_the_next_ones_files():
+    """Attempt numbers begin at 0 with each driver: the names of files would be the same."""
+    disk = MemoryDisk()
+    log = ExportLog.open(disk, ROOT, SeededRng(1))
+    _, of_the_dead = log.begin()
+    log.close()
+    log = ExportLog.open(disk, ROOT, SeededRng(2))
+    _, staging = log.begin()
+    assert staging != of_the_dead
+    with pytest.raises(FileNotFoundError):
+        stage(disk, of_the_dead, "0-0-0-0")
+    assert log.begin()[1] != staging  # after an error in the same driver, too
+
+
+def test_a_commit_of_an_older_version_is_finished():
+    """Its staging directory had no random part, and it told no type."""
+    disk = MemoryDisk()
+    log = ExportLog.open(disk, ROOT)
+    add(disk, log)
+    log.close()
+    path = f"{ROOT}/_ottla/commits/00000001.json"
+    file = disk.open(path)
+    value = json.loads(file.read_at(0, 1 << 16))
+    del value["staging"], value["value"]
+    file.truncate(0)
+    file.write_at(0, json.dumps(value).encode())
+    file.close()
+    disk.make_directory(f"{ROOT}/_ottla/staging/00000001")
+    disk.rename(f"{ROOT}/date=1/part-0-1.parquet", f"{ROOT}/_ottla/staging/00000001/s1-1")
+    log = ExportLog.open(disk, ROOT)
+    assert log.commits[0].layout.value is None
+    assert visible(disk) == promised(log)
+
+
+@pytest.mark.parametrize("name", ["k" * 256, "é" * 128])
+def test_a_name_that_no_file_system_takes_is_refused_before_the_commit_counts(name):
+    disk = MemoryDisk()
+    log = ExportLog.open(disk, ROOT)
+    with pytest.raises(ExportError, match="more than 255 bytes"):
+        add(disk, log, days=("1", name))
+    log.close()
+    log = ExportLog.open(disk, ROOT)
+    assert (log.commits, visible(disk)) == ([], {})
+    add(disk, log)
+    assert visible(disk) == promised(log)
+
+
+def test_where_a_partition_begins_is_kept_once():
+    every = [r(0, 0, 10), r(1, 5, 5), r(2, 7, 9)]
+    begins = export_log.with_begins([r(0, 0, 10)], every, {})
+    assert begins == (r(0, 0, 10), r(1, 5, 5), r(2, 7, 7))
+    assert export_log.with_begins([], every, {0: 10, 1: 5, 2: 7}) == ()
+    disk = MemoryDisk()
+    log = ExportLog.open(disk, ROOT)
+    log.begin()
+    log.add(Commit(1, LAYOUT, begins, ()))
+    assert log.ends() == {0: 10, 1: 5, 2: 7}
+    log.close()
+    assert ExportLog.open(disk, ROOT).ends() == {0: 10, 1: 5, 2: 7}

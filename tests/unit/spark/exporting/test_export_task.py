@@ -1,5 +1,7 @@
 """Rows to Parquet files as one task writes them, without a session or a broker."""
 
+import re
+
 import pytest
 
 pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
@@ -79,6 +81,25 @@ def test_keys_become_directories_that_any_file_system_bears():
         "key_text=UA/", none, "key_text=a%2Fb/", "key_text=%2E%2E/", "key_text=%FF%3D/",
         "key_text=%C3%A9/",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("byte", [b"k", b".", b"\xff", b"\xc3\xa9"])
+@pytest.mark.parametrize("count", [70, 80, 81, 240, 241, 300, 5000])
+def test_a_key_of_any_length_is_a_name_that_file_systems_bear(byte, count):
+    keys = [byte * count, byte * count + b"1", byte * (count - 1)]
+    names = [name for name, _ in divide(batch(keys, range(3)), ("key",))]
+    assert len(set(names)) == 3
+    for name in names:
+        assert len(name.encode()) <= 255
+        assert not re.search("%(?![0-9A-F]{2})", name)  # no half of an escape
+
+
+def test_a_time_that_no_calendar_has_is_a_directory_all_the_same():
+    """Microseconds where milliseconds belong: the year is 55,000."""
+    hours = [0, 80_000_000, 470_000_000]
+    names = [name for name, _ in divide(batch([b"a", b"b", b"c"], hours), ("date",))]
+    none = "date=__HIVE_DEFAULT_PARTITION__/"
+    assert names == ["date=1970-01-01/", none, none]
 
 
 def test_rows_keep_their_order_within_a_directory():
