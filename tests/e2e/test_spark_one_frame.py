@@ -142,3 +142,33 @@ def test_a_table_is_read_by_its_options_more_than_once(spark, target, topic, pro
         assert spark.sql("SELECT * FROM of_a_topic").count() == 210
     finally:
         spark.sql("DROP TABLE of_a_topic")
+
+
+def test_a_frame_sees_what_came_since_its_last_query(spark, frame, topic, produce):
+    """As with Spark's Kafka connector: each query plans anew."""
+    frame.createOrReplaceTempView("seen_again")
+    for rows in (200, 210, 220):
+        assert frame.count() == rows
+        assert frame.where("partition = 0").count() == rows // 2
+        assert spark.table("seen_again").count() == rows
+        produce(topic, 5, rows // 2)
+
+
+def test_both_sides_of_one_query_see_the_same(frame, topic, produce):
+    """One frame in one query is one plan, however often it is in it."""
+    from pyspark.sql import functions as f
+
+    assert frame.count() == 200
+    produce(topic, 5, 100)
+    left, right = frame.select("partition", "offset"), frame.select("partition", "offset")
+    joined = left.join(right, ["partition", "offset"], "full_outer")
+    assert joined.agg(f.count("*")).first()[0] == 210
+
+
+def test_the_rule_is_there_once(spark):
+    from ottla.spark.fresh_plans import NAME, plan_each_query_anew
+
+    assert plan_each_query_anew(spark)
+    rules = spark._jsparkSession.experimental().extraOptimizations()
+    names = [rules.apply(index).getClass().getSimpleName() for index in range(rules.size())]
+    assert names.count(NAME) == 1

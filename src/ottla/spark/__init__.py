@@ -9,6 +9,7 @@
     option_table, options, connection   what a query may say
     offsets, positions   where reading stands    lookup, loss   what the cluster says to that
     progress, listener   how far a stream is behind
+    fresh_plans   each query of a frame sees what the topics hold then
     local    a session on this machine           daemon   where Spark's Python workers come from
     java     a Java to run Spark on              made_files   launchers and the like, on disk
 

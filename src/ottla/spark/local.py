@@ -71,11 +71,14 @@ def session(
     """
     from pyspark.sql import SparkSession
 
+    from ottla.spark.fresh_plans import plan_each_query_anew
+
     set_environment()
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**local_confs(master, log_level), **(confs or {})}.items():
         builder = builder.config(key, value)
     started: SparkSession = builder.getOrCreate()
+    plan_each_query_anew(started)
     return started
 
 
