@@ -12,7 +12,7 @@ from os.path import abspath
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.configs import Configs, broker_config_in_force
-from ottla.cluster.controller import Controller
+from ottla.cluster.controller import Controller, Hosted
 from ottla.cluster.membership import Membership
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.topics import Placement
@@ -163,6 +163,7 @@ class Broker:
         self._log_cleaner = self._cleaner_of(self._replica_manager)
         self._coordinators = self._coordinators_of(self._replica_manager)
         self._follower.add_listener(self._coordinators.apply)
+        self._replica_manager.hosting.listeners.append(self._coordinators.hosted)
         self._awake_clock.start()
         self._coordinators.start()
         await self._listen()
@@ -262,6 +263,7 @@ class Broker:
             config_for=lambda topic: self._settings_of(topic).log,
             space=SpaceLimits() if self._is_memory else space_limits_of(self._config),
             recovery_threads=self._env.recovery_threads,
+            making_threads=self._env.making_threads,
         )
         manager.start()
         self._log_manager = manager
@@ -409,6 +411,7 @@ class Broker:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
         assert self._log_manager is not None, "the log directories are open"
+        assert self._replica_manager is not None, "the partitions are hosted"
         config, image = self._config, self._follower.image
         manager = self._log_manager
         return Controller(
@@ -424,8 +427,8 @@ class Broker:
             check_config=lambda given: topic_config(given, self._config_in_force),
             partitions_max=config[options.MAX_PARTITIONS],
             may_delete=config[options.DELETE_TOPIC_ENABLE],
-            has_directory_left=manager.may_have_left,
             internal_topics=[group_topic_of(config), transaction_topic_of(config)],
+            hosted=Hosted(self._replica_manager.hosting.done, manager.may_have_left),
         )
 
     def _coordinators_of(self, replica_manager: ReplicaManager) -> Coordinators:

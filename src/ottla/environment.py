@@ -23,6 +23,8 @@ READ_THREADS = 4
 CLEANER_NICENESS = 15
 """So that compaction takes what producers leave of the processors (numbers in ADR 14)."""
 RECOVERY_THREADS = 8
+MAKING_THREADS = 8
+"""New logs made side by side, for the same reason as below."""
 STOP_THREADS = 16
 """Logs closed side by side: the file system makes the syncs of many durable together."""
 
@@ -45,6 +47,8 @@ class Environment(NamedTuple):
     """Logs recovered side by side at a start after a crash."""
     stop_threads: int = 1
     """Logs closed side by side at a stop."""
+    making_threads: int = 1
+    """New logs made side by side."""
     open_files_max: int | None = None
     """The files, sockets among them, that the process may have open; None: no limit."""
     meter: StallMeter | None = None
@@ -66,6 +70,7 @@ class Environment(NamedTuple):
             cleaner_executor=threads(1, "ottla-cleaner", niceness=CLEANER_NICENESS),
             recovery_threads=1 if memory else RECOVERY_THREADS,
             stop_threads=1 if memory else STOP_THREADS,
+            making_threads=1 if memory else MAKING_THREADS,
             open_files_max=raise_open_files_limit(),
             meter=clock.meter,
         )

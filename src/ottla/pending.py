@@ -145,4 +145,20 @@ def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:
     return pending
 
 
+async def outcome_of(pending: Pending[Value]) -> Value:
+    """Wait for a Pending that nobody else listens to; return its value or raise its error."""
+    if not pending.is_done:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: Pending[Value]) -> None:
+            if not done.done():
+                done.set_result(None)
+
+        pending.on_done(wake)
+        await done
+    if pending.error is not None:
+        raise pending.error
+    return pending.value  # type: ignore[return-value]
+
+
 _running: set[asyncio.Task[Any]] = set()

@@ -8,7 +8,8 @@ KIP-516, KIP-464.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from ottla.cluster.census import TopicCensus
@@ -52,7 +53,7 @@ from ottla.metadata.values import (
     encode_partition,
     encode_topic,
 )
-from ottla.pending import Pending, pending_of
+from ottla.pending import Pending, outcome_of, pending_of
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,15 @@ class TopicOutcome(NamedTuple):
     config: Config
 
 
+class Hosted(NamedTuple):
+    """What this node has made of its image: asked by the name of a topic."""
+
+    done: Callable[[str], Pending[None]]
+    """Is done when the topic's directories are as the image has it now, durably."""
+    has_directory_left: Callable[[str], bool]
+    """Whether a directory of the deleted topic may still bear its name."""
+
+
 class Controller:
     """Serves the admin requests that change which topics there are."""
 
@@ -86,10 +96,11 @@ class Controller:
         check_config: Callable[[dict[str, str]], Config],
         partitions_max: int,
         may_delete: bool,
-        has_directory_left: Callable[[str], bool],
+        hosted: "Hosted",
         internal_topics: Sequence[NewTopic] = (),
     ) -> None:
         """``internal_topics``: how topics of the broker's own are made when somebody asks."""
+        self._hosted = hosted
         self._store = store
         self._keys = keys
         self._follower = follower
@@ -101,7 +112,6 @@ class Controller:
         self._check_config = check_config
         self._partitions_max = partitions_max
         self._may_delete = may_delete
-        self._has_directory_left = has_directory_left
         self._internal_topics = {topic.name: topic for topic in internal_topics}
         self._auto_creating: set[str] = set()
 
@@ -192,23 +202,26 @@ class Controller:
         except GuardFailed as error:
             why = f"Topic '{plan.name}' already exists."
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, why) from error
+        await outcome_of(self._hosted.done(plan.name))
 
     def _partition_ops(
         self, topic_id: TopicId, first: int, assignments: Sequence[Assignment]
-    ) -> list[Op]:
-        """Return what writes new partitions; invisible until the topic's own key counts them."""
-        return [
-            Put(self._keys.partition(topic_id, index), encode_partition(_first_state(replicas)))
-            for index, replicas in enumerate(assignments, first)
-        ]
+    ) -> Iterator[Op]:
+        """Yield what writes new partitions; invisible until the topic's own key counts them."""
+        for index, replicas in enumerate(assignments, first):
+            key = self._keys.partition(topic_id, index)
+            yield Put(key, encode_partition(_first_state(replicas)))
 
-    async def _commit_last(self, guards: list[Guard], before: list[Op], last: list[Op]) -> None:
+    async def _commit_last(self, guards: list[Guard], before: Iterator[Op], last: list[Op]) -> None:
         """Commit ``last`` under ``guards``, and all of ``before`` with it or earlier."""
-        room = OPS_MAX - len(last)
-        while len(before) > room:
-            await self._commit([], before[:OPS_MAX])
-            before = before[OPS_MAX:]
-        await self._commit(guards, before + last)
+        ops = list(islice(before, OPS_MAX))
+        while len(ops) == OPS_MAX:
+            await self._commit([], ops)
+            ops = list(islice(before, OPS_MAX))
+        if len(ops) + len(last) > OPS_MAX:
+            await self._commit([], ops)
+            ops = []
+        await self._commit(guards, ops + last)
 
     # Partitions.
 
@@ -242,6 +255,7 @@ class Controller:
         except GuardFailed as error:
             why = f"the topic {wanted.name} was changed by somebody else just now"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why) from error
+        await outcome_of(self._hosted.done(wanted.name))
 
     # Delete.
 
@@ -265,6 +279,7 @@ class Controller:
                 continue  # It got more partitions meanwhile, or is gone.
             if topic is None:
                 raise KafkaError(gone)
+            await outcome_of(self._hosted.done(topic.name))
             await self._forget(topic)
             return topic.name, topic.topic_id
         why = f"the topic {asked.name} is changed by others all the time"
@@ -304,7 +319,7 @@ class Controller:
             Delete(self._keys.partition(topic.topic_id, index))
             for index in range(len(topic.partitions))
         ]
-        if not self._has_directory_left(topic.name):
+        if not self._hosted.has_directory_left(topic.name):
             ops.append(Delete(self._keys.deleted_topic(topic.topic_id)))
         for begin in range(0, len(ops), OPS_MAX):
             await self._commit([], ops[begin : begin + OPS_MAX])

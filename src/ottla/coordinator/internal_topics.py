@@ -33,7 +33,7 @@ class InternalTopicMaker:
     def ensure(self) -> Pending[bool]:
         """Return whether the topic is there, once that is known; makes it if need be."""
         pending: Pending[bool] = Pending()
-        if self._image.topic(self._topic.name) is not None:
+        if not self._waiting and self._image.topic(self._topic.name) is not None:
             pending.resolve(True)
             return pending
         self._waiting.append(pending)

@@ -14,7 +14,7 @@ from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.markers import MarkerWriter
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.shard import Collaborators, Transactions
-from ottla.ids import NodeId
+from ottla.ids import NodeId, TopicPartition
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.records.compression import Codec
 
@@ -47,6 +47,11 @@ class Coordinators(NamedTuple):
         """Follow leaderships. After the ReplicaManager."""
         self.groups.apply(image, delta)
         self.transactions.apply(image, delta)
+
+    def hosted(self, where: TopicPartition) -> None:
+        """Load a partition that has been made since the image told of it."""
+        self.groups.hosted(where)
+        self.transactions.hosted(where)
 
     def stop(self) -> None:
         """Let go of everything."""

@@ -90,6 +90,12 @@ class CoordinatorRuntime(Generic[Machine]):
                 else:
                     self._follow(change.partition, change.new)
 
+    def hosted(self, where: TopicPartition) -> None:
+        """Load a partition that is hosted since the image told of it."""
+        state = self._image.partition(where) if where.topic == self.topic else None
+        if state is not None:
+            self._follow(where.partition, state)
+
     def close(self) -> None:
         """Let go of everything; whoever waits is told to look elsewhere."""
         for partition in list(self._shards):

@@ -26,10 +26,11 @@ _SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
 """No file of this room grows near it: a larger one is not ours to read into memory."""
 
 
-def replace_file(disk: Disk, path: str, text: str) -> None:
+def replace_file(disk: Disk, path: str, text: str, *, is_synced: bool = True) -> None:
     """Make ``text`` the content of ``path``: durable and whole when this returns. Blocks.
 
-    After a power cut at any moment the file holds its old content or all of the new one.
+    After a power cut at any moment the file holds its old content or all of the new one. Without
+    ``is_synced`` its name is durable only when the caller has synced the directory.
     """
     temporary = path + TEMPORARY_SUFFIX
     if disk.exists(temporary):
@@ -41,7 +42,8 @@ def replace_file(disk: Disk, path: str, text: str) -> None:
     finally:
         file.close()
     disk.rename(temporary, path)
-    sync_directory(disk, dirname(path))
+    if is_synced:
+        sync_directory(disk, dirname(path))
 
 
 def read_file(disk: Disk, path: str) -> str | None:
@@ -130,9 +132,15 @@ def read_epoch_checkpoint(disk: Disk, path: str) -> list[EpochStart] | None:
     return entries
 
 
-def write_partition_metadata(disk: Disk, path: str, topic_id: TopicId) -> None:
-    """Say durably that the partition directory belongs to the topic ``topic_id``. Blocks."""
-    replace_file(disk, path, f"version: 0\ntopic_id: {topic_id_text(topic_id)}\n")
+def write_partition_metadata(
+    disk: Disk, path: str, topic_id: TopicId, *, is_synced: bool = True
+) -> None:
+    """Say durably that the partition directory belongs to the topic ``topic_id``. Blocks.
+
+    ``is_synced``: see ``replace_file``.
+    """
+    text = f"version: 0\ntopic_id: {topic_id_text(topic_id)}\n"
+    replace_file(disk, path, text, is_synced=is_synced)
 
 
 def read_partition_metadata(disk: Disk, path: str) -> TopicId | None:

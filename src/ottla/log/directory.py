@@ -58,7 +58,17 @@ class LogDirectoryUnusable(OttlaError):
 class LogDirectory:
     """A log directory of this node, in use from ``take`` to ``release``."""
 
-    __slots__ = ("_disk", "_limits", "_lock", "_volume", "failure", "is_full", "is_short", "path")
+    __slots__ = (
+        "_disk",
+        "_limits",
+        "_lock",
+        "_volume",
+        "failure",
+        "is_full",
+        "is_short",
+        "log_count",
+        "path",
+    )
 
     def __init__(self, disk: Disk, path: str, limits: SpaceLimits) -> None:
         self._disk = disk
@@ -73,6 +83,9 @@ class LogDirectory:
         self._lock: Lock | None = None
         self._volume: Volume | None = None
         """Use: lets its files be synced together. Open from before the first write."""
+        self.log_count = 0
+        """Use: a new log goes where there are the fewest. Invariant: those of the log manager's
+        logs that are in it."""
 
     @property
     def is_online(self) -> bool:

@@ -8,7 +8,7 @@ serve. Nothing that cannot be read is ever deleted. Source: Kafka's LogManager; 
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from posixpath import dirname
@@ -17,27 +17,25 @@ from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.env.executor import run_all
 from ottla.env.rng import Rng
-from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
-from ottla.ids import TopicId, TopicPartition, topic_id_text
-from ottla.log.checkpoints import replace_file, write_partition_metadata
+from ottla.errors import KafkaError, OttlaError
+from ottla.ids import TopicId, TopicPartition
+from ottla.log.checkpoints import replace_file
 from ottla.log.config import LogConfig
 from ottla.log.directory import DuplicatePartition, Fault, LogDirectory
-from ottla.log.faults import Meaning, SyncFailed, is_out_of_space, meaning_of, sync_directory
+from ottla.log.faults import Meaning, SyncFailed, is_out_of_space, meaning_of
 from ottla.log.futures import settle_futures
 from ottla.log.health import LogState
 from ottla.log.layout import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     TEMPORARY_SUFFIX,
-    deleted_directory,
     is_deleted_directory,
     parse_partition_directory,
-    partition_directory,
 )
 from ottla.log.log import Log
+from ottla.log.log_maker import LogMaker
 from ottla.log.offset_checkpoints import CheckpointJob, OffsetCheckpoints, Offsets
 from ottla.log.recovery import open_log
 from ottla.log.space import SpaceLimits
@@ -65,10 +63,12 @@ class LogManager:
         config_for: Callable[[str], LogConfig],
         space: SpaceLimits = SpaceLimits(),  # noqa: B008 - immutable
         recovery_threads: int = 1,
+        making_threads: int = 1,
     ) -> None:
         """``config_for`` gives the settings of a topic by its name, known or not.
 
-        ``recovery_threads``: logs recovered side by side, since each waits for its own syncs.
+        ``recovery_threads``, ``making_threads``: logs recovered or made side by side, since each
+        waits for its own syncs.
         """
         self._recovery_threads = recovery_threads
         self._disk = disk
@@ -98,11 +98,18 @@ class LogManager:
         self.copying: dict[TopicPartition, str] = {}
         """Which log directory a partition is being copied to: its checkpoints are written there,
         too."""
-        self._left: set[str] = set()
-        """Topics that may have a directory which ``delete`` could not rename."""
+        self.maker = LogMaker(self, rng, config_for, threads=making_threads)
+        self.left: set[TopicPartition] = set()
+        """Those that may have a directory although there is no log of theirs here: it could not be
+        renamed (yet), or its making failed."""
         self._offline_directories: dict[TopicPartition, str] = {}
         self._unclean: set[str] = set()
         """Directories that hold a partition which could not be opened."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that logs go by."""
+        return self._clock
 
     @property
     def disk(self) -> Disk:
@@ -124,13 +131,13 @@ class LogManager:
                 if directory.is_online and directory.measure():
                     directory.is_full = True
                     directory.free_reserve()  # A start has to write, too.
-            listed = {directory: self._names_in(directory) for directory in self._online()}
+            listed = {directory: self._names_in(directory) for directory in self.online()}
             names = self._settle_futures(listed)
             self._set_duplicates_apart(names)
             for directory, found in names.items():
                 if directory.is_online:
                     self._open_directory(directory, found)
-            if not any(self._online()):
+            if not any(self.online()):
                 raise next(iter(self.directories.values())).unusable()
         except BaseException:
             self._release()
@@ -145,11 +152,12 @@ class LogManager:
                 )
             elif directory.is_full:
                 directory.set_full(is_full=True)
-        if len(self._online()) < len(self.directories):
+        if len(self.online()) < len(self.directories):
             # What replaced one of them may lie where nothing can be read now.
             self.deleted.clear()
 
-    def _online(self) -> list[LogDirectory]:
+    def online(self) -> list[LogDirectory]:
+        """Return the log directories that serve."""
         return [directory for directory in self.directories.values() if directory.is_online]
 
     def _names_in(self, directory: LogDirectory) -> list[str]:
@@ -168,7 +176,7 @@ class LogManager:
             names, dropped = settle_futures(self._disk, by_path)
         except OSError as error:
             logger.error("copies of partitions are left as they are: %s", error)  # noqa: TRY400
-            return {directory: self._names_in(directory) for directory in self._online()}
+            return {directory: self._names_in(directory) for directory in self.online()}
         self.deleted.extend(dropped)
         return {directory: names[directory.path] for directory in listed}
 
@@ -192,6 +200,7 @@ class LogManager:
             for where, log in list(self.logs.items()):
                 if dirname(log.directory) == directory.path:
                     log.abandon()
+                    directory.log_count -= 1
                     del self.logs[where]
             for where, log_dir in list(self._offline_directories.items()):
                 if log_dir == directory.path:
@@ -281,8 +290,13 @@ class LogManager:
 
     def put(self, log: Log) -> None:
         """Take ``log``, which was opened in one of the directories, for its partition's."""
-        log.on_disk_error = partial(self._refused, dirname(log.directory))
-        if self.directories[dirname(log.directory)].is_full:
+        log.on_disk_error = partial(self.refused, dirname(log.directory))
+        before = self.logs.get(log.topic_partition)
+        if before is not None:
+            self.directories[dirname(before.directory)].log_count -= 1
+        directory = self.directories[dirname(log.directory)]
+        directory.log_count += 1
+        if directory.is_full:
             log.state = LogState.FULL
         self.logs[log.topic_partition] = log
 
@@ -292,17 +306,17 @@ class LogManager:
         self._unclean.add(log_dir)
         self.checkpoints.keep(log_dir, topic_partition)
 
-    def _refused(self, log_dir: str, error: OSError) -> None:
+    def refused(self, log_dir: str, error: OSError) -> None:
         """Take note of what the disk of ``log_dir`` has refused. On the loop."""
         meaning = meaning_of(error)
         if meaning is Meaning.BROKEN:
             self.fail_directory(log_dir, error)
         elif meaning is Meaning.FULL:
-            self._fill(self.directories[log_dir])
+            self.fill(self.directories[log_dir])
         elif meaning is Meaning.SHORTAGE:
             self.directories[log_dir].note_shortage(error)
 
-    def _fill(self, directory: LogDirectory) -> None:
+    def fill(self, directory: LogDirectory) -> None:
         """Take no more batches in ``directory``, whose volume refused a write. Frees its reserve.
 
         What is there stays readable; deletions, checkpoints and flushes have room for a while.
@@ -313,7 +327,7 @@ class LogManager:
 
     def measure_space(self) -> dict[str, bool]:
         """Return which directories are to refuse batches. Blocks; on any thread."""
-        return {directory.path: directory.measure() for directory in self._online()}
+        return {directory.path: directory.measure() for directory in self.online()}
 
     def space_measured(self, found: Mapping[str, bool]) -> None:
         """Take what ``measure_space`` has found. On the loop."""
@@ -359,64 +373,6 @@ class LogManager:
         """Return the log, or None when there is none here or it is offline."""
         return self.logs.get(topic_partition)
 
-    def create(
-        self, topic_partition: TopicPartition, topic_id: TopicId, *, is_new: bool = True
-    ) -> Log:
-        """Return the partition's log, making it durably when it is not there. Blocks.
-
-        A directory whose creation was cut short by a crash is completed. One that is not new may
-        lie in a directory that is offline: then it is not made again, empty. Raises KafkaError:
-        INCONSISTENT_TOPIC_ID when the directory belongs to an older topic of that name (delete it
-        first), KAFKA_STORAGE_ERROR when it is offline or the disk refused,
-        INVALID_TOPIC_EXCEPTION for a name that cannot be a directory.
-        """
-        name = partition_directory(topic_partition)
-        if topic_partition in self.offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.offline[topic_partition]))
-        log = self.logs.get(topic_partition)
-        if log is not None and log.topic_id == topic_id:
-            return log
-        if log is not None and log.topic_id is not None:
-            why = f"{topic_partition} is of topic {topic_id_text(log.topic_id)} on disk"
-            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, why)
-        offline = [path for path, found in self.directories.items() if not found.is_online]
-        if log is None and offline and not is_new:
-            why = f"it is not in the log directories that work; offline: {', '.join(offline)}"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
-        log_dir = self._emptiest_log_dir() if log is None else dirname(log.directory)
-        if log is None:
-            self._free_name(topic_partition)
-        try:
-            if log is None:
-                log = self._create_directory(topic_partition, f"{log_dir}/{name}")
-            write_partition_metadata(self._disk, f"{log.directory}/{PARTITION_METADATA}", topic_id)
-            sync_directory(self._disk, log_dir)
-        except (OSError, CorruptFile) as error:
-            if isinstance(error, OSError):
-                self._refused(log_dir, error)
-            self._left.add(topic_partition.topic)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        log.topic_id = topic_id
-        self.put(log)
-        return log
-
-    def free_names(self, names: Collection[TopicPartition]) -> None:
-        """See that nothing is believed of new logs that was true of former ones of their names.
-
-        ``create`` does so, too; who makes many logs asks once before, for all of them: then the
-        checkpoints are written once, if at all. Blocks. What the disk refuses, ``create`` reports.
-        """
-        new = [name for name in names if name not in self.logs and name not in self.offline]
-        self.checkpointed(self.checkpoints.forget(new))
-
-    def _free_name(self, name: TopicPartition) -> None:
-        self.high_watermarks.pop(name, None)
-        job = self.checkpoints.forget([name])
-        self.checkpointed(job)
-        for log_dir, error in job.failures.items():
-            why = f"the checkpoints of {log_dir} still tell of a former {name}: {error}"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
-
     def stand_in(self, topic_partition: TopicPartition, topic_id: TopicId) -> Log:
         """Return a failed log for one that ``create`` refused: it answers KAFKA_STORAGE_ERROR.
 
@@ -440,61 +396,23 @@ class LogManager:
         """Have the directory ``path``, which nobody needs, removed by ``remove_deleted``."""
         self.deleted.append(path)
 
-    def _create_directory(self, topic_partition: TopicPartition, directory: str) -> Log:
-        if not self._disk.exists(directory):
-            self._disk.make_directory(directory)
-        return open_log(
-            self._disk,
-            self._clock,
-            directory,
-            topic_partition,
-            self._config_for(topic_partition.topic),
-            recovery_point=0,
-            log_start_offset=0,
-            is_clean=False,
-        )
+    def create(
+        self, topic_partition: TopicPartition, topic_id: TopicId, *, is_new: bool = True
+    ) -> Log:
+        """Return the partition's log, making it durably when it is not there. Blocks.
 
-    def _emptiest_log_dir(self) -> str:
-        online = self._online()
-        roomy = [directory for directory in online if not directory.is_full]
-        counts = {directory.path: 0 for directory in roomy or online}
-        if not counts:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
-        for log in self.logs.values():
-            if (log_dir := dirname(log.directory)) in counts:
-                counts[log_dir] += 1
-        return min(counts, key=counts.__getitem__)
+        See ``LogMaker.create``.
+        """
+        return self.maker.create(topic_partition, topic_id, is_new=is_new)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Take the partition away durably; ``remove_deleted`` frees its space later. Blocks.
-
-        Readers that hold a region of it can finish. Nothing happens when it is not here. Raises
-        KafkaError KAFKA_STORAGE_ERROR.
-        """
-        log = self.logs.pop(topic_partition, None)
-        if log is None:
-            return
-        log.abandon()
-        log_dir = dirname(log.directory)
-        self._left.add(topic_partition.topic)
-        if not self.directories[log_dir].is_online:
-            why = f"{log.directory}: its log directory is offline"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
-        target = f"{log_dir}/{deleted_directory(topic_partition, self._rng.random_bytes(16))}"
-        log.tenancy.wait_until_left()
-        try:
-            self._disk.rename(log.directory, target)
-            sync_directory(self._disk, log_dir)
-        except OSError as error:
-            self._refused(log_dir, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._left.discard(topic_partition.topic)
-        self.deleted.append(target)
+        """Take the partition away durably. Blocks. See ``LogMaker.delete``."""
+        self.maker.delete([topic_partition])
 
     def may_have_left(self, topic: str) -> bool:
         """Tell whether a directory of the deleted ``topic`` may still bear its name."""
         return (
-            topic in self._left
+            any(where.topic == topic for where in self.left)
             or any(not directory.is_online for directory in self.directories.values())
             or any(where.topic == topic for where in self.offline)
         )
@@ -554,9 +472,9 @@ class LogManager:
     def checkpointed(self, job: CheckpointJob) -> None:
         """Take the outcome of a checkpoint that ran. On the loop."""
         for log_dir in job.filled:
-            self._fill(self.directories[log_dir])
+            self.fill(self.directories[log_dir])
         for log_dir, error in job.failures.items():
-            self._refused(log_dir, error)
+            self.refused(log_dir, error)
 
     def stop(self, *, threads: int = 1) -> None:
         """Flush and close everything, say that the stop was clean, give the directories back.
@@ -582,7 +500,7 @@ class LogManager:
             job = self.checkpoint_job()
             job.run()
             self.high_watermark_job().run()
-            for directory in self._online():
+            for directory in self.online():
                 if directory.path not in unclean and directory.path not in job.failures:
                     # Without the mark the next start is slower and right.
                     with suppress(OSError):

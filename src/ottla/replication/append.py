@@ -4,7 +4,7 @@ DelayedProduce completes when every partition it appended to is committed past i
 purgatory wakes it when a high watermark moves. Source: the API refactoring seed.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
@@ -84,17 +84,19 @@ def append_each(
     partitions: Mapping[TopicPartition, Partition],
     appends: Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]],
     acks: int,
+    missing: Callable[[TopicPartition], ErrorCode],
 ) -> tuple[list[AppendOutcome], list[Uncommitted]]:
     """Append one by one; return what became of each, and whose commit is to be waited for.
 
-    Fewer outcomes than appends: the first that has none is too long for the loop.
+    Fewer outcomes than appends: the first that has none is too long for the loop. ``missing`` tells
+    what is answered for a partition that is not there.
     """
     outcomes: list[AppendOutcome] = []
     waiting: list[Uncommitted] = []
     for topic_partition, records in appends:
         partition = partitions.get(topic_partition)
         if partition is None:
-            outcomes.append(AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            outcomes.append(AppendRefusal(missing(topic_partition)))
             continue
         try:
             result = partition.append(records, acks=acks)

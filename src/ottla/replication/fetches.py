@@ -9,6 +9,7 @@ from functools import partial
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
+from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
 from ottla.pending import Pending
@@ -33,10 +34,15 @@ class Fetches:
         clock: Clock,
         executor: Executor,
         *,
+        missing: Callable[[TopicPartition], ErrorCode],
         waiting_max: int,
     ) -> None:
-        """``executor`` reads what is not in memory; so many as ``waiting_max`` wait at a time."""
+        """``executor`` reads what is not in memory; so many as ``waiting_max`` wait at a time.
+
+        ``missing`` tells what is answered for a partition that ``lookup`` does not know.
+        """
         self._lookup = lookup
+        self._missing = missing
         self._executor = executor
         self._waiting_max = waiting_max
         self.purgatory: Purgatory[DelayedFetch] = Purgatory(clock)
@@ -119,8 +125,13 @@ class Fetches:
         min_one_message = not limits.is_hard_limit
         found = []
         for spec in specs:
+            partition = self._lookup(spec.topic_partition)
+            if partition is None:
+                where = spec.topic_partition
+                found.append(FetchedPartition(where, self._missing(where)))
+                continue
             fetched = read_partition(
-                self._lookup(spec.topic_partition),
+                partition,
                 spec,
                 max_bytes=remaining,
                 isolation=limits.isolation,

@@ -6,13 +6,13 @@ image says. Source: the API refactoring seed ("Replica Manager").
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from posixpath import dirname
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor, Lane
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.ids import NodeId, TopicPartition
 from ottla.log.append import (
     RECODE_SIZE_BYTES,
     Analysis,
@@ -27,9 +27,7 @@ from ottla.log.manager import LogManager
 from ottla.log.results import AppendResult
 from ottla.log.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
-from ottla.metadata.keys import ConfigType
-from ottla.metadata.values import PartitionState
-from ottla.pending import Pending, pending_of
+from ottla.pending import Pending, outcome_of, pending_of
 from ottla.replication.append import (
     ACKS_ALL,
     AppendOutcome,
@@ -51,6 +49,7 @@ from ottla.replication.fetch import (
 )
 from ottla.replication.fetches import Fetches
 from ottla.replication.flush_sweep import FlushSweep
+from ottla.replication.hosting import Hosting
 from ottla.replication.partition import Partition, PartitionSettings
 from ottla.replication.producer_limit import forget_silent_producers
 from ottla.replication.purgatory import Purgatory
@@ -94,15 +93,27 @@ class ReplicaManager:
         self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
         self._settings = settings
         self._clock = clock
-        self._partitions: dict[TopicPartition, Partition] = {}
-        self._unopened: dict[TopicPartition, str] = {}
-        """Why a partition has no log. Invariant: each is in ``_partitions``, with a failed one."""
+        self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
+        self.hosting = Hosting(
+            node_id=node_id,
+            log_manager=log_manager,
+            clock=clock,
+            executor=executor,
+            settings=settings,
+            moved=self._moved,
+            configured=self._flush_sweep.watch,
+            gone=self._gone,
+        )
+        self._partitions = self.hosting.partitions
         self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
         self._fetches = Fetches(
-            self._partitions.get, clock, read_executor or executor, waiting_max=waiting_fetches_max
+            self._partitions.get,
+            clock,
+            read_executor or executor,
+            missing=self._missing,
+            waiting_max=waiting_fetches_max,
         )
         self._commit_queues: dict[TopicPartition, CommitQueue] = {}
-        self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
         self._snapshot_sweep = SnapshotSweep(
             log_manager.disk,
             clock,
@@ -130,9 +141,15 @@ class ReplicaManager:
         """Return the partition, led by this node. Raises KafkaError, see Partition.check_leader."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition}")
+            raise KafkaError(self._missing(topic_partition), f"{topic_partition}")
         partition.check_leader(current_leader_epoch)
         return partition
+
+    def _missing(self, where: TopicPartition) -> ErrorCode:
+        """Return what clients are told of a partition that is not here: perhaps, not yet."""
+        if self.hosting.is_making(where):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def offline(self, topic_partition: TopicPartition) -> str | None:
         """Return why a partition of this node is not served; None when it is, or is not here."""
@@ -141,7 +158,7 @@ class ReplicaManager:
             return None
         failure = partition.log.failure
         why = "the disk failed under its log" if failure is None else str(failure)
-        return self._unopened.get(topic_partition, why)
+        return self.hosting.unopened.get(topic_partition, why)
 
     @property
     def partitions(self) -> Iterable[Partition]:
@@ -195,7 +212,7 @@ class ReplicaManager:
         """Do as ``append`` for one batch, with less around it; the Pending has one outcome."""
         partition = self._partitions.get(where)
         if partition is None:
-            return AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return AppendRefusal(self._missing(where))
         if len(records) > RECODE_SIZE_BYTES and needs_executor(
             records, partition.log.config.compression
         ):
@@ -219,7 +236,7 @@ class ReplicaManager:
         """
         partition = self._partitions.get(where)
         if partition is None:
-            return AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return AppendRefusal(self._missing(where))
         try:
             result = partition.append(analysis, acks=ACKS_ALL)
         except KafkaError as error:
@@ -246,7 +263,7 @@ class ReplicaManager:
         """Append one by one. What is too long for the loop goes on, with the rest, off it."""
         self._executor.hold_syncs()  # The flushes of all of them begin together.
         try:
-            outcomes, waiting = append_each(self._partitions, appends, acks)
+            outcomes, waiting = append_each(self._partitions, appends, acks, self._missing)
         finally:
             self._executor.release_syncs()
         committed = self._committed(outcomes, waiting, timeout_ms)
@@ -358,7 +375,7 @@ class ReplicaManager:
 
         def tell() -> None:
             if not directory.is_full:
-                self._host_unopened()
+                self.hosting.retry_unopened()
             for where, partition in list(self._partitions.items()):
                 if dirname(partition.log.directory) == directory.path:
                     partition.flush()
@@ -418,15 +435,22 @@ class ReplicaManager:
 
     def host_all(self, image: MetadataImage) -> None:
         """Open every partition that the image says this node holds; at start. Blocks."""
-        hosted = [
-            (TopicPartition(name, index), topic.topic_id, state)
-            for name, topic in image.topics.items()
-            for index, state in enumerate(topic.partitions)
-            if self._node_id in state.replicas
-        ]
-        self._log_manager.free_names([where for where, _, _ in hosted])
-        for where, topic_id, state in hosted:
-            self._host(where, topic_id, state, is_new=False)
+        self.hosting.host_all(image)
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Create, lead, reconfigure and drop partitions as the image now says: see ``Hosting``.
+
+        Does not block. A partition whose log cannot be created or opened is offline (and is
+        logged); the others are not disturbed.
+        """
+        del image
+        self.hosting.apply(delta)
+
+    def _gone(self, partition: Partition) -> None:
+        where = partition.topic_partition
+        self._flush_sweep.forget(partition)
+        self._moved(where)
+        self._commit_queues.pop(where, None)  # It is empty: nobody waits for what is gone.
 
     def answer_waiting_fetches(self) -> None:
         """Answer every fetch that waits with what there is; for a stop."""
@@ -435,87 +459,9 @@ class ReplicaManager:
     async def settle(self) -> None:
         """Begin no flush by time any more; wait until none is in flight: the logs can be closed."""
         self._flush_sweep.stop()
+        await outcome_of(self.hosting.settle())
         await self._snapshot_sweep.settle()
         await self.relocation.settle()
         await self._deletion.settle()
         for partition in list(self._partitions.values()):
             await partition.idle()
-
-    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Create, lead, reconfigure and drop partitions as the image now says. Blocks on the disk.
-
-        A partition whose log cannot be created or opened is offline (and is logged); the others
-        are not disturbed.
-        """
-        del image
-        hosted = []
-        for topic, topic_id, number, old, new in delta.partitions:
-            where = TopicPartition(topic, number)
-            if new is not None and self._node_id in new.replicas:
-                hosted.append((where, topic_id, new, old is None))
-            else:
-                self._drop(where, topic_id)
-        self._log_manager.free_names([where for where, *_ in hosted])
-        for where, topic_id, state, is_new in hosted:
-            self._host(where, topic_id, state, is_new=is_new)
-        topics = {name for kind, name in delta.configs if kind is ConfigType.TOPIC}
-        is_broker = any(kind is ConfigType.BROKER for kind, _ in delta.configs)
-        self._reconfigure({where.topic for where in self._partitions} if is_broker else topics)
-
-    def _host(
-        self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
-    ) -> None:
-        partition = self._partitions.get(where)
-        if partition is not None and where not in self._unopened and partition.topic_id == topic_id:
-            partition.apply_state(state)
-            return
-        try:
-            partition_log = self._log_manager.create(where, topic_id, is_new=is_new)
-            self._unopened.pop(where, None)
-        except KafkaError as error:
-            logger.error("%s is offline: %s", where, error)  # noqa: TRY400 - the values are in it
-            partition_log = self._log_manager.stand_in(where, topic_id)
-            self._unopened[where] = str(error)
-        settings = self._settings(where.topic)
-        partition = Partition(
-            partition_log,
-            topic_id=topic_id,
-            node_id=self._node_id,
-            state=state,
-            min_insync_replicas=settings.min_insync_replicas,
-            executor=self._executor,
-            moved=self._moved,
-            checkpointed_high_watermark=self._log_manager.high_watermarks.get(where, 0),
-        )
-        partition.configure(settings)
-        self._partitions[where] = partition
-        self._flush_sweep.watch(partition)
-
-    def _host_unopened(self) -> None:
-        """Make the logs that could not be made before: the disk may have had no space."""
-        for where in list(self._unopened):
-            partition = self._partitions[where]
-            self._host(where, partition.topic_id, partition.state, is_new=False)
-
-    def _drop(self, where: TopicPartition, topic_id: TopicId) -> None:
-        partition = self._partitions.get(where)
-        if partition is None or partition.topic_id != topic_id:
-            return
-        partition.delete()
-        del self._partitions[where]
-        self._flush_sweep.forget(partition)
-        self._moved(where)
-        self._commit_queues.pop(where, None)  # It is empty: nobody waits for what is gone.
-        if self._unopened.pop(where, None) is not None:
-            return  # The directory is unreadable, or another topic's: it stays.
-        try:
-            self._log_manager.delete(where)
-        except KafkaError as error:
-            logger.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
-
-    def _reconfigure(self, topics: Collection[str]) -> None:
-        settings = {topic: self._settings(topic) for topic in topics}
-        for where, partition in self._partitions.items() if settings else ():
-            if where.topic in settings:
-                partition.configure(settings[where.topic])
-                self._flush_sweep.watch(partition)

@@ -5,11 +5,12 @@ import random
 import pytest
 
 from ottla.cluster.census import TopicCensus
-from ottla.cluster.controller import Controller
+from ottla.cluster.controller import Controller, Hosted
 from ottla.cluster.topics import NewPartitions, NewTopic, Placement, collision_key
 from ottla.config.topic import topic_config
 from ottla.env.rng import SeededRng
 from ottla.errors import KafkaError
+from ottla.pending import Pending
 
 NAMES = ["a.b", "a_b", "a.b_c", "plain", "a.c", "x_y_z", "x.y.z", "_", "."]
 
@@ -33,8 +34,14 @@ def controller(following):
         check_config=lambda given: topic_config(given, None),
         partitions_max=1000,
         may_delete=True,
-        has_directory_left=lambda topic: False,
+        hosted=Hosted(lambda topic: resolved(), lambda topic: False),
     )
+
+
+def resolved():
+    pending = Pending()
+    pending.resolve(None)
+    return pending
 
 
 async def wait(pending):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.cluster.controller import Controller
+from ottla.cluster.controller import Controller, Hosted
 from ottla.cluster.topics import NewPartitions, NewTopic, Placement
 from ottla.config.config import Config
 from ottla.config.files import broker_config
@@ -15,8 +15,15 @@ from ottla.ids import NULL_TOPIC_ID, NodeId, TopicId, topic_id_text
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.store import Ambiguous, Delete, Put, Unavailable
 from ottla.metadata.values import TopicValue, encode_topic
+from ottla.pending import Pending
 
 OTHER_ID = TopicId(b"o" * 16)
+
+
+def resolved():
+    pending = Pending()
+    pending.resolve(None)
+    return pending
 
 
 async def done(pending):
@@ -41,7 +48,7 @@ def start(following):
             check_config=lambda given: topic_config(given, broker_config({})),
             partitions_max=partitions_max,
             may_delete=may_delete,
-            has_directory_left=left.__contains__,
+            hosted=Hosted(lambda topic: resolved(), left.__contains__),
         )
 
     return start

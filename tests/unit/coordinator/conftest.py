@@ -80,10 +80,9 @@ class GroupNode:
                 PartitionChange(OFFSETS, OFFSETS_ID, index, before if old else None, states[index])
             )
         self.topics[OFFSETS] = TopicImage(OFFSETS, OFFSETS_ID, tuple(states))
-        delta = MetadataDelta(revision=1, partitions=tuple(changes))
-        self.node.replica_manager.apply(None, delta)
+        self.node.change(*changes)
         if start:
-            self.coordinator.apply(None, delta)
+            self.coordinator.apply(None, MetadataDelta(revision=1, partitions=tuple(changes)))
 
     def boot(self):
         """Make a coordinator that knows nothing: what it knows it reads from the logs."""

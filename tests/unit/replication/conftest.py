@@ -77,7 +77,12 @@ class Node:
         return PartitionChange("t", TOPIC_ID, index, old, state)
 
     def change(self, *changes):
+        """Let the image say so, and see it done."""
         self.replica_manager.apply(None, MetadataDelta(revision=1, partitions=changes))
+        topics = {change.topic for change in changes}
+        waiting = [self.replica_manager.hosting.done(topic) for topic in topics]
+        while not all(done.is_done for done in waiting):
+            assert self.executor.run_next()
 
     def partition(self, index=0):
         return self.replica_manager.get(TopicPartition("t", index))

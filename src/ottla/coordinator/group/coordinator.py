@@ -33,6 +33,7 @@ from ottla.coordinator.records import CoordinatorRecord, EndMarker
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.shard import ShardState
 from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.pending import Pending
@@ -118,6 +119,10 @@ class GroupCoordinator:
         names = _topics_resized(delta)
         for shard in self._runtime.shards if names else ():
             shard.machine.consumers.topics_changed(names)
+
+    def hosted(self, where: TopicPartition) -> None:
+        """Load a partition that has been made since the image told of it."""
+        self._runtime.hosted(where)
 
     def stop(self) -> None:
         """Let go of all groups; members that wait are sent away."""

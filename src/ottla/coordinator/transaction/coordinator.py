@@ -57,6 +57,10 @@ class TransactionCoordinator:
         del image
         self._runtime.apply(delta)
 
+    def hosted(self, where: TopicPartition) -> None:
+        """Load a partition that has been made since the image told of it."""
+        self._runtime.hosted(where)
+
     def stop(self) -> None:
         """Let go of everything; what is decided is carried on after the next start."""
         self._runtime.close()

@@ -14,7 +14,7 @@ from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.handlers.apis.produce_transactional import TransactionalAppends
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.results import AppendResult
-from ottla.metadata.image import MetadataDelta, PartitionChange, TopicImage
+from ottla.metadata.image import PartitionChange, TopicImage
 from ottla.pending import Pending
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
@@ -71,8 +71,7 @@ class TransactionNode(groups.GroupNode):
                 PartitionChange(STATE, STATE_ID, index, None, state)
                 for index, state in enumerate(states)
             ]
-            delta = MetadataDelta(revision=1, partitions=tuple(changes))
-            self.node.replica_manager.apply(None, delta)
+            self.node.change(*changes)
 
     def boot(self):
         self.both = coordinators_of(

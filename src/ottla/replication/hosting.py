@@ -1,0 +1,391 @@
+"""Which partitions this node hosts, and how they come and go: as the metadata image says.
+
+Owns the table of partitions and the order of what happens to their directories. What takes the disk
+is done in an executor, some partitions at a time, topic by topic in turns; so neither a topic of
+thousands of partitions nor a thousand topics hold up the loop, or each other. Between the replica
+manager and log.log_maker.
+
+    the image says   at once, on the loop                 later, a slice at a time
+    made             noted: it is being made              log made durably; then it is hosted
+    gone             hosted no more: nothing is appended  log closed, directory renamed durably
+
+What is said of one topic is done in the order in which it was said: a topic that is made again
+under the same name gets its directories when those of the former one have given their names up.
+While it is being made a partition is not led here yet: clients ask again. Source: Kafka's
+ReplicaManager.applyDelta.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from ottla.env.clock import Clock
+from ottla.env.executor import Executor
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.log.log import Log
+from ottla.log.making import MakingJob, RemovalJob, Wanted
+from ottla.log.manager import LogManager
+from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.keys import ConfigType
+from ottla.metadata.values import PartitionState
+from ottla.pending import Pending
+from ottla.replication.partition import Partition, PartitionSettings
+
+logger = logging.getLogger(__name__)
+
+MADE_PER_STEP = 64
+"""Logs made at a time: some ten milliseconds of the disk, and some of the loop to take them."""
+REMOVED_PER_STEP = 128
+"""Logs closed on the loop, and their directories renamed, at a time."""
+RECONFIGURED_PER_TURN = 500
+"""Partitions that take over settings before the loop gets its turn: each costs microseconds."""
+
+
+class _Step(NamedTuple):
+    """What is to be done to one partition's directory."""
+
+    where: TopicPartition
+    topic_id: TopicId
+    state: PartitionState | None
+    """None: it goes."""
+    is_new: bool
+    partition: Partition | None = None
+    """Of one that goes: what was hosted. None: it was not, or has no directory of its own."""
+
+
+class Hosting:
+    """The partitions of this node."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        log_manager: LogManager,
+        clock: Clock,
+        executor: Executor,
+        settings: Callable[[str], PartitionSettings],
+        moved: Callable[[TopicPartition], None],
+        configured: Callable[[Partition], None],
+        gone: Callable[[Partition], None],
+    ) -> None:
+        """Host nothing yet.
+
+        ``moved``: what waits for a partition is to be looked at. ``configured``: its settings are
+        new or have changed. ``gone``: it is hosted no more.
+        """
+        self._node_id = node_id
+        self._log_manager = log_manager
+        self._clock = clock
+        self._executor = executor
+        self._settings = settings
+        self._moved = moved
+        self._configured = configured
+        self._gone = gone
+        self.partitions: dict[TopicPartition, Partition] = {}
+        """Use: look-ups on every request."""
+        self.unopened: dict[TopicPartition, str] = {}
+        """Why a partition has no log. Invariant: each is in ``partitions``, with a failed one."""
+        self.listeners: list[Callable[[TopicPartition], None]] = []
+        """Told on the loop of each partition that was not there when the image told of it, and is
+        hosted now."""
+        self._making: dict[TopicPartition, tuple[TopicId, PartitionState]] = {}
+        """Those that will be hosted, with their newest state. Invariant: not in ``partitions``, but
+        for those that could not be opened before."""
+        self._queues: dict[str, deque[_Step | Pending[None]]] = {}
+        """What is to be done, by topic, in order; a Pending is resolved when all before it is.
+        Invariant: a topic is there until its last step has been taken."""
+        self._is_working = False
+        """Use: one step is under way. The next one is taken when it ends."""
+        self._is_stopped = False
+        self._idle: list[Pending[None]] = []
+
+    def is_making(self, where: TopicPartition) -> bool:
+        """Tell whether a partition is to be hosted, and is not yet."""
+        return where in self._making
+
+    def done(self, topic: str) -> Pending[None]:
+        """Return when all that was said of ``topic`` until now is done, and durable.
+
+        Fails with KafkaError when the node stops before.
+        """
+        pending: Pending[None] = Pending()
+        queue = self._queues.get(topic)
+        if queue is None:
+            pending.resolve(None)
+        elif self._is_stopped:
+            pending.fail(_stopped())
+        else:
+            queue.append(pending)
+        return pending
+
+    def settle(self) -> Pending[None]:
+        """Begin nothing more; return when nothing is under way. The next start does the rest."""
+        self._is_stopped = True
+        for queue in self._queues.values():
+            for step in queue:
+                if isinstance(step, Pending):
+                    step.fail(_stopped())
+        self._queues.clear()
+        pending: Pending[None] = Pending()
+        if self._is_working:
+            self._idle.append(pending)
+        else:
+            pending.resolve(None)
+        return pending
+
+    # What the image says.
+
+    def host_all(self, image: MetadataImage) -> None:
+        """Host every partition that the image says this node holds; at start. Blocks."""
+        wanted: dict[TopicPartition, PartitionState] = {}
+        topic_ids: list[Wanted] = []
+        for name, topic in image.topics.items():
+            for index, state in enumerate(topic.partitions):
+                if self._node_id in state.replicas:
+                    where = TopicPartition(name, index)
+                    wanted[where] = state
+                    topic_ids.append(Wanted(where, topic.topic_id, is_new=False))
+        job = self._log_manager.maker.making_job(topic_ids)
+        job.run()
+        made = self._log_manager.maker.made(job)
+        for where, topic_id, _ in topic_ids:
+            self._host(where, topic_id, wanted[where], made[where])
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """Note what comes, host no more what goes, and see to the rest later."""
+        for topic, topic_id, number, _, new in delta.partitions:
+            if new is None or self._node_id not in new.replicas:
+                self._drop(TopicPartition(topic, number), topic_id)
+        for topic, topic_id, number, old, new in delta.partitions:
+            if new is not None and self._node_id in new.replicas:
+                self._take(TopicPartition(topic, number), topic_id, new, is_new=old is None)
+        self._work()
+        topics = {name for kind, name in delta.configs if kind is ConfigType.TOPIC}
+        is_broker = any(kind is ConfigType.BROKER for kind, _ in delta.configs)
+        if topics or is_broker:
+            self._reconfigure(None if is_broker else topics)
+
+    def retry_unopened(self) -> None:
+        """Make the logs that could not be made before: the disk may have had no space."""
+        for where in list(self.unopened):
+            if where not in self._making:
+                partition = self.partitions[where]
+                self._make(where, partition.topic_id, partition.state, is_new=False)
+        self._work()
+
+    def _take(
+        self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
+    ) -> None:
+        making = self._making.get(where)
+        if making is not None and making[0] == topic_id:
+            self._making[where] = (topic_id, state)
+            return
+        partition = self.partitions.get(where)
+        if partition is not None and partition.topic_id == topic_id:
+            partition.apply_state(state)
+            if where not in self.unopened:
+                return
+        self._make(where, topic_id, state, is_new=is_new)
+
+    def _make(
+        self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
+    ) -> None:
+        self._making[where] = (topic_id, state)
+        self._add(_Step(where, topic_id, state, is_new))
+
+    def _drop(self, where: TopicPartition, topic_id: TopicId) -> None:
+        making = self._making.get(where)
+        was_making = making is not None and making[0] == topic_id
+        if was_making:
+            del self._making[where]
+        partition = self.partitions.get(where)
+        if partition is not None and partition.topic_id == topic_id:
+            # From now on nothing is appended that would be gone with it.
+            partition.delete()
+            del self.partitions[where]
+        else:
+            partition = None
+        if self.unopened.pop(where, None) is None and not was_making and partition is None:
+            return
+        self._add(_Step(where, topic_id, None, is_new=False, partition=partition))
+
+    def _add(self, step: _Step) -> None:
+        queue = self._queues.get(step.where.topic)
+        if queue is None:
+            queue = self._queues[step.where.topic] = deque()
+        queue.append(step)
+
+    # Doing it.
+
+    def _work(self) -> None:
+        """Take the next slice unless one is under way. Goes on until there is nothing left."""
+        while self._queues and not self._is_working and not self._is_stopped:
+            topic = next(iter(self._queues))
+            queue = self._queues.pop(topic)
+            while queue and isinstance(queue[0], Pending):
+                waiter = queue.popleft()
+                assert isinstance(waiter, Pending)
+                waiter.resolve(None)
+            if not queue:
+                continue
+            steps = _slice_of(queue)
+            self._queues[topic] = queue  # At the end: the others have their turns.
+            self._is_working = True
+            if steps[0].state is None:
+                self._remove(steps)
+            else:
+                self._make_logs(steps)
+
+    def _make_logs(self, steps: list[_Step]) -> None:
+        wanted = [step for step in steps if self._is_wanted(step)]
+        job = self._log_manager.maker.making_job(
+            Wanted(step.where, step.topic_id, step.is_new) for step in wanted
+        )
+
+        def done(_: None, error: BaseException | None) -> None:
+            if error is not None:  # A fault of ours: it must not end the work on the others.
+                logger.error("partitions could not be made", exc_info=error)
+                for step in wanted:
+                    job.outcomes.setdefault(step.where, _fault(error))
+            self._take_made(wanted, job)
+            self._ended()
+
+        self._executor.submit(job.run, done)
+
+    def _take_made(self, steps: list[_Step], job: MakingJob) -> None:
+        made = self._log_manager.maker.made(job)
+        for step in steps:
+            if self._is_wanted(step):
+                _, state = self._making.pop(step.where)
+                self._host(step.where, step.topic_id, state, made[step.where])
+                for listener in self.listeners:
+                    listener(step.where)
+            # Else it was deleted meanwhile: the step that removes it comes behind this one.
+
+    def _is_wanted(self, step: _Step) -> bool:
+        making = self._making.get(step.where)
+        return making is not None and making[0] == step.topic_id
+
+    def _host(
+        self,
+        where: TopicPartition,
+        topic_id: TopicId,
+        state: PartitionState,
+        outcome: Log | KafkaError,
+    ) -> None:
+        if isinstance(outcome, KafkaError):
+            if self.unopened.get(where) != str(outcome):
+                logger.error("%s is offline: %s", where, outcome)
+            self.unopened[where] = str(outcome)
+            log = self._log_manager.stand_in(where, topic_id)
+        else:
+            self.unopened.pop(where, None)
+            log = outcome
+        settings = self._settings(where.topic)
+        partition = Partition(
+            log,
+            topic_id=topic_id,
+            node_id=self._node_id,
+            state=state,
+            min_insync_replicas=settings.min_insync_replicas,
+            executor=self._executor,
+            moved=self._moved,
+            checkpointed_high_watermark=self._log_manager.high_watermarks.get(where, 0),
+        )
+        partition.configure(settings)
+        self.partitions[where] = partition
+        self._configured(partition)
+
+    def _remove(self, steps: list[_Step]) -> None:
+        names = []
+        for where, topic_id, _, _, partition in steps:
+            if partition is not None:
+                self._gone(partition)
+            log = self._log_manager.get(where)
+            # Else the directory is unreadable, or another topic's: it stays.
+            if log is not None and log.topic_id in (None, topic_id):
+                names.append(where)
+        job = self._log_manager.maker.removal_job(names)
+
+        def done(_: None, error: BaseException | None) -> None:
+            self._take_removed(job, error)
+            self._ended()
+
+        self._executor.submit(job.run, done)
+
+    def _take_removed(self, job: RemovalJob, error: BaseException | None) -> None:
+        if error is not None:  # A fault of ours, as above.
+            logger.error("partitions could not be removed", exc_info=error)
+            for log, _ in job.removals:
+                job.faults.setdefault(log.topic_partition, _fault(error))
+        for where, fault in self._log_manager.maker.removed(job).items():
+            logger.error("%s is deleted but its directory stays: %s", where, fault)
+
+    def _ended(self) -> None:
+        self._is_working = False
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            waiter.resolve(None)
+        self._work()
+
+    # Settings.
+
+    def _reconfigure(self, topics: Collection[str] | None) -> None:
+        """Let the partitions of ``topics`` (None: all) have their settings, a few per turn."""
+        self._go_on(self._reconfiguring(topics))
+
+    def _go_on(self, work: Iterator[None]) -> None:
+        if next(work, self) is not self and not self._is_stopped:
+            self._clock.call_later(0, lambda: self._go_on(work))
+
+    def _reconfiguring(self, topics: Collection[str] | None) -> Iterator[None]:
+        by_topic: dict[str, PartitionSettings] = {}
+        count = 0
+        for where in self._named(topics):
+            partition = self.partitions.get(where)
+            if partition is None:
+                continue
+            if where.topic not in by_topic:
+                by_topic[where.topic] = self._settings(where.topic)
+            partition.configure(by_topic[where.topic])
+            self._configured(partition)
+            count += 1
+            if count % RECONFIGURED_PER_TURN == 0:
+                by_topic.clear()  # They may change before the next turn.
+                yield
+
+    def _named(self, topics: Collection[str] | None) -> Iterator[TopicPartition]:
+        if topics is None:
+            yield from list(self.partitions)
+            return
+        for topic in topics:
+            number = 0
+            # Partitions are numbered without a gap; those being made take the settings then.
+            while (where := TopicPartition(topic, number)) in self.partitions or (
+                where in self._making
+            ):
+                yield where
+                number += 1
+
+
+def _slice_of(queue: "deque[_Step | Pending[None]]") -> list[_Step]:
+    """Take steps of one kind from the front."""
+    steps: list[_Step] = []
+    while queue and isinstance(queue[0], _Step):
+        step = queue[0]
+        limit = REMOVED_PER_STEP if step.state is None else MADE_PER_STEP
+        if steps and (len(steps) >= limit or (step.state is None) != (steps[0].state is None)):
+            break
+        steps.append(step)
+        queue.popleft()
+    return steps
+
+
+def _stopped() -> KafkaError:
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the broker stops; its next start does the rest")
+
+
+def _fault(error: BaseException) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"an internal error: {error!r}")
