@@ -357,10 +357,12 @@ class BlockingProducer:
         """Close a connection; what was in flight on it comes back: it may have been written."""
         link.connection.close()
         self._links.pop(node, None)
-        for request in link.requests:
+        lost = list(link.requests)
+        link.requests.clear()  # whoever goes through this link's requests is done with them
+        for request in lost:
             for lane, batch in request.batches:
                 lane.put_back(batch, error)
-        for request in link.requests:
+        for request in lost:
             for lane, _ in request.batches:
                 if lane.is_back:
                     self._hold(lane, error)

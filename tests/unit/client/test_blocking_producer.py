@@ -257,6 +257,26 @@ def test_a_lost_connection_writes_nothing_twice_and_asks_who_leads(make, broker)
     assert broker.look_ups == 2
 
 
+def test_a_connection_lost_with_several_batches_under_way_is_left_at_once(
+    make, broker, monkeypatch
+):
+    """A closed socket looks like an answer: nothing more is to be taken from it."""
+    producer = make()
+    for values in numbered(4):
+        send(producer, FIRST, values)
+    broker.breaks_after = -1
+    monkeypatch.setattr(
+        Connection, "has_answer", property(lambda self: bool(self.due)), raising=False
+    )
+    monkeypatch.setattr(
+        Connection, "__init__", lambda self, at: vars(self).update(broker=at, due=[])
+    )
+    for values in numbered(6)[4:]:
+        send(producer, FIRST, values)
+    producer.flush()
+    assert broker.values(FIRST) == flat(numbered(6))
+
+
 def test_a_connection_lost_while_sending_is_tried_again(make, broker):
     producer = make()
     broker.breaks_after = 2
