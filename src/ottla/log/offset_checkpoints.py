@@ -78,7 +78,10 @@ class OffsetCheckpoints:
         """Those that have not run. Changed with the lock held."""
         self._on_disk: dict[str, Offsets] = {}
         """What each file says, by its path. Use: values are replaced, never changed. Invariant: has
-        every entry that is on disk; a file that could not be read has none."""
+        every entry that is on disk, and after a write that was refused those that may be; a file
+        that could not be read has none."""
+        self._doubtful: set[str] = set()
+        """Paths of files whose last write was refused: they may say the old or the new."""
         self._kept: dict[str, Offsets] = {}
         """What the files said of offline partitions, by path: written again until they are back."""
 
@@ -99,8 +102,8 @@ class OffsetCheckpoints:
         return points
 
     def says(self, path: str) -> Mapping[TopicPartition, int] | None:
-        """Return what the file ``path`` says; None when that was neither read nor written."""
-        return self._on_disk.get(path)
+        """Return what the file ``path`` says; None when that is not known for sure."""
+        return None if path in self._doubtful else self._on_disk.get(path)
 
     def keep(self, log_dir: str, where: TopicPartition) -> None:
         """Let the entries of an offline partition in ``log_dir`` stay as they are."""
@@ -186,5 +189,9 @@ class OffsetCheckpoints:
                 write_offset_checkpoint(self._disk, path, offsets)
         except OSError as error:
             job.failures[log_dir] = error
+            # Renamed into place or not, synced or not: what it says may be the old or the new.
+            self._on_disk[path] = {**self._on_disk.get(path, {}), **offsets}
+            self._doubtful.add(path)
         else:
             self._on_disk[path] = offsets
+            self._doubtful.discard(path)

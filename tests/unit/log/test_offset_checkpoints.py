@@ -247,3 +247,30 @@ def test_what_another_directory_says_of_the_name_is_forgotten_too(make_manager, 
     append(manager.create(TP, NEW_ID), batch(5))
     for log_dir in ("/d/a", "/d/b"):
         assert mentions(memory, TP, log_dir) == set()
+
+
+@pytest.mark.parametrize("call", [DiskCall.SYNC_DIRECTORY, DiskCall.RENAME])
+def test_entries_of_a_checkpoint_whose_writing_was_refused_are_forgotten_all_the_same(
+    make_manager, memory, batch, call
+):
+    """Without a descriptor for the sync of its directory it is in its place, and says the new."""
+    disk = FaultyDisk(memory)
+    manager = make_manager(disk, "/d")
+    manager.start()
+    for where in (TP, BESIDE):
+        log = manager.create(where, OLD_ID)
+        append(log, batch(100))
+        raise_start_offset(log, 90)
+    disk.fail(call, errno=errno.EMFILE, lasting=True)
+    checkpoint(manager)
+    disk.heal()
+    assert manager.directories["/d/logs"].is_online
+    manager.delete(TP)
+    append(manager.create(TP, NEW_ID), batch(5))
+    assert mentions(memory) == set()
+    after = make_manager(memory.crash(SeededRng(5)), "/d")
+    after.start()
+    assert after.offline == {}
+    assert (after.get(TP).log_start_offset, after.get(TP).log_end_offset) == (0, 5)
+    checkpoint(manager)
+    assert mentions(memory, BESIDE) == set(OFFSET_CHECKPOINTS), "what was refused is written later"
