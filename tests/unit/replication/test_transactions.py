@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.handlers.apis.list_offsets import LATEST, _look_up
+from ottla.handlers.apis.list_offsets import LATEST, ListOffsets
 from ottla.ids import TopicPartition
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
@@ -136,18 +136,23 @@ def test_delete_records_in_an_open_transaction_moves_what_is_seen_along(node, tr
     node.check()
 
 
+def look_up(node, timestamp, isolation):
+    """Return what ListOffsets finds; a small batch is searched at once."""
+    steps = ListOffsets(node.replica_manager)._find(node.partition(), timestamp, isolation)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
 def test_the_latest_offset_for_them_is_the_last_stable_one(node, transact, words):
     node.append((0, words.batch()))
     transact(node, 7)
     node.executor.run_all()
-    latest = {
-        isolation: _look_up(node.partition(), LATEST, isolation).offset for isolation in Isolation
-    }
+    latest = {isolation: look_up(node, LATEST, isolation).offset for isolation in Isolation}
     assert latest == {Isolation.READ_UNCOMMITTED: 2, Isolation.READ_COMMITTED: 1}
-    late = {
-        isolation: _look_up(node.partition(), 1_700_000_000_000, isolation)
-        for isolation in Isolation
-    }
+    late = {isolation: look_up(node, 1_700_000_000_000, isolation) for isolation in Isolation}
     assert {found.offset for found in late.values()} == {0}
 
 
