@@ -39,6 +39,7 @@ class SessionPartition:
     def __init__(self, key: PartitionKey, spec: FetchSpec) -> None:
         self.key = key
         self.spec = spec
+        """Its topic id is None until the partition was seen here."""
         self.refusal: ErrorCode | None = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         """Why it cannot be read; None once this node was seen to host it."""
         self.high_watermark = INVALID_OFFSET  # Use: as last told, -1 after an error.
@@ -91,16 +92,18 @@ class FetchSession:
                 known = partitions.get(key)
                 if known is None:
                     name = topic_id_text(topic.topic_id) if self.uses_topic_ids else topic.topic
-                    where = TopicPartition(name, part.partition)
+                    where, meant = TopicPartition(name, part.partition), None
                 else:
-                    where = known.spec.topic_partition
+                    # Not whichever topic has the name by now: the offset is in the one before.
+                    where, meant = known.spec.topic_partition, known.spec.topic_id
                 spec = FetchSpec(
                     where,
                     part.fetch_offset,
                     part.partition_max_bytes,
                     part.current_leader_epoch,
-                    topic.topic_id if self.uses_topic_ids else None,
+                    meant,
                     part.last_fetched_epoch,
+                    self.uses_topic_ids,
                 )
                 if known is None:
                     partitions[key] = SessionPartition(key, spec)
@@ -128,10 +131,10 @@ class FetchSession:
         """Tell whether too much of it cannot be read: each request would look for it again."""
         return len(self.plan().refused) > REFUSED_MAX
 
-    def found(self, partition: SessionPartition, where: TopicPartition) -> None:
-        """Note that a refused partition is hosted here, as ``where``."""
+    def found(self, partition: SessionPartition, where: TopicPartition, topic_id: TopicId) -> None:
+        """Note that a refused partition is hosted here, as ``where`` of the topic ``topic_id``."""
         partition.refusal = None
-        partition.spec = partition.spec._replace(topic_partition=where)
+        partition.spec = partition.spec._replace(topic_partition=where, topic_id=topic_id)
         self._plan = None
 
     def changed(

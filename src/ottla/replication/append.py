@@ -23,6 +23,7 @@ _BEFORE_THE_LOG = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
 """Refusals that Kafka answers without telling the log start offset."""
@@ -39,6 +40,7 @@ class AppendRefusal(NamedTuple):
     """Told only when the log itself looked at the records; else -1."""
 
 
+GONE = AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile")
 LEADERSHIP_MOVED = AppendRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "leadership moved meanwhile")
 FLUSH_FAILED = AppendRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be flushed")
 TIMED_OUT = AppendRefusal(ErrorCode.REQUEST_TIMED_OUT, "not committed within the request's timeout")
@@ -49,6 +51,11 @@ OWN_FLUSH_MS = 1000
 
 AppendOutcome = AppendResult | AppendRefusal
 """What became of one partition's part of an append."""
+
+
+def gone_meanwhile(where: TopicPartition) -> KafkaError:
+    """Return why an append is refused whose topic was deleted before its turn came."""
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} was deleted meanwhile")
 
 
 def refusal_of(error: KafkaError, log_start_offset: int) -> AppendRefusal:
@@ -139,7 +146,9 @@ class DelayedProduce:
         for uncommitted in self._waiting.get(key, ()):
             ordinal, where, required_offset = uncommitted
             partition = self._partitions.get(where)
-            if partition is None or not partition.is_leader:
+            if partition is None:
+                self._outcomes[ordinal] = GONE
+            elif not partition.is_leader:
                 self._outcomes[ordinal] = LEADERSHIP_MOVED
             elif partition.is_failed:
                 self._outcomes[ordinal] = FLUSH_FAILED

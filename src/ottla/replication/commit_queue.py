@@ -13,6 +13,7 @@ from ottla.log.results import AppendResult
 from ottla.pending import Pending
 from ottla.replication.append import (
     FLUSH_FAILED,
+    GONE,
     LEADERSHIP_MOVED,
     TIMED_OUT,
     AppendOutcome,
@@ -66,7 +67,9 @@ class CommitQueue:
         waiting = self._waiting
         if not waiting:
             return
-        if partition is None or not partition.is_leader:
+        if partition is None:
+            self._refuse(GONE)
+        elif not partition.is_leader:
             self._refuse(LEADERSHIP_MOVED)
         elif partition.is_failed:
             self._refuse(FLUSH_FAILED)

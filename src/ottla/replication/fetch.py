@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 INVALID_OFFSET = -1
 _WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NOTHING_NEW = ReadResult(None, INVALID_OFFSET, INVALID_OFFSET, first_batch_incomplete=False)
 
 
@@ -48,6 +49,8 @@ class FetchSpec(NamedTuple):
     """Which topic of that name is meant; None: whichever there is."""
     last_fetched_epoch: int = NO_LEADER_EPOCH
     """Of the record before ``fetch_offset``, to find where histories part; negative: unknown."""
+    is_by_id: bool = False
+    """Whether the client said which topic it means; else it is the one there was when it asked."""
 
 
 class FetchLimits(NamedTuple):
@@ -112,9 +115,11 @@ def read_partition(
     With ``cold`` a read that would wait for the device is not done but noted there.
     """
     if partition is None:
-        return FetchedPartition(spec.topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return FetchedPartition(spec.topic_partition, _UNKNOWN)
     if spec.topic_id is not None and spec.topic_id != partition.topic_id:
-        return FetchedPartition(spec.topic_partition, ErrorCode.INCONSISTENT_TOPIC_ID)
+        # By name it was deleted meanwhile, and that is all there is to say of it.
+        code = ErrorCode.INCONSISTENT_TOPIC_ID if spec.is_by_id else _UNKNOWN
+        return FetchedPartition(spec.topic_partition, code)
     try:
         partition.check_leader(spec.current_leader_epoch)
         if spec.last_fetched_epoch >= 0:

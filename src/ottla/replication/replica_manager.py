@@ -12,7 +12,7 @@ from posixpath import dirname
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor, Lane
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NodeId, TopicPartition
+from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.append import (
     RECODE_SIZE_BYTES,
     Analysis,
@@ -36,6 +36,7 @@ from ottla.replication.append import (
     Uncommitted,
     analysed,
     append_each,
+    gone_meanwhile,
     joined,
     patience_seconds,
     refusal_of,
@@ -150,6 +151,14 @@ class ReplicaManager:
         if self.hosting.is_making(where):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def topic_id_of(self, topic_partition: TopicPartition) -> TopicId | None:
+        """Return which topic of its name the partition hosted here is of; None: it is not here.
+
+        For who waits: behind the wait the name may be another topic's.
+        """
+        partition = self._partitions.get(topic_partition)
+        return None if partition is None else partition.topic_id
 
     def offline(self, topic_partition: TopicPartition) -> str | None:
         """Return why a partition of this node is not served; None when it is, or is not here."""
@@ -296,11 +305,13 @@ class ReplicaManager:
     ) -> Pending[list[AppendOutcome]]:
         """Analyse a copy of the batches in the executor, then append on the loop.
 
-        What is larger than its topic allows is refused before it is copied.
+        What is larger than its topic allows is refused before it is copied; so is, behind the
+        analysis, what was for a topic that is gone then, although the name may be there again.
         """
         pending: Pending[list[AppendOutcome]] = Pending()
         now_ms = self._clock.wall_ms()
         copies = []
+        meant = [self.topic_id_of(where) for where, _ in appends]
         for where, records in appends:
             config = self._config_of(where)
             copied = None
@@ -319,6 +330,10 @@ class ReplicaManager:
                 assert error is not None, "work either returns or raises"
                 pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
                 return
+            analyses = [
+                (where, found if self.topic_id_of(where) == topic_id else gone_meanwhile(where))
+                for topic_id, (where, found) in zip(meant, analyses, strict=True)
+            ]
             if still_allowed is not None:
                 analyses = [(where, still_allowed(where) or found) for where, found in analyses]
             outcome = self._append_here(analyses, acks, timeout_ms)

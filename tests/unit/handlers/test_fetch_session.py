@@ -194,11 +194,14 @@ def test_a_topic_made_anew_is_not_served_under_the_old_id(broker, topic_id):
     client.begin(wanted((0, 0), topic=topic_id))
     state = broker.node.partition().state
     broker.node.change(PartitionChange("t", topic_id, 0, state, None))
-    assert told(client.go_on()) == [(0, 3, False)]
     del broker.image.names[topic_id]
+    for _ in range(3):
+        assert told(client.go_on()) == [(0, 3, False)]
     broker.image.names[OTHER_ID] = "t"
     broker.node.change(PartitionChange("t", OTHER_ID, 0, None, state))
-    assert told(client.go_on()) == [(0, 100, False)]
+    for _ in range(3):
+        assert told(client.go_on()) == [(0, 103, False)]
+    assert told(client.begin(wanted((0, 0), topic=topic_id))) == [(0, 100, False)]
 
 
 def test_a_topic_made_anew_between_two_fetches_is_another(broker, topic_id):
@@ -208,6 +211,22 @@ def test_a_topic_made_anew_between_two_fetches_is_another(broker, topic_id):
     broker.node.change(PartitionChange("t", topic_id, 0, state, None))
     broker.node.change(PartitionChange("t", OTHER_ID, 0, None, state))
     assert told(client.go_on()) == [(0, ErrorCode.INCONSISTENT_TOPIC_ID, False)]
+
+
+@pytest.mark.parametrize("names_it", [False, True])
+def test_by_name_too_an_offset_of_the_old_topic_reads_nothing_of_the_new_one(
+    broker, words, names_it, topic_id
+):
+    client = Client(broker)
+    assert told(client.begin(wanted((0, 1)))) == [(0, 0, True)]
+    state = broker.node.partition().state
+    broker.node.change(PartitionChange("t", topic_id, 0, state, None))
+    broker.node.change(PartitionChange("t", OTHER_ID, 0, None, state))
+    for _ in range(5):
+        broker.node.append((0, words.batch(b"new")))
+    asked = [wanted((0, 2))] if names_it else []
+    assert told(client.go_on(*asked)) == [(0, 3, False)], "as if it had been asked in between"
+    assert told(client.go_on(wanted((0, 0)))) == [(0, 0, True)], "now the client knows"
 
 
 def test_a_waiting_fetch_tells_what_woke_it(broker, client, words):

@@ -156,7 +156,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_only(make_node, words):
 def test_a_deleted_topic_answers_its_waiting_producers(node, words):
     answer = node.append((0, words.batch()))
     node.change(gone(node.led(0)))
-    assert words.codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert words.codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     node.executor.run_all()
     assert node.partition() is None
     assert words.codes(node.append((0, words.batch()))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

@@ -79,7 +79,7 @@ def test_leadership_that_moves_is_told_to_all_that_wait(node, words):
 def test_a_deleted_topic_is_told_to_all_that_wait(node, words):
     waiting = append(node, words.batch())
     node.change(node.led(0)._replace(old=node.led(0).new, new=None))
-    assert code(waiting) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code(waiting) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     node.executor.run_all()
 
 

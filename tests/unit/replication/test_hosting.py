@@ -185,7 +185,7 @@ def test_who_waits_for_a_partition_that_goes_is_answered(node, apply, words):
     assert not waiting.is_done
     apply(gone("t2", 1, 1))
     assert waiting.is_done
-    assert words.codes(waiting) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert words.codes(waiting) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -186,14 +186,23 @@ class Fetch:
             if session.uses_topic_ids:
                 topic = self._image.topic_by_id(topic_id)
                 if topic is None:
-                    partition.refusal = ErrorCode.UNKNOWN_TOPIC_ID
+                    partition.refusal = self._why_unknown(partition)
                     continue
                 name = topic.name
             where = TopicPartition(name, index)
-            if self._replica_manager.get(where) is None:
+            hosted = self._replica_manager.topic_id_of(where)
+            if hosted is None:
                 partition.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                session.found(partition, where)
+                session.found(partition, where, hosted)
+
+    def _why_unknown(self, partition: SessionPartition) -> ErrorCode:
+        """Return what is said of a topic id that is not there (any more), as Kafka does."""
+        if partition.spec.topic_id is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if self._replica_manager.get(partition.spec.topic_partition) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.INCONSISTENT_TOPIC_ID  # Its name is another's.
 
     # Without.
 
@@ -213,7 +222,8 @@ class Fetch:
             for part in topic.partitions:
                 where = TopicPartition(name, part.partition)
                 indexes[part.partition] = where
-                if self._replica_manager.get(where) is None:
+                hosted = self._replica_manager.topic_id_of(where)
+                if hosted is None:
                     asked.refused[where] = refusal
                     continue
                 asked.specs[where] = FetchSpec(
@@ -221,8 +231,9 @@ class Fetch:
                     part.fetch_offset,
                     part.partition_max_bytes,
                     part.current_leader_epoch,
-                    topic.topic_id if by_id else None,
+                    topic.topic_id if by_id else hosted,
                     part.last_fetched_epoch,
+                    by_id,
                 )
         return asked
 

@@ -5,6 +5,7 @@ straight on; else the coordinator is asked, and from Produce v12 on told: such p
 partitions by writing to them. Between the yes and the append nothing may happen, or a batch could
 come behind its transaction's end and stay undecided for ever: small batches are appended in the
 same turn of the loop, large ones are asked about again when they are back from the executor.
+A topic that was made anew under its name meanwhile is not the one that was written to.
 
 Source: KIP-890; the answers of a live Kafka 4.3:
 
@@ -81,6 +82,7 @@ class TransactionalAppends:
             for where, records in appends
             if where in unknown and request.is_new(where) and read_header(records).base_sequence
         ]
+        meant = {where: self._replica_manager.topic_id_of(where) for where, _ in appends}
         outcomes: Pending[list[AppendOutcome]] = Pending()
 
         def added(done: Pending[Answer]) -> None:
@@ -88,6 +90,9 @@ class TransactionalAppends:
             codes = dict.fromkeys(unknown, done.value.code)
             if done.value.code is ErrorCode.NONE:
                 codes |= dict.fromkeys(gaps, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            for where, topic_id in meant.items():
+                if self._replica_manager.topic_id_of(where) != topic_id:  # Deleted meanwhile.
+                    codes[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             outcome = request.append(copies, codes)
             if isinstance(outcome, Pending):
                 outcome.on_done(outcomes.take_over)

@@ -1,11 +1,14 @@
 """The coordinator over real logs: what is durable when, restarts in the middle, time."""
 
+from collections import deque
+
 from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.coordinator.transaction.markers import Marker
+from ottla.env.executor import ManualExecutor
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
-from ottla.ids import TopicPartition
+from ottla.ids import TopicId, TopicPartition
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
@@ -363,3 +366,31 @@ def test_transactional_ids_are_bounded_and_those_there_are_go_on(make_node):
     node.clock.advance(8 * 24 * 3600)
     node.settle()
     assert node.begun("x29").producer_epoch == 0, "there is room once some have expired"
+
+
+def test_a_batch_that_waits_for_its_transaction_never_lands_in_a_topic_made_anew(make_node):
+    node = make_node(executor=SlowExecutor())
+    producer = node.begun()
+    waiting = [node.produce(producer), node.produce(producer, compressed=1, value=b"v" * 100_000)]
+    assert not any(one.is_done for one in waiting)
+    put_back = node.executor.overtaken()
+    known = node.node.led(0)
+    node.node.change(known._replace(old=known.new, new=None))
+    node.node.change(known._replace(topic_id=TopicId(b"another topic's!")))
+    put_back()
+    node.settle()
+    assert [one.value[0].code for one in waiting] == [E.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    assert node.node.partition().log.log_end_offset == 0
+    ended = node.end(producer)
+    node.settle()
+    assert ended.value.code is E.NONE
+    assert node.state() == "CompleteCommit"
+
+
+class SlowExecutor(ManualExecutor):
+    """Lets the work at hand be overtaken by later work."""
+
+    def overtaken(self):
+        """Put what waits aside; return what puts it back."""
+        aside, self._jobs = self._jobs, deque()
+        return lambda: self._jobs.extend(aside)
