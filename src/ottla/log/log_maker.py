@@ -16,7 +16,15 @@ from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.log.config import LogConfig
 from ottla.log.layout import deleted_directory, partition_directory
 from ottla.log.log import Log
-from ottla.log.making import MakingJob, NewLog, Removal, RemovalJob, Wanted, storage_error
+from ottla.log.making import (
+    MakingJob,
+    NewLog,
+    Removal,
+    RemovalJob,
+    Renaming,
+    Wanted,
+    storage_error,
+)
 
 if TYPE_CHECKING:
     from ottla.log.manager import LogManager
@@ -106,12 +114,36 @@ class LogMaker:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         log_dir = self._emptiest_log_dir(added)
         added[log_dir] += 1
-        return NewLog(where, topic_id, f"{log_dir}/{name}", config)
+        leftovers = self._leftovers(where)
+        return NewLog(where, topic_id, f"{log_dir}/{name}", config, leftovers=leftovers)
+
+    def _leftovers(self, where: TopicPartition) -> list[Renaming]:
+        """Return what is to lose the name of ``where``, which has no log, in the directories."""
+        name = partition_directory(where)
+        return [
+            Renaming(f"{log_dir}/{name}", f"{log_dir}/{self._deleted_name(where)}")
+            for log_dir in sorted(self._manager.left.get(where, ()))
+            if self._manager.directories[log_dir].is_online
+        ]
+
+    def _deleted_name(self, where: TopicPartition) -> str:
+        return deleted_directory(where, self._rng.random_bytes(16))
+
+    def _leave(self, where: TopicPartition, log_dir: str) -> None:
+        self._manager.left.setdefault(where, set()).add(log_dir)
+
+    def _nothing_left(self, where: TopicPartition) -> None:
+        """Note that no directory bears the name any more, but for those that are offline."""
+        left = self._manager.left.pop(where, set())
+        offline = {path for path in left if not self._manager.directories[path].is_online}
+        if offline:
+            self._manager.left[where] = offline
 
     def made(self, job: MakingJob) -> dict[TopicPartition, Log | KafkaError]:
         """Take the logs of a job that ran; return each one's, or why there is none. On the loop."""
         if job.forgotten is not None:
             self._manager.checkpointed(job.forgotten)
+        self._manager.deleted.extend(job.cleared)
         made: dict[TopicPartition, Log | KafkaError] = {}
         for new in job.new:
             where, outcome = new.where, job.outcomes.pop(new.where)
@@ -121,7 +153,7 @@ class LogMaker:
             log_dir = dirname(new.directory)
             if isinstance(outcome, OSError):
                 self._manager.refused(log_dir, outcome)
-            self._manager.left.add(where)
+            self._leave(where, log_dir)
             made[where] = storage_error(outcome)
         for where, outcome in job.outcomes.items():
             made[where] = outcome if isinstance(outcome, Log) else storage_error(outcome)
@@ -130,14 +162,14 @@ class LogMaker:
     def _take(self, new: NewLog, log: Log) -> Log | KafkaError:
         directory = self._manager.directories[dirname(new.directory)]
         if not directory.is_online:  # Its disk has failed since: nobody may write there.
-            self._manager.left.add(new.where)
+            self._leave(new.where, directory.path)
             if new.found is None:
                 log.abandon()
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
         log.topic_id = new.topic_id
         if new.found is None:
             self._manager.high_watermarks.pop(new.where, None)
-        self._manager.left.discard(new.where)
+        self._nothing_left(new.where)
         self._manager.put(log)
         return log
 
@@ -163,21 +195,22 @@ class LogMaker:
         """Return the work that takes partitions away durably. On the loop.
 
         From now on they are not here. Readers that hold a region can finish; ``remove_deleted``
-        frees the space later. Those that are not here are passed over. To be run and handed to
-        ``removed``.
+        frees the space later. Of those that are not here goes what a refused call has left. To be
+        run and handed to ``removed``.
         """
         job = RemovalJob(self._manager.disk)
         for name in names:
+            job.removals += [Removal(name, left, None) for left in self._leftovers(name)]
             log = self._manager.logs.pop(name, None)
             if log is None:
                 continue
             log.abandon()
-            self._manager.left.add(name)
             log_dir = dirname(log.directory)
+            self._leave(name, log_dir)
             self._manager.directories[log_dir].log_count -= 1
             if self._manager.directories[log_dir].is_online:
-                target = deleted_directory(name, self._rng.random_bytes(16))
-                job.removals.append(Removal(log, f"{log_dir}/{target}"))
+                target = f"{log_dir}/{self._deleted_name(name)}"
+                job.removals.append(Removal(name, Renaming(log.directory, target), log))
             else:
                 why = f"{log.directory}: its log directory is offline"
                 job.faults[name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
@@ -185,11 +218,14 @@ class LogMaker:
 
     def removed(self, job: RemovalJob) -> dict[TopicPartition, KafkaError]:
         """Take the outcome of a job that ran; return what stays under its name, and why."""
-        for log, target in job.removals:
-            fault = job.faults.get(log.topic_partition)
+        for where, (_, target), _ in job.removals:
+            fault = job.faults.get(where)
             if fault is None:
-                self._manager.left.discard(log.topic_partition)
-                self._manager.deleted.append(target)
+                self._nothing_left(where)
             elif isinstance(fault, OSError):
                 self._manager.refused(dirname(target), fault)
+        for target in job.renamed:
+            if dirname(target) in job.unsynced:
+                self._manager.unsynced.add(target)
+            self._manager.deleted.append(target)
         return {name: storage_error(fault) for name, fault in job.faults.items()}

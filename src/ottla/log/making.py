@@ -4,7 +4,8 @@ Jobs are made on the loop by the log manager, which decides what is to be where;
 executor and touch no log that anybody else has; their outcome is taken on the loop. What they make
 is durable when they return (reliability rule 3), what they remove bears its name no more (rule 14):
 
-    make    free the names (``OffsetCheckpoints.forget``); per partition: directory,
+    make    free the names (``OffsetCheckpoints.forget``); per partition: what was left under its
+            name in any log directory renamed to ``...-delete``, durably; directory,
             partition.metadata synced, first segment, the directory synced; once: the log directory
     remove  per partition: renamed to ``...-delete``; once: the log directory
 
@@ -12,6 +13,7 @@ The syncs of many partitions go on side by side: the file system makes them dura
 partition that the disk refuses does not keep the others from theirs. Below log.manager.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
@@ -49,6 +51,15 @@ class NewLog(NamedTuple):
     config: LogConfig
     found: Log | None = None
     """It is open already, but its directory does not say of which topic it is."""
+    leftovers: Sequence["Renaming"] = ()
+    """What is in the way: two directories of one name are no partition at the next start."""
+
+
+class Renaming(NamedTuple):
+    """A directory that is to lose its name."""
+
+    directory: str
+    target: str
 
 
 class MakingJob:
@@ -64,6 +75,8 @@ class MakingJob:
         self.new: list[NewLog] = []
         self.outcomes: dict[TopicPartition, Log | Fault] = {}
         """The log, open and nobody's yet, or why there is none."""
+        self.cleared: list[str] = []
+        """Directories that have given up their names: to be removed."""
         self.forgotten: CheckpointJob | None = None
         """What was done to the checkpoints, for ``LogManager.checkpointed``."""
 
@@ -95,6 +108,11 @@ class MakingJob:
         if new.found is not None:
             write_partition_metadata(disk, metadata, new.topic_id)
             return new.found
+        for directory, target in new.leftovers:
+            if disk.exists(directory):
+                disk.rename(directory, target)
+                self.cleared.append(target)
+            sync_directory(disk, dirname(target))  # It may be gone, and not durably.
         if not disk.exists(new.directory):
             disk.make_directory(new.directory)
             # Made durable with the segment's name, when the log is opened.
@@ -140,10 +158,12 @@ class MakingJob:
 
 
 class Removal(NamedTuple):
-    """A log that nobody has any more, and the name its directory is to get."""
+    """A directory of ``where`` that is to lose its name, and the log in it, which nobody has."""
 
-    log: Log
-    target: str
+    where: TopicPartition
+    renaming: Renaming
+    log: Log | None
+    """None: what a making or a removal that was refused has left; it may not be there."""
 
 
 class RemovalJob:
@@ -153,23 +173,32 @@ class RemovalJob:
         self._disk = disk
         self.removals: list[Removal] = []
         self.faults: dict[TopicPartition, OSError | KafkaError] = {}
+        self.renamed: list[str] = []
+        """Directories that bear other names now."""
+        self.unsynced: set[str] = set()
+        """Log directories in which that is not durable yet, for want of a descriptor."""
 
     def run(self) -> None:
         """Rename them, durably. Blocks; on any thread."""
         renamed: dict[str, list[TopicPartition]] = {}
-        for log, target in self.removals:
-            log.tenancy.wait_until_left()
+        for where, (directory, target), log in self.removals:
+            if log is not None:
+                log.tenancy.wait_until_left()
             try:
-                self._disk.rename(log.directory, target)
+                if log is None and not self._disk.exists(directory):
+                    continue
+                self._disk.rename(directory, target)
             except OSError as error:
-                self.faults[log.topic_partition] = error
+                self.faults[where] = error
             else:
-                renamed.setdefault(dirname(target), []).append(log.topic_partition)
+                self.renamed.append(target)
+                renamed.setdefault(dirname(target), []).append(where)
         for log_dir, names in renamed.items():
             try:
                 sync_directory(self._disk, log_dir)
             except OSError as error:
                 self.faults.update(dict.fromkeys(names, error))
+                self.unsynced.add(log_dir)
 
 
 def storage_error(fault: Fault) -> KafkaError:

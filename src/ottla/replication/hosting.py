@@ -304,8 +304,8 @@ class Hosting:
             if partition is not None:
                 self._gone(partition)
             log = self._log_manager.get(where)
-            # Else the directory is unreadable, or another topic's: it stays.
-            if log is not None and log.topic_id in (None, topic_id):
+            # Else it is another topic's: it stays, as one that is unreadable does.
+            if log is None or log.topic_id in (None, topic_id):
                 names.append(where)
         job = self._log_manager.maker.removal_job(names)
 
@@ -318,8 +318,8 @@ class Hosting:
     def _take_removed(self, job: RemovalJob, error: BaseException | None) -> None:
         if error is not None:  # A fault of ours, as above.
             logger.error("partitions could not be removed", exc_info=error)
-            for log, _ in job.removals:
-                job.faults.setdefault(log.topic_partition, _fault(error))
+            for where, _, _ in job.removals:
+                job.faults.setdefault(where, _fault(error))
         for where, fault in self._log_manager.maker.removed(job).items():
             logger.error("%s is deleted but its directory stays: %s", where, fault)
 

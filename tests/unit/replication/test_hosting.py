@@ -262,7 +262,7 @@ def test_a_directory_that_keeps_its_name_is_not_taken_for_the_new_topics(node, a
     apply(made("t2", 1, 1))
     node.executor.run_all()
     produce(node, words, "t2")
-    node.disk.fail(DiskCall.RENAME, errno=errno.EMFILE)
+    node.disk.fail(DiskCall.RENAME, errno=errno.EMFILE, lasting=True)
     apply(gone("t2", 1, 1))
     node.executor.run_all()
     assert node.log_manager.may_have_left("t2")
@@ -272,6 +272,12 @@ def test_a_directory_that_keeps_its_name_is_not_taken_for_the_new_topics(node, a
     assert on_disk(node.disk)[TopicPartition("t2", 0)] == id_of(1), (
         "its records are the old topic's"
     )
+    node.disk.heal()
+    node.measure_space()
+    node.executor.run_all()
+    assert node.replica_manager.get(TopicPartition("t2", 0)).log.log_end_offset == 0
+    assert on_disk(node.disk)[TopicPartition("t2", 0)] == id_of(2)
+    assert not node.log_manager.may_have_left("t2")
 
 
 def test_one_directory_that_stays_keeps_the_mark_of_its_topic(node, apply):

@@ -1,0 +1,89 @@
+"""A directory that a refused call left behind is in nobody's way, and goes without a restart."""
+
+import errno
+
+import pytest
+
+from ottla.env.faulty_disk import DiskCall
+from ottla.ids import TopicPartition
+from ottla.log.layout import is_deleted_directory
+from ottla.metadata.image import PartitionChange
+
+LOG_DIRS = ("/a", "/b")
+
+
+def holders(node, index):
+    return [one for one in LOG_DIRS if f"t-{index}" in node.disk.list_directory(one)]
+
+
+def gone(node, index):
+    made = node.led(index)
+    return PartitionChange(made.topic, made.topic_id, index, made.new, None)
+
+
+def heal(node):
+    node.disk.heal()
+    node.measure_space()
+    node.executor.run_all()
+
+
+REFUSALS = [
+    (DiskCall.OPEN, errno.EMFILE),
+    (DiskCall.SYNC_DIRECTORY, errno.EMFILE),
+    (DiskCall.RENAME, errno.ENOMEM),
+    (DiskCall.WRITE, errno.ENOMEM),
+]
+
+
+@pytest.mark.parametrize(("call", "code"), REFUSALS)
+async def test_what_a_refused_making_left_is_no_second_directory_of_the_partition(
+    make_node, words, call, code
+):
+    """The next start would set both apart: acknowledged records could not be read any more."""
+    node = make_node(log_dirs=LOG_DIRS, partitions=0)
+    node.disk.fail(call, errno=code, lasting=True)
+    node.change(*(node.led(index) for index in range(4)))
+    node.executor.run_all()
+    assert all(node.partition(index).is_failed for index in range(4))
+    node.disk.heal()
+    node.change(node.led(4))  # Now other directories have the fewest.
+    node.executor.run_all()
+    heal(node)
+    answer = node.append(*((index, words.batch()) for index in range(4)))
+    node.executor.run_all()
+    assert set(words.codes(answer)) == {0}
+    assert [len(holders(node, index)) for index in range(4)] == [1] * 4
+    assert not node.log_manager.may_have_left("t")
+
+
+@pytest.mark.parametrize(("call", "code"), REFUSALS[1:])
+async def test_what_a_refused_making_left_goes_with_its_topic(make_node, call, code):
+    """Without a topic id, and without its topic, the next start made a topic of it."""
+    node = make_node(log_dirs=LOG_DIRS, partitions=0)
+    node.disk.fail(call, errno=code, lasting=True)
+    node.change(node.led(0), node.led(1))
+    node.executor.run_all()
+    assert holders(node, 0)
+    node.disk.heal()
+    node.change(gone(node, 0), gone(node, 1))
+    node.executor.run_all()
+    assert [holders(node, index) for index in range(2)] == [[], []]
+    assert not node.log_manager.may_have_left("t")
+
+
+async def test_a_removal_without_a_descriptor_for_its_sync_is_finished_without_a_restart(make_node):
+    node = make_node(log_dirs=LOG_DIRS)
+    node.disk.fail(DiskCall.SYNC_DIRECTORY, errno=errno.EMFILE, lasting=True)
+    node.change(gone(node, 0), gone(node, 1))
+    node.executor.run_all()
+    manager = node.log_manager
+    assert manager.may_have_left("t"), "its mark stays: a crash may bring the directories back"
+    manager.remove_deleted()
+    left = [name for one in LOG_DIRS for name in node.disk.list_directory(one)]
+    assert len([name for name in left if is_deleted_directory(name)]) == 2
+    node.disk.heal()
+    manager.remove_deleted()
+    left = [name for one in LOG_DIRS for name in node.disk.list_directory(one)]
+    assert not [name for name in left if is_deleted_directory(name) or name.startswith("t-")]
+    assert manager.deleted == []
+    assert manager.get(TopicPartition("t", 0)) is None
