@@ -315,6 +315,7 @@ class GroupCoordinator:
                 keys = [
                     (topic, partition)
                     for topic, partition, _ in offsets.committed_of_group(group_id)
+                    if shard.machine.committed(group_id, topic, partition) is not None
                 ]
             found = []
             for topic, partition in keys:
@@ -322,7 +323,7 @@ class GroupCoordinator:
                     code = ErrorCode.UNSTABLE_OFFSET_COMMIT
                     found.append(FetchedOffset(topic, partition, None, code))
                 else:
-                    committed = offsets.get(group_id, topic, partition)
+                    committed = shard.machine.committed(group_id, topic, partition)
                     found.append(FetchedOffset(topic, partition, committed))
             pending.resolve(found)
 

@@ -3,12 +3,18 @@
 An empty group's offsets expire so long after it became empty; those of clients without a group so
 long after each commit; a group with members keeps what its members read, and forgets what they do
 not read any more. A client that named a retention of its own (OffsetCommit v2-v4) gets that.
+What was committed for a topic that is gone is nobody's, whatever bears its name now: a crash, or a
+refused write, may have kept it from being forgotten with its topic.
 Source: KIP-211; Kafka's OffsetExpirationCondition.
 """
 
+from collections.abc import Iterable
+
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
-from ottla.coordinator.group.offsets import NEVER_EXPIRES, Offsets
+from ottla.coordinator.group.consumer_targets import Topics
+from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, Offsets
 from ottla.coordinator.group.records import OffsetKey
+from ottla.ids import NULL_TOPIC_ID
 
 
 def expired_offsets(
@@ -38,3 +44,25 @@ def expired_offsets(
         else:
             is_all = False
     return expired, is_all and not offsets.has_open_transaction(group.group_id)
+
+
+def is_of_former(committed: CommittedOffset, topic: str, topics: Topics) -> bool:
+    """Tell whether an offset was committed for an earlier topic of the name."""
+    if committed.topic_id == NULL_TOPIC_ID:
+        return False  # Nobody knows.
+    known = topics.topic(topic)
+    return known is not None and known.topic_id != committed.topic_id
+
+
+def offsets_of_former(offsets: Offsets, groups: Iterable[str], topics: Topics) -> list[OffsetKey]:
+    """Return the offsets of ``groups`` that were committed for earlier topics of their names.
+
+    Not where a transaction is about to commit another: to forget the one forgets the other.
+    """
+    return [
+        OffsetKey(group, topic, partition)
+        for group in groups
+        for topic, partition, committed in offsets.committed_of_group(group)
+        if is_of_former(committed, topic, topics)
+        and not offsets.is_pending(group, topic, partition)
+    ]

@@ -22,8 +22,8 @@ from ottla.coordinator.group.committing import CommitRequest, Written, take
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_groups import ConsumerGroups
 from ottla.coordinator.group.consumer_targets import Topics
-from ottla.coordinator.group.expiry import expired_offsets
-from ottla.coordinator.group.offsets import Offsets
+from ottla.coordinator.group.expiry import expired_offsets, is_of_former, offsets_of_former
+from ottla.coordinator.group.offsets import CommittedOffset, Offsets
 from ottla.coordinator.group.records import OffsetKey
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup, GroupSettings
 from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 GroupsShard: TypeAlias = "Shard[Groups]"
 _EXPIRY_TIMER = "expiry"
+FORGET_RETRY_MS = 1000
+"""Until what could not be forgotten is tried again."""
 
 
 class Groups:
@@ -51,6 +53,7 @@ class Groups:
         by_group = consumer_settings or ConsumerSettingsByGroup(settings.consumer)
         self._shard = shard
         self._settings = settings
+        self._topics = topics
         self.groups: dict[str, ClassicGroup] = {}
         self.consumers = ConsumerGroups(shard, by_group, topics, self)
         """Those of KIP-848."""
@@ -144,6 +147,14 @@ class Groups:
                 answer_join(group, member, events.JoinAnswer(member.member_id, error.code), effects)
                 answer_sync(member, events.SyncAnswer(error.code), effects)
         self._carry_out_answers(effects)
+
+    def committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
+        """Return a committed offset of the topic that there is; None when there is none.
+
+        Not one that was committed for an earlier topic of the name.
+        """
+        found = self.offsets.get(group, topic, partition)
+        return None if found is None or is_of_former(found, topic, self._topics) else found
 
     # Groups.
 
@@ -297,17 +308,30 @@ class Groups:
         return [*found, records.group_tombstone(group_id)]
 
     def forget_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic that is gone, those included that are being written."""
-        self._shard.execute(
-            lambda: self._delete(
-                [
-                    records.offset_tombstone(OffsetKey(group, topic, partition))
-                    for group, partition in self.offsets.of_topic(topic)
-                ]
-            ),
-            lambda _: None,
-            alone=True,
-        )
+        """Forget all offsets of a topic that is gone, those included that are being written.
+
+        What cannot be written now is tried again, until the name is another topic's: then it is
+        for ``expire`` to find.
+        """
+
+        def again(error: KafkaError | None) -> None:
+            if error is None or self._shard.state is not ShardState.ACTIVE:
+                return
+            key = ("forget", topic)
+            self._shard.timers.schedule(key, FORGET_RETRY_MS, forget_if_gone)
+
+        def forget_if_gone() -> None:
+            if self._topics.topic(topic) is None:
+                self.forget_topic(topic)
+
+        def forget() -> None:
+            gone = [
+                records.offset_tombstone(OffsetKey(group, topic, partition))
+                for group, partition in self.offsets.of_topic(topic)
+            ]
+            self._delete(gone, again)
+
+        self._shard.execute(forget, lambda _: None, alone=True)
 
     def expire(self) -> None:
         """Forget what has been kept for long enough, and empty groups that nothing is left of."""
@@ -323,12 +347,19 @@ class Groups:
         keys, tombstones = self.consumers.expired(
             self.offsets, now_ms, self._settings.offsets_retention_ms
         )
+        groups = [*self.groups, *self.consumers.groups]
+        keys += offsets_of_former(self.offsets, groups, self._topics)
         self._delete([*found, *map(records.offset_tombstone, keys), *tombstones])
 
-    def _delete(self, tombstones: list[CoordinatorRecord]) -> None:
+    def _delete(
+        self,
+        tombstones: list[CoordinatorRecord],
+        told: Callable[[KafkaError | None], None] = lambda _: None,
+    ) -> None:
         def done(error: KafkaError | None) -> None:
             if error is not None:
                 logger.warning("what is to be forgotten could not be written: %s", error)
+            told(error)
 
         if tombstones:
             self._shard.append_each(tombstones, done)
