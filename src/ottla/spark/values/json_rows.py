@@ -6,12 +6,11 @@ data source, with its defaults (partial results, NaN allowed).
 """
 
 import base64
-import binascii
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from datetime import UTC, date, datetime, timedelta
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 from functools import partial
 from typing import TypeVar
 from zoneinfo import ZoneInfo
@@ -47,6 +46,10 @@ FLOATS = {
     "-INF": "-inf",
 }
 BLANKS = " \t\r\n"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+DECIMALS = Context(prec=38, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Python's own context has 28 digits."""
 
 
 class Number(str):
@@ -109,7 +112,7 @@ class JsonRows:
             return None
         try:
             return self._value(found, kind)
-        except (ValueError, OverflowError, InvalidOperation, binascii.Error):
+        except (ValueError, ArithmeticError, RecursionError):
             self._is_bad = True
             return None
 
@@ -125,7 +128,7 @@ class JsonRows:
                 return [self._element(each, kind.elementType) for each in _only(found, list)]
             case MapType():
                 return [
-                    (key, self._element(each, kind.valueType))
+                    (_encodable(key), self._element(each, kind.valueType))
                     for key, each in _only(found, dict).items()
                 ]
             case TimestampType():
@@ -135,11 +138,14 @@ class JsonRows:
             case _:
                 return _CONVERT[type(kind)](found)
 
-    def _timestamp(self, found: object) -> datetime:
+    def _timestamp(self, found: object) -> int:
+        """Return microseconds since 1970: years beyond 9999 are fine, too."""
         if isinstance(found, Number):
-            return datetime.fromtimestamp(int(found), UTC)
+            return _of_bits(int(found) * 1_000_000, 64)
         moment = datetime.fromisoformat(_only(found, str))
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=self._zone)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=self._zone)
+        return (moment - EPOCH) // MICROSECOND
 
 
 def _only(found: object, kind: type[Found]) -> Found:
@@ -149,7 +155,10 @@ def _only(found: object, kind: type[Found]) -> Found:
 
 
 def _integer(found: object, bits: int) -> int:
-    number = int(_only(found, Number))
+    return _of_bits(int(_only(found, Number)), bits)
+
+
+def _of_bits(number: int, bits: int) -> int:
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise NotOfItsType
     return number
@@ -162,16 +171,26 @@ def _float(found: object) -> float:
 
 
 def _decimal(found: object, kind: DecimalType) -> Decimal:
-    if not isinstance(found, str):
+    if not isinstance(found, str) or "_" in found:
         raise NotOfItsType
-    number = Decimal(found).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
+    unit = Decimal(1).scaleb(-kind.scale)
+    number = Decimal(found).quantize(unit, ROUND_HALF_UP, DECIMALS)
     if not number.is_finite() or len(number.as_tuple().digits) > kind.precision:
         raise NotOfItsType
     return number
 
 
 def _string(found: object) -> str:
-    return found if isinstance(found, str) and not isinstance(found, Number) else dumps(found)
+    return _encodable(found if type(found) is str else dumps(found))
+
+
+def _encodable(text: str) -> str:
+    """Return ``text``, with a question mark for half of a surrogate pair, as Java encodes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
 
 
 def java_text(number: float) -> str:

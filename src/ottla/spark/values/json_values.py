@@ -9,7 +9,6 @@ is no JSON makes its line none, and one that holds two makes more lines than the
 """
 
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     DateType,
+    DecimalType,
     MapType,
     StructType,
     TimestampNTZType,
@@ -34,6 +34,8 @@ FEW = 8
 """So few values are read one by one when some of them are malformed."""
 PIECE = 2048
 """So many values are parsed at once where some of them are malformed."""
+BEYOND = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow raises for a Python value that is not of a type's range."""
 FAILURES_MAX = 100
 """After so many refusals in one batch, too, the rest is read one by one: it is all bad."""
 
@@ -82,14 +84,17 @@ class JsonValues:
         bits = pa.Array.from_buffers(pa.uint8(), len(values), [None, pa.py_buffer(stays)])
         return found, bits.cast(pa.bool_())
 
-    def _parsed(
-        self, values: pa.Array, start: int
-    ) -> "list[tuple[pa.Array | Sequence[object], list[int]]]":
+    def _parsed(self, values: pa.Array, start: int) -> list[tuple[pa.Array, list[int]]]:
         """Return the parsed parts in order, each with the indexes of its malformed values."""
         if self._parse_options is not None and self._failures <= FAILURES_MAX:
             try:
                 return [(self._parse_all(values), [])]
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, _Misparsed) as error:
+            except (
+                pa.ArrowInvalid,
+                pa.ArrowNotImplementedError,
+                pa.ArrowCapacityError,
+                _Misparsed,
+            ) as error:
                 self._failures += 1
                 cuts = _cuts(len(values), error)
             if len(values) > FEW and self._failures <= FAILURES_MAX:
@@ -97,7 +102,20 @@ class JsonValues:
                 parts = (self._parsed(values.slice(a, b - a), start + a) for a, b in ranges)
                 return [part for each in parts for part in each]
         rows, bad = self._rows.read(values.to_pylist())
-        return [(rows, [start + index for index in bad])]
+        found, beyond = self._built(rows)
+        return [(found, [start + index for index in sorted({*bad, *beyond})])]
+
+    def _built(self, rows: list[object]) -> tuple[pa.Array, list[int]]:
+        """Return the structs of ``rows``, and the indexes of those that the schema cannot hold."""
+        kind = pa.struct([field for field in self.type if field.name != self._corrupt])
+        try:
+            return pa.array(rows, kind), []
+        except BEYOND:
+            beyond = [index for index, row in enumerate(rows) if not _fits(row, kind)]
+        kept = list(rows)
+        for index in beyond:
+            kept[index] = {}
+        return pa.array(kept, kind), beyond
 
     def _parse_all(self, values: pa.Array) -> pa.Array:
         """Parse all by Arrow's reader. Raises ArrowInvalid, or _Misparsed, for any bad one."""
@@ -118,13 +136,8 @@ class JsonValues:
             raise _Misparsed
         return _finished(structs, self._fields, self._time_zone)
 
-    def _struct(
-        self, part: "pa.Array | Sequence[object]", bad_here: list[int], bad: list[int]
-    ) -> pa.Array:
+    def _struct(self, part: pa.Array, bad_here: list[int], bad: list[int]) -> pa.Array:
         bad += bad_here
-        if not isinstance(part, pa.Array):
-            kept = [field for field in self.type if field.name != self._corrupt]
-            part = pa.array(part, pa.struct(kept))
         if not self._corrupt:
             return part.cast(self.type) if part.type != self.type else part
         children = [
@@ -151,6 +164,14 @@ class JsonValues:
         return pa.StructArray.from_arrays(
             children, fields=list(self.type), mask=found.is_null() if found.null_count else None
         )
+
+
+def _fits(row: object, kind: pa.DataType) -> bool:
+    try:
+        pa.array([row], kind)
+    except BEYOND:
+        return False
+    return True
 
 
 class _Misparsed(Exception):
@@ -199,7 +220,7 @@ def _parsed_type(kind: DataType) -> pa.DataType | None:
 
 
 def _finished(array: pa.Array, kind: DataType, time_zone: str) -> pa.Array:
-    """Turn the strings that are times into times. Raises ArrowInvalid for what is none."""
+    """Turn the strings that are times into times. Raises ArrowInvalid for what cannot be."""
     match kind:
         case StructType():
             children = [
@@ -223,5 +244,8 @@ def _finished(array: pa.Array, kind: DataType, time_zone: str) -> pa.Array:
                 return pc.assume_timezone(local, time_zone).cast(arrow_type(kind))
         case TimestampNTZType() | DateType():
             return array.cast(arrow_type(kind))
+        case DecimalType():
+            array.validate(full=True)  # Arrow's reader lets a digit more through.
+            return array
         case _:
             return array

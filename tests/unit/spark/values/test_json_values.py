@@ -223,3 +223,34 @@ def test_wrong_options_are_named(options, why):
 )  # fmt: skip
 def test_doubles_are_spelled_as_java_does(number, text):
     assert java_text(number) == text
+
+
+@pytest.mark.parametrize("schema", ["{}", "{}, m map<string,int>"])  # at once, and one by one
+@pytest.mark.parametrize(
+    ("kind", "text", "meant", "is_malformed"),
+    [
+        ("string", '"\\ud800x"', "?x", False),  # as Java encodes it
+        ("timestamp", "1767225600000000000", None, True),
+        ("timestamp", "-1767225600000000000", None, True),
+        ("timestamp", '"0001-01-01T00:00:00+14:00"', None, None),
+        ("decimal(9,2)", "12345678.9", None, True),
+        ("decimal(9,2)", "1234567.9", Decimal("1234567.90"), False),
+        ("decimal(38,4)", "1234567890123456789012345678901234.5", None, None),
+        ("string", "[" * 900 + "]" * 900, None, True),
+    ],
+)
+def test_a_value_that_the_schema_cannot_hold_ends_no_query(schema, kind, text, meant, is_malformed):
+    schema = schema.format(f"v {kind}, w int, _corrupt_record string")
+    given = {"value.format": "json", "value.schema": schema}
+    reader = JsonValues(parse_value_options(given))
+    values = pa.array([f'{{"v":{text},"w":1}}'.encode(), b"{}"], pa.binary())
+    found, _ = reader.decode(values, memoryview(bytes(16)).cast("q"), "t-3")
+    found.validate(full=True)
+    assert found.field("w").to_pylist() == [1, None]
+    bad = found.field("_corrupt_record").is_valid().to_pylist()
+    if is_malformed is not None:
+        assert found.field("v")[0].as_py() == meant
+        assert bad == [is_malformed, False]
+    else:
+        assert found.field("v").is_valid().to_pylist() == [True, False]
+        assert bad == [False, False]
