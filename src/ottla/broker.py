@@ -145,6 +145,7 @@ class Broker:
         assert self._store is not None, "the store is open"
         self._follower = ImageFollower(self._store, self._keys, self._env.clock)
         self._follower.add_listener(self._follow_configs)
+        self._follower.mirror.on_failed = self._mirror_ended
         await self._follower.start()
         await self._adopt()
         assert self._log_manager is not None, "the log directories are open"
@@ -293,6 +294,13 @@ class Broker:
         path = f"{self._log_dirs[0]}/{METADATA_FILE}"
         fix = "see what is wrong with the disk, then start again; ottla doctor looks at the rest"
         self._give_up(LogDirectoryUnusable(path, f"the metadata is out of use ({why})", fix))
+
+    def _mirror_ended(self, error: BaseException | None) -> None:
+        """Give up: topics would be made and deleted in the store, and this node not do it."""
+        path = f"{self._log_dirs[0]}/{METADATA_FILE}"
+        why = f"what it says could not be followed, by a fault of ours ({error!r})"
+        fix = "start again, and please report it with the traceback in the log"
+        self._give_up(LogDirectoryUnusable(path, why, fix))
 
     def _give_up(self, failure: LogDirectoryUnusable) -> None:
         if self.failure is None:

@@ -179,6 +179,24 @@ async def test_a_broken_metadata_store_ends_the_node_with_its_reason(tmp_path, c
     assert (tmp_path / "two" / ".kafka_cleanshutdown").exists(), "the logs were closed all the same"
 
 
+async def test_a_node_that_follows_its_metadata_no_more_ends_with_its_reason(caplog):
+    """It served on, and made and deleted no topic that the store told of."""
+    broker = make_broker(make_environment())
+    await broker.start()
+
+    def fault(image, delta):
+        raise RuntimeError("a listener's")
+
+    broker._follower.add_listener(fault)
+    created = asyncio.get_running_loop().create_future()
+    broker._controller().create_topics([NewTopic("t", 1)]).on_done(created.set_result)
+    await created
+    assert broker.failed.is_set()
+    assert "could not be followed" in str(broker.failure)
+    assert "this node cannot go on" in caplog.text
+    await asyncio.wait_for(broker.stop(), 10)
+
+
 async def test_a_start_without_the_metadata_is_refused_by_name(tmp_path):
     broker = await started_on_two_disks(tmp_path)
     await broker.stop()

@@ -47,6 +47,8 @@ class Mirror:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
+        self.on_failed: Callable[[BaseException | None], None] = lambda _: None
+        """Told once, on the loop, of a fault that ended it: the view is as it was from then on."""
         self.revision = 0
         """The view is as of this revision. *Invariant:* never goes back."""
         self.entries: Mapping[str, Entry] = MappingProxyType(self._entries)
@@ -154,6 +156,7 @@ class Mirror:
                     "task": task,
                 }
             )
+            self.on_failed(self._error)
         waiters, self._waiters = self._waiters, []
         for _, waiter in waiters:
             if not waiter.done() and self._error is not None:
