@@ -6,6 +6,7 @@ Source: reliability 3, rows 13 and 15 (keepalive, pausing of accepts).
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 from typing import NamedTuple
@@ -14,6 +15,10 @@ from ottla.env.disk import File
 from ottla.env.net import ProtocolFactory
 from ottla.env.tls import TlsFiles, client_context
 
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.1
+"""Between tries to accept connections again."""
 KEEPALIVE_IDLE_SECONDS = 60
 KEEPALIVE_INTERVAL_SECONDS = 10
 KEEPALIVE_COUNT = 3
@@ -93,7 +98,16 @@ class TcpListening:
 
     async def _serve_in_turn(self) -> None:
         try:
-            await self._serve()
+            while self._accepting:
+                try:
+                    await self._serve()
+                except OSError as error:
+                    self._close_servers()
+                    # No descriptor, say: a broker that listens to nobody would be of no use.
+                    logger.error("no connection can be accepted yet: %s", error)  # noqa: TRY400
+                    await asyncio.sleep(RETRY_SECONDS)
+                else:
+                    return
         finally:
             self._turn = None
 

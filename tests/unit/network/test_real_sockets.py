@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -206,5 +207,38 @@ def test_the_connection_beyond_the_limit_is_closed_at_once(on_loop, served, wire
         refused, _ = await broker.connect()
         assert await refused.read(-1) == b""
         await broker.stop()
+
+    on_loop(story)
+
+
+def test_a_moment_without_descriptors_leaves_no_listener_that_hears_nobody(on_loop, monkeypatch):
+    async def story():
+        listening = await AsyncioNet().listen(
+            asyncio.Protocol, host="127.0.0.1", port=0, backlog=10, paused=True
+        )
+        loop, tries = asyncio.get_running_loop(), []
+
+        class Short:
+            """The loop, short of descriptors at first."""
+
+            async def create_server(self, *given, **named):
+                tries.append(None)
+                if len(tries) < 3:
+                    raise OSError(errno.EMFILE, "Too many open files")
+                accepted.set_result(None)
+                return await loop.create_server(*given, **named)
+
+            def __getattr__(self, name):
+                return getattr(loop, name)
+
+        accepted = loop.create_future()
+        monkeypatch.setattr("ottla.env.real_net.asyncio.get_running_loop", Short)
+        listening.resume_accepting()
+        await accepted
+        monkeypatch.undo()
+        host, port = listening.address
+        _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+        await listening.close()
 
     on_loop(story)
