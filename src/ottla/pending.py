@@ -140,6 +140,10 @@ def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:
             pending.resolve(finished.result())
         elif isinstance(error, Exception):
             pending.fail(error)
+        else:  # Nobody waits for ever, whatever it was.
+            fault = InvariantBroken(f"the work ended with {error!r}")
+            fault.__cause__ = error
+            pending.fail(fault)
 
     task.add_done_callback(done)
     return pending

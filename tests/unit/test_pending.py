@@ -141,3 +141,18 @@ def test_a_cancelled_work_that_is_done_is_not_told():
     pending.resolve(1)
     pending.cancel()
     assert ended == []
+
+
+class Odd(BaseException):
+    """Not an Exception."""
+
+
+async def test_work_that_ends_with_anything_at_all_leaves_nobody_waiting():
+    async def odd():
+        raise Odd
+
+    done = asyncio.get_running_loop().create_future()
+    pending_of(odd()).on_done(done.set_result)
+    error = (await asyncio.wait_for(done, 5)).error
+    assert isinstance(error, InvariantBroken)
+    assert isinstance(error.__cause__, Odd)

@@ -4,6 +4,7 @@ The part of a Log that knows its state; log.log adds the data. Owns no file and 
 what an error means (log.faults does). On the loop. Source: reliability rules 1, 2 and 18.
 """
 
+import errno
 import logging
 from collections.abc import Callable
 from enum import Enum
@@ -74,6 +75,12 @@ class LogHealth:
             logger.error("%s is offline until a restart: %s", self.topic_partition, error)
         self.take_out(error)
         self.report(error)
+
+    def end_by_fault(self, error: BaseException) -> None:
+        """Go out of service until a restart because of a fault of ours, and say so."""
+        why = f"{self.topic_partition} is offline until a restart, by a fault of ours"
+        logger.error(why, exc_info=error)
+        self.take_out(OSError(errno.EIO, f"{why}: {error!r}"))
 
     def take_out(self, error: OSError) -> None:
         """Go out of service for good, because of ``error``. Files are let go, none is touched.

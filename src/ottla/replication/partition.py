@@ -202,14 +202,18 @@ class Partition:
     def _finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
         self._is_flushing = False
         waiters, self._flush_waiters = self._flush_waiters, []
-        self._end_flush(job, error)
-        for waiter in waiters:
-            waiter.set_result(None)
+        try:
+            self._end_flush(job, error)
+        finally:
+            for waiter in waiters:
+                waiter.set_result(None)
 
     def _end_flush(self, job: FlushJob, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, OSError):
-            raise error
-        self.log.finish_flush(job, error)
+            # A fault of ours: it takes this partition, and nobody waits for a flush for ever.
+            self.log.end_by_fault(error)
+        else:
+            self.log.finish_flush(job, error)
         between, self._between = self._between, []
         for work in between:
             work()

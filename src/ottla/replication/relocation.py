@@ -9,6 +9,7 @@ replica manager and log.copies. Source: AlterReplicaLogDirs, KIP-113; a live Kaf
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from posixpath import dirname
 
 from ottla.env.executor import Executor, run
@@ -19,7 +20,7 @@ from ottla.log.copying import LogCopy
 from ottla.log.faults import ends_directory
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
-from ottla.pending import pending_of
+from ottla.pending import Pending, pending_of
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,11 @@ LAST_BYTES_MAX = 256 << 10
 """What is copied on the loop at last: some milliseconds with its sync."""
 ROUNDS_MAX = 1000
 """A log that grows as fast as it is copied: its copy is given up after so many steps behind."""
+
+
+def _report(where: TopicPartition, finished: Pending[None]) -> None:
+    if finished.error is not None:
+        logger.error("%s stays where it is, by a fault of ours", where, exc_info=finished.error)
 
 
 class _Move:
@@ -101,7 +107,7 @@ class Relocation:
             logger.error("%s cannot be moved to %s: %s", where, log_dir, error)  # noqa: TRY400
             return error.code
         self._moves[where] = move = _Move(partition, copy)
-        pending_of(self._run(where, move))
+        pending_of(self._run(where, move)).on_done(partial(_report, where))
         return ErrorCode.NONE
 
     async def settle(self) -> None:
@@ -115,13 +121,18 @@ class Relocation:
     async def _run(self, where: TopicPartition, move: _Move) -> None:
         copy = move.copy
         self._running_count += 1
+        is_done = False
         try:
             is_done = await self._follow(move)
         except (OSError, OttlaError) as error:
             logger.error("%s stays where it is: %s", where, error)  # noqa: TRY400
-            is_done = False
             if isinstance(error, OSError) and ends_directory(error):
                 self._log_manager.fail_directory(dirname(copy.directory), error)
+        finally:
+            self._over(where, move, is_done=is_done)
+
+    def _over(self, where: TopicPartition, move: _Move, *, is_done: bool) -> None:
+        copy = move.copy
         self._running_count -= 1
         self._ended.set()
         if self._moves.get(where) is move:
@@ -165,7 +176,7 @@ class Relocation:
                     copy.complete()
                     self._take_over(partition, copy)
                     outcome.set_result(True)
-            except (OSError, OttlaError) as error:
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
                 outcome.set_exception(error)
 
         move.partition.between_flushes(finish)
