@@ -184,6 +184,7 @@ class BlockingClient:
         self.clock = clock or BlockingClock()
         self._connections: dict[Address, BlockingConnection] = {}
         self._has_answered = False
+        """Whether a connection was open: addresses and credentials are right."""
 
     def __enter__(self) -> Self:
         return self
@@ -317,13 +318,11 @@ class BlockingClient:
         """
         backoff = Backoff(self.settings, self.clock.monotonic(), timeout_ms)
         while True:
-            if self._has_answered:
-                backoff.connected()
-            if self.view.brokers:  # the cluster has answered before
-                backoff.connected()
             try:
                 return attempt()
             except (KafkaError, ConnectionFailed) as error:
+                if self._has_answered:  # perhaps in this very attempt
+                    backoff.connected()
                 pause = backoff.pause_seconds(error, self.clock.monotonic())
                 if pause is None:
                     raise

@@ -149,11 +149,11 @@ class Cluster:
         loop = asyncio.get_running_loop()
         backoff = Backoff(self.settings, loop.time())
         while True:
-            if self._has_answered:
-                backoff.connected()
             try:
                 return await attempt()
             except (KafkaError, ConnectionFailed) as error:
+                if self._has_answered:  # perhaps in this very attempt
+                    backoff.connected()
                 if gives_up is not None and isinstance(error, KafkaError) and gives_up(error):
                     raise
                 pause = backoff.pause_seconds(error, loop.time())

@@ -1,0 +1,112 @@
+"""A connection that was open once shows that the address is right: losing it is worth a retry.
+
+The first request after that is where a broker that restarts, or a proxy, is met most often.
+"""
+
+import asyncio
+
+import pytest
+
+from ottla.client import blocking
+from ottla.client.blocking import BlockingClient
+from ottla.client.blocking_producer import BlockingProducer
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ConnectionFailed
+from ottla.client.settings import Address, ClientSettings
+from ottla.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+HERE = Address("127.0.0.1", 9)
+SETTINGS = ClientSettings(bootstrap=(HERE,), retry_backoff_ms=1, retry_backoff_max_ms=1)
+LED = MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+ANSWER = MetadataResponse(
+    brokers=[MetadataResponseBroker(node_id=1, host=HERE.host, port=HERE.port)],
+    topics=[MetadataResponseTopic(name="t", partitions=[LED])],
+)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Cut:
+    """Connections that open; the first so many requests lose them."""
+
+    def __init__(self, cuts, *, opens=True):
+        self.cuts = cuts
+        self.opens = opens
+        self.is_closed = False
+
+    def __call__(self, address, settings):
+        if not self.opens:
+            raise ConnectionFailed(*address, "connection refused", refused=True)
+        return self
+
+    def call(self, request, answer, *, highest=None):
+        if self.cuts:
+            self.cuts -= 1
+            raise ConnectionFailed(*HERE, "connection reset")
+        return ANSWER
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def client(monkeypatch):
+    def make(connections):
+        monkeypatch.setattr(blocking, "BlockingConnection", connections)
+        return BlockingClient(SETTINGS, Clock())
+
+    return make
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_a_connection_lost_at_the_first_request_ends_no_read(client, cuts):
+    assert client(Cut(cuts)).refresh(["t"]).topic("t").partitions.keys() == {0}
+
+
+def test_a_connection_lost_at_the_first_request_ends_no_write(client):
+    producer = BlockingProducer(client(Cut(1)), SETTINGS, clock=Clock())
+    assert producer.topic("t").partitions.keys() == {0}
+
+
+def test_an_address_at_which_nobody_listens_is_told_at_once(client):
+    refused = client(Cut(0, opens=False))
+    with pytest.raises(ConnectionFailed):
+        refused.refresh(["t"])
+    assert refused.clock.now == 0
+
+
+def test_it_is_lost_for_good_when_the_time_is_up(client):
+    lost = client(Cut(1 << 30))
+    with pytest.raises(ConnectionFailed):
+        lost.refresh(["t"])
+    assert lost.clock.now == pytest.approx(SETTINGS.retry_timeout_ms / 1000, abs=0.1)
+
+
+async def test_nor_does_it_end_what_the_asyncio_client_does(monkeypatch):
+    async def opened(net, address, settings):
+        await asyncio.sleep(0)
+        return connection
+
+    class Connection(Cut):
+        async def call(self, request, answer, *, highest=None):
+            await asyncio.sleep(0)
+            return super().call(request, answer, highest=highest)
+
+    connection = Connection(1)
+    monkeypatch.setattr("ottla.client.cluster.Connection.open", opened)
+    async with Cluster(SETTINGS, net=object()) as cluster:
+        assert (await cluster.ensure(["t"])).topic("t").partitions.keys() == {0}
