@@ -14,6 +14,7 @@ from ottla.cluster.topics import new_topic_id
 from ottla.env.rng import Rng
 from ottla.errors import KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicPartition
+from ottla.log.duplicates import settle_duplicates
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataImage
@@ -49,11 +50,13 @@ async def adopt(
     """Bring the store and the directories together; return the store's revision after it."""
     marks, revision = await store.scan(keys.deleted_topics)
     deleted = {keys.place(mark.key).topic_id for mark in marks}
+    names = {decode_name(mark.value) for mark in marks}
+    settle_duplicates(log_manager, deleted, rng)
     strangers: dict[str, dict[int, Log]] = defaultdict(dict)
     for where, found in list(log_manager.logs.items()):
         if where.topic in NOT_TOPICS:
             continue
-        if found.topic_id in deleted:
+        if found.topic_id in deleted or _was_cut_short(found, where, names, image):
             _finish_deletion(log_manager, where)
         elif where.topic not in image.topics:
             strangers[where.topic][where.partition] = found
@@ -68,6 +71,14 @@ async def adopt(
         if not log_manager.may_have_left(decode_name(mark.value)):
             revision = await store.commit([], [Delete(mark.key)])
     return revision
+
+
+def _was_cut_short(
+    found: Log, where: TopicPartition, deleted: set[str], image: MetadataImage
+) -> bool:
+    """Tell whether a directory is what the making of a topic, deleted since, has left."""
+    is_bare = found.topic_id is None and found.log_end_offset == 0
+    return is_bare and where.topic in deleted and where.topic not in image.topics
 
 
 def _finish_deletion(log_manager: LogManager, where: TopicPartition) -> None:

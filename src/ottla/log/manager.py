@@ -36,7 +36,12 @@ from ottla.log.layout import (
 )
 from ottla.log.log import Log
 from ottla.log.log_maker import LogMaker
-from ottla.log.offset_checkpoints import CheckpointJob, OffsetCheckpoints, Offsets
+from ottla.log.offset_checkpoints import (
+    OFFSET_CHECKPOINTS,
+    CheckpointJob,
+    OffsetCheckpoints,
+    Offsets,
+)
 from ottla.log.recovery import open_log
 from ottla.log.space import SpaceLimits
 from ottla.log.stand_in import failed_log
@@ -301,6 +306,21 @@ class LogManager:
         if directory.is_full:
             log.state = LogState.FULL
         self.logs[log.topic_partition] = log
+
+    def open_again(self, where: TopicPartition, log_dir: str | None = None) -> None:
+        """Open an offline partition, in ``log_dir``; None: it is not here any more. Blocks.
+
+        Its entries in the checkpoints hold: those of ``log_dir``.
+        """
+        del self.offline[where]
+        self._offline_directories.pop(where, None)
+        self.checkpoints.keep_no_more(where)
+        if log_dir is not None:
+            points: _Points = {
+                name: dict(self.checkpoints.says(f"{log_dir}/{name}") or {})
+                for name in OFFSET_CHECKPOINTS
+            }
+            self._open_found(log_dir, [where], points, is_clean=False)
 
     def _set_apart(self, log_dir: str, topic_partition: TopicPartition) -> None:
         """Keep what is known of an offline partition in ``log_dir`` for the day it is back."""

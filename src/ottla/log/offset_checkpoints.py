@@ -113,6 +113,11 @@ class OffsetCheckpoints:
             if offset is not None:
                 self._kept.setdefault(path, {})[where] = offset
 
+    def keep_no_more(self, where: TopicPartition) -> None:
+        """Let the entries of a partition that is not offline any more be what they will be."""
+        for offsets in self._kept.values():
+            offsets.pop(where, None)
+
     def begin(self, *names: str) -> dict[str, Offsets]:
         """Return the files of these names, by path, with what every new content has to hold."""
         return {

@@ -208,3 +208,125 @@ async def test_what_kafka_keeps_beside_its_topics_is_none(written, bring_togethe
     written(("__cluster_metadata", 0))
     await bring_together()
     assert not following.image.topics
+
+
+@pytest.fixture
+def two_directories(disk, following):
+    """Leave ``t-0`` in both directories: an old topic's in /a, which was offline, a new one's."""
+
+    def start():
+        manager = LogManager(
+            disk=disk,
+            clock=ManualClock(),
+            rng=SeededRng(1),
+            log_dirs=["/a", "/b"],
+            cluster_id="cluster",
+            node_id=NODE,
+            config_for=lambda topic: LogConfig(),
+        )
+        manager.start()
+        return manager
+
+    manager = start()
+    for topic_id, count in ((ID, 3), (OTHER_ID, 5)):
+        log = manager.create(TopicPartition("t", 0), topic_id)
+        for _ in range(count):
+            log.append(memoryview(bytearray(build_batch([Record(value=b"v")]))), leader_epoch=0)
+        log.flush()
+        if topic_id == ID:
+            assert log.directory == "/a/t-0"
+            manager.checkpoint_job().run()
+            manager.fail_directory("/a", OSError(5, "Input/output error"))
+            with pytest.raises(KafkaError):
+                manager.delete(TopicPartition("t", 0))
+    assert log.directory == "/b/t-0"
+    manager.checkpoint_job().run()
+    manager._release()
+    return start
+
+
+async def adopted(manager, following):
+    store, keys, image = following.store, following.keys, following.image
+    revision = await adopt(store, keys, image, manager, node_id=NODE, rng=SeededRng(2))
+    await following.follower.reached(revision)
+    return manager.get(TopicPartition("t", 0))
+
+
+async def live_topic(following, topic_id):
+    keys = following.keys
+    revision = await following.store.commit(
+        [], [Put(keys.topic("t"), encode_topic(TopicValue(topic_id, 1)))]
+    )
+    await following.follower.reached(revision)
+
+
+async def test_a_topic_made_anew_while_a_disk_was_away_is_served_when_it_is_back(
+    two_directories, following, disk
+):
+    """Both directories were set apart: acknowledged records could not be read any more."""
+    mark = following.keys.deleted_topic(ID)
+    await following.store.commit([], [Put(mark, encode_name("t"))])
+    await live_topic(following, OTHER_ID)
+    manager = two_directories()
+    assert TopicPartition("t", 0) in manager.offline
+    found = await adopted(manager, following)
+    assert (found.topic_id, found.log_end_offset) == (OTHER_ID, 5)
+    assert found.directory == "/b/t-0"
+    assert manager.offline == {}
+    assert await following.store.get(mark) is None
+    manager.remove_deleted()
+    assert not [name for name in disk.list_directory("/a") if name.startswith("t-0")]
+    manager.stop()
+    manager = two_directories()
+    assert manager.get(TopicPartition("t", 0)).log_end_offset == 5
+
+
+async def test_two_directories_of_which_none_is_known_to_be_deleted_stay_for_a_person(
+    two_directories, following, disk
+):
+    await live_topic(following, OTHER_ID)
+    manager = two_directories()
+    assert await adopted(manager, following) is None
+    assert TopicPartition("t", 0) in manager.offline
+    assert disk.exists("/a/t-0")
+    assert disk.exists("/b/t-0")
+
+
+async def test_two_directories_of_deleted_topics_both_go(two_directories, following, disk):
+    for topic_id in (ID, OTHER_ID):
+        mark = following.keys.deleted_topic(topic_id)
+        await following.store.commit([], [Put(mark, encode_name("t"))])
+    manager = two_directories()
+    assert await adopted(manager, following) is None
+    assert manager.offline == {}
+    assert not disk.exists("/a/t-0")
+    assert not disk.exists("/b/t-0")
+    assert "t" not in following.image.topics
+
+
+async def test_what_the_making_of_a_deleted_topic_left_makes_no_topic(
+    written, bring_together, following, disk
+):
+    """Its directory had no topic id yet: a start took it for a topic from elsewhere."""
+    manager = open_logs(disk)
+    manager.create(TopicPartition("t", 0), ID)
+    manager.stop()
+    disk.remove("/data/t-0/partition.metadata")
+    mark = following.keys.deleted_topic(ID)
+    await following.store.commit([], [Put(mark, encode_name("t"))])
+    manager = await bring_together()
+    assert "t" not in following.image.topics
+    assert not manager.logs
+    assert await following.store.get(mark) is None
+
+
+async def test_a_directory_that_was_never_finished_makes_way_for_the_one_that_was(
+    two_directories, following, disk
+):
+    await live_topic(following, OTHER_ID)
+    disk.remove("/a/t-0/partition.metadata")
+    disk.open("/a/t-0/00000000000000000000.log").truncate(0)
+    manager = two_directories()
+    found = await adopted(manager, following)
+    assert (found.topic_id, found.log_end_offset) == (OTHER_ID, 5)
+    assert not disk.exists("/a/t-0")
