@@ -8,12 +8,17 @@ import contextlib
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Who is started in the background by a shell ignores SIGINT, and so does whatever it starts: the
+# programs under test would not hear Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for tools.*, which is no installed package

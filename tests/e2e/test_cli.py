@@ -195,7 +195,7 @@ def test_tail_waits_and_ctrl_c_ends_it(ottla, topic, ottla_server):
             ottla("produce", topic, "-q", text=word)
             assert tail.stdout.readline() == f"{word}\n".encode()
         os.kill(tail.pid, signal.SIGINT)
-        assert tail.wait(60) == 130
+        assert tail.wait(20) == 130
         assert tail.stderr.read() == b""
     finally:
         tail.kill()

@@ -16,17 +16,20 @@ HEAVY = ["pyspark", "numpy", "pandas", "pyarrow", "rich", "starlette", "typing_e
 def test_start_is_quick_and_idle_memory_is_small(tmp_path):
     peer = OttlaPeer(tmp_path / "data")
     starts = []
+    worked_seconds = []
     memory = 0
     try:
         for _ in range(5):
             peer.start()
             starts.append(peer.started_in_seconds)
+            worked_seconds.append(peer.cpu_seconds())
             memory = peer.rss_bytes()
             assert peer.stop() == 0
     finally:
         peer.kill9()
-    # The promise is 0.3 s on an idle machine; the best of five says what the code costs.
-    assert min(starts) < 1.5, starts  # 0.2 where nothing else runs
+    # The promise is 0.3 s on an idle machine. On a busy one the clock measures the others: the
+    # processor time of the best of five says what the code costs.
+    assert min(worked_seconds) < 0.6, (worked_seconds, starts)  # 0.2 where nothing else runs
     assert memory < 60_000_000
 
 
