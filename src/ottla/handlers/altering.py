@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ottla.cluster.configs import Alteration, Configs
 from ottla.errors import ErrorCode, KafkaError
-from ottla.pending import Pending
+from ottla.handlers.sliced import Steps, each
 
 
 class AlterOutcome(NamedTuple):
@@ -20,20 +20,19 @@ class AlterOutcome(NamedTuple):
 
 def alter_configs(
     configs: Configs, alterations: Sequence[Alteration], *, validate_only: bool
-) -> Pending[list[AlterOutcome]]:
+) -> Steps[list[AlterOutcome]]:
     """Have the configs changed, but none of a resource that is named twice; outcomes in order."""
     times = Counter(map(_resource, alterations))
     once = [alteration for alteration in alterations if times[_resource(alteration)] == 1]
 
-    def outcomes(errors: list[KafkaError | None]) -> list[AlterOutcome]:
-        by_resource = dict(zip(map(_resource, once), errors, strict=True))
-        twice = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        return [
-            _outcome(alteration, by_resource.get(_resource(alteration), twice))
-            for alteration in alterations
-        ]
-
-    return configs.alter(once, validate_only=validate_only).then(outcomes)
+    errors: list[KafkaError | None] = yield configs.alter(once, validate_only=validate_only)
+    by_resource = dict(zip(map(_resource, once), errors, strict=True))
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    return (
+        yield from each(
+            alterations, lambda one: _outcome(one, by_resource.get(_resource(one), twice))
+        )
+    )
 
 
 def _resource(alteration: Alteration) -> tuple[int, str]:

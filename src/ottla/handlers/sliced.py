@@ -8,18 +8,46 @@ before a yield may be different behind it: it works on lists of its own.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, TypeVar
 
 from ottla.pending import Pending
 from ottla.turns import SLICE_SECONDS, Turns
 
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 Steps = Generator[Pending[Any] | None, Any, Value]
 
+STRIDE = 64
+"""So many elements are served before others may have a turn: some 0.5 ms."""
 RUNNING_MAX = 4
 """So many long pieces of work take turns; the others wait in line, as what they were asked. Bounds
-memory: each may hold 200,000 objects of a request and as many of its answer."""
+memory: each may hold 200,000 objects of a request and as many of its answer. Who waits for
+something else (a disk, a lane of the executor) has no place meanwhile: four such would keep all
+others waiting for as long."""
+
+
+def each(items: Iterable[Item], do: Callable[[Item], Value]) -> Steps[list[Value]]:
+    """Return what ``do`` makes of each item; others have their turns in between.
+
+    ``items`` is the caller's own: nobody else changes it.
+    """
+    found: list[Value] = []
+    for item in items:
+        found.append(do(item))
+        if not len(found) % STRIDE:
+            yield None
+    return found
+
+
+def each_in_steps(items: Iterable[Item], do: Callable[[Item], Steps[Value]]) -> Steps[list[Value]]:
+    """As ``each``, for items which are themselves worth several slices."""
+    found: list[Value] = []
+    for item in items:
+        found.append((yield from do(item)))
+        if not len(found) % STRIDE:
+            yield None
+    return found
 
 
 class Slices:
@@ -46,26 +74,28 @@ class Slices:
         except StopIteration as end:
             result: Value | Pending[Value] = end.value
             return result
-        self.begin(work)
+        work.go_on()
         return work.pending
 
     def begin(self, work: "_Work[Any]") -> None:
-        """Let ``work`` go on, or wait for one of the others to end."""
+        """Let ``work`` have turns, or wait for one of the others to end."""
         if self.running < RUNNING_MAX:
             self.running += 1
-            work.go_on()
+            work.have_place()
         else:
             self._waiting.append(work)
 
     def ended(self, work: "_Work[Any]") -> None:
-        """Let the next one go on in the place of ``work``."""
+        """Let the next one have turns in the place of ``work``, if that had one."""
         if not work.has_place:
-            self._waiting.remove(work)
+            if work in self._waiting:
+                self._waiting.remove(work)
             return
+        work.has_place = False
         self.running -= 1
         if self._waiting:
             self.running += 1
-            self._waiting.popleft().go_on()
+            self._waiting.popleft().have_place()
 
 
 class _Work(Generic[Value]):
@@ -81,16 +111,28 @@ class _Work(Generic[Value]):
         self._name = name
         self._awaited: Pending[Any] | None = None
         self.has_place = False
+        """Use: it is one of those that take turns."""
         self.pending: Pending[Value] = Pending()
         self.pending.on_cancel(self._cancel)
 
     def go_on(self) -> None:
-        """Have the next turn, or the one behind what is waited for."""
-        self.has_place = True
-        if self._awaited is None:
-            self._slices.turns.wait(self._turn)
+        """Have a turn later: at once, or when what is waited for is there.
+
+        Who waits takes no place: it may wait for long, and others could go on.
+        """
+        awaited = self._awaited
+        if awaited is not None and not awaited.is_done:
+            self._slices.ended(self)
+            awaited.on_done(lambda _: self._slices.begin(self))
+        elif self.has_place:
+            self.have_place()
         else:
-            self._awaited.on_done(lambda _: self._slices.turns.wait(self._turn))
+            self._slices.begin(self)
+
+    def have_place(self) -> None:
+        """Stand in line for a turn."""
+        self.has_place = True
+        self._slices.turns.wait(self._turn)
 
     def advance(self) -> None:
         """Do a slice. Raises StopIteration at the end, and what the steps raise."""
@@ -98,15 +140,17 @@ class _Work(Generic[Value]):
         end = monotonic() + SLICE_SECONDS
         steps, awaited = self._steps, self._awaited
         self._awaited = None
-        if awaited is None:
-            waits = next(steps)
-        elif awaited.error is not None:
-            waits = steps.throw(awaited.error)
-        else:
-            waits = steps.send(awaited.value)
-        while waits is None and monotonic() < end:
-            waits = next(steps)
-        self._awaited = waits
+        while True:
+            if awaited is None:
+                awaited = next(steps)
+            elif awaited.error is not None:
+                awaited = steps.throw(awaited.error)
+            else:
+                awaited = steps.send(awaited.value)
+            is_waiting = awaited is not None and not awaited.is_done
+            if is_waiting or monotonic() >= end:
+                self._awaited = awaited
+                return
 
     def _turn(self) -> None:
         if self.pending.is_done:  # Cancelled while it stood in line.

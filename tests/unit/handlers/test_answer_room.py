@@ -6,12 +6,14 @@ import pytest
 
 from ottla.coordinator.group.coordinator import FetchedOffset
 from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.apis.describe_groups import DescribeGroups
 from ottla.handlers.apis.describe_transactions import DescribeTransactions
 from ottla.handlers.apis.offset_fetch import OffsetFetch
 from ottla.handlers.call import Call, Client
+from ottla.handlers.sliced import Slices
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -22,12 +24,18 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from ottla.turns import Turns
 
 NONE, REFUSED = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 
 
 def call(version):
     return Call(version, "me", Client("10.0.0.9", 5000, "10.0.0.1", 9092))
+
+
+def served(steps):
+    """Serve to the end what needs no turn."""
+    return Slices(Turns(ManualClock())).run(steps, str)
 
 
 def resolved(value):
@@ -70,10 +78,11 @@ def fetched(handler, *groups, version=8):
         OffsetFetchRequestGroup(group_id=name, member_id=None, member_epoch=-1, topics=topics)
         for name, topics in groups
     ]
-    answer = handler.handle(OffsetFetchRequest(groups=asked, require_stable=False), call(version))
+    request = OffsetFetchRequest(groups=asked, require_stable=False)
+    answer = served(handler.handle(request, call(version)))
     return [
         (one.group_id, one.error_code, sum(len(topic.partitions) for topic in one.topics))
-        for one in answer.value.groups
+        for one in answer.groups
     ]
 
 
@@ -102,7 +111,7 @@ def test_a_partition_named_again_is_answered_while_there_is_room(times):
         topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0] * times)],
         require_stable=False,
     )
-    answer = handler.handle(single, call(7)).value
+    answer = served(handler.handle(single, call(7)))
     assert answer.error_code == (NONE if times == 2 else REFUSED)
 
 
@@ -120,7 +129,8 @@ def test_a_transactional_id_named_again_is_answered_once_and_what_is_too_much_re
     transactions = SimpleNamespace(describe=lambda name: known)
     handler = DescribeTransactions(transactions, elements_max=250)
     names = ["x", "x", "y", "z"]
-    answer = handler.handle(DescribeTransactionsRequest(transactional_ids=names), call(0))
+    request = DescribeTransactionsRequest(transactional_ids=names)
+    answer = served(handler.handle(request, call(0)))
     found = [(one.transactional_id, one.error_code) for one in answer.transaction_states]
     assert found == [("x", NONE), ("y", NONE), ("z", REFUSED)]
 
@@ -134,5 +144,6 @@ def test_a_classic_group_named_again_is_answered_once(version):
         return resolved(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found."))
 
     handler = DescribeGroups(SimpleNamespace(describe_group=describe_group), elements_max=9)
-    answer = handler.handle(DescribeGroupsRequest(groups=["g", "h", "g"]), call(version)).value
+    request = DescribeGroupsRequest(groups=["g", "h", "g"])
+    answer = served(handler.handle(request, call(version)))
     assert [one.group_id for one in answer.groups] == ["g", "h"] == asked

@@ -7,11 +7,14 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.delete_records import DeleteRecords
 from ottla.handlers.call import Call, Client
+from ottla.handlers.sliced import Slices
+from ottla.pending import Pending
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from ottla.turns import Turns
 
 
 @pytest.fixture
@@ -35,14 +38,17 @@ def ask(make_node, words):
         )
         request = DeleteRecordsRequest.decode(request.encode(version), version)
         client = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
-        pending = handler.handle(request, Call(version, None, client))
+        steps = handler.handle(request, Call(version, None, client))
+        answer = Slices(Turns(node.clock)).run(steps, str)
         for _ in range(20):
             await asyncio.sleep(0)
             node.executor.run_all()
-        pending.value.encode(version)
+        if isinstance(answer, Pending):
+            answer = answer.value
+        answer.encode(version)
         return [
             (topic.name, part.partition_index, part.low_watermark, part.error_code)
-            for topic in pending.value.topics
+            for topic in answer.topics
             for part in topic.partitions
         ]
 

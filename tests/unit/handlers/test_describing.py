@@ -15,6 +15,7 @@ from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartition
 from ottla.handlers.apis.metadata import Metadata
 from ottla.handlers.call import Call, Client
 from ottla.handlers.leadership import Leaderships
+from ottla.handlers.sliced import Slices
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
@@ -43,11 +44,19 @@ from ottla.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.turns import Turns
 
 NODE, OTHER = NodeId(1), NodeId(2)
 IDS = {"a": TopicId(b"a" * 16), "b": TopicId(b"b" * 16)}
 CLIENT = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
 KEYS = Keys("test")
+
+
+def served(steps):
+    """Serve to the end what needs no turn."""
+    return Slices(Turns(ManualClock())).run(steps, str)
+
+
 LOST = TopicPartition("a", 1)
 NOT_AVAILABLE = ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -110,7 +119,7 @@ def ask(image, leaderships):
             auto_create=auto_create,
         )
         asked = None if topics == (None,) else list(topics)
-        return handler.handle(MetadataRequest(topics=asked, **fields), call(version))
+        return served(handler.handle(MetadataRequest(topics=asked, **fields), call(version)))
 
     ask.created = created
     return ask
@@ -216,7 +225,7 @@ def pages(image, leaderships):
             response_partition_limit=limit,
             cursor=cursor,
         )
-        return handler.handle(request, call(0))
+        return served(handler.handle(request, call(0)))
 
     return pages
 
@@ -292,7 +301,7 @@ def configs(image):
             resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
         )
         request = DescribeConfigsRequest(resources=[resource], **fields)
-        (result,) = handler.handle(request, call(4)).results
+        (result,) = served(handler.handle(request, call(4))).results
         assert (result.resource_type, result.resource_name) == (resource_type, name)
         return result
 

@@ -84,6 +84,44 @@ async def test_work_waits_for_what_is_pending(slices):
     assert pending.value == 42
 
 
+async def test_who_waits_leaves_its_place_to_others(clock, slices):
+    """Else four clients that wait for a disk would keep everybody's long requests waiting."""
+    awaited = [Pending() for _ in range(3 * RUNNING_MAX)]
+
+    def work(one):
+        yield from steps(clock, 20)
+        value = yield one
+        yield from steps(clock, 20)
+        return value
+
+    waiting = [slices.run(work(one), str) for one in awaited]
+    await settle()
+    assert slices.running == 0
+    pending = slices.run(steps(clock, 100), str)
+    await settle()
+    assert pending.value == "done"
+    waiting[0].cancel()
+    for number, one in enumerate(awaited[1:], 1):
+        one.resolve(number)
+    await settle(1000)
+    assert [one.value for one in waiting[1:]] == list(range(1, 3 * RUNNING_MAX))
+    assert slices.running == 0
+
+
+async def test_what_is_there_already_costs_no_turn(slices):
+    there, failed = Pending(), Pending()
+    there.resolve(20)
+    failed.fail(ValueError())
+
+    def work():
+        value = yield there
+        with pytest.raises(ValueError):  # noqa: PT011 - the one above
+            yield failed
+        return value + (yield there)
+
+    assert slices.run(work(), str) == 40
+
+
 async def test_the_error_of_what_is_pending_is_raised_in_the_work(slices):
     awaited = Pending()
 

@@ -7,9 +7,10 @@ flexible. Source: KIP-133.
 from ottla.cluster.configs import Alteration, ConfigChange, Configs, Operation
 from ottla.handlers.altering import alter_configs
 from ottla.handlers.call import Call
-from ottla.pending import Pending
+from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.alter_configs import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -21,25 +22,23 @@ class AlterConfigs:
     def __init__(self, configs: Configs) -> None:
         self._configs = configs
 
-    def handle(self, request: AlterConfigsRequest, call: Call) -> Pending[AlterConfigsResponse]:
+    def handle(self, request: AlterConfigsRequest, call: Call) -> Steps[AlterConfigsResponse]:
         """Replace the configs; each resource succeeds or fails on its own."""
         del call
-        alterations = [
-            Alteration(
-                resource.resource_type,
-                resource.resource_name,
-                [
-                    ConfigChange(config.name, Operation.SET, config.value)
-                    for config in resource.configs
-                ],
-                replaces=True,
-            )
-            for resource in request.resources
-        ]
-        return alter_configs(self._configs, alterations, validate_only=request.validate_only).then(
-            lambda outcomes: AlterConfigsResponse(
-                responses=[
-                    AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes
-                ]
-            )
+        alterations = yield from each(request.resources, _alteration)
+        outcomes = yield from alter_configs(
+            self._configs, alterations, validate_only=request.validate_only
         )
+        responses = yield from each(
+            outcomes, lambda outcome: AlterConfigsResourceResponse(**outcome._asdict())
+        )
+        return AlterConfigsResponse(responses=responses)
+
+
+def _alteration(resource: AlterConfigsResource) -> Alteration:
+    return Alteration(
+        resource.resource_type,
+        resource.resource_name,
+        [ConfigChange(config.name, Operation.SET, config.value) for config in resource.configs],
+        replaces=True,
+    )

@@ -11,11 +11,10 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
-from ottla.handlers.gathering import gathered
 from ottla.handlers.operations import GROUP_OPERATIONS
+from ottla.handlers.sliced import Steps, each
 from ottla.ids import TopicId
 from ottla.metadata.image import MetadataImage
-from ottla.pending import Pending
 from ottla.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -45,34 +44,34 @@ class ConsumerGroupDescribe:
 
     def handle(
         self, request: ConsumerGroupDescribeRequest, call: Call
-    ) -> Pending[ConsumerGroupDescribeResponse]:
+    ) -> Steps[ConsumerGroupDescribeResponse]:
         """Answer every group by itself, and once."""
         del call
-        group_ids = list(dict.fromkeys(request.group_ids))
         room = AnswerRoom(self._elements_max)
-        found = gathered([self._groups.describe_consumer_group(group_id) for group_id in group_ids])
+        groups: list[DescribedGroup] = []
+        for group_id in list(dict.fromkeys(request.group_ids)):
+            found: ConsumerGroup | KafkaError
+            found = yield self._groups.describe_consumer_group(group_id)
+            if not isinstance(found, KafkaError) and not room.take(_weight(found)):
+                found = room.refusal
+            if isinstance(found, KafkaError):
+                groups.append(_refused(group_id, found))
+                continue
+            described = yield from self._described(
+                found, with_operations=request.include_authorized_operations
+            )
+            groups.append(described)
+        return ConsumerGroupDescribeResponse(groups=groups)
 
-        def respond(outcomes: list[ConsumerGroup | KafkaError]) -> ConsumerGroupDescribeResponse:
-            groups = [
-                _refused(group_id, outcome)
-                if isinstance(outcome, KafkaError)
-                else self._described(outcome, with_operations=request.include_authorized_operations)
-                if room.take(_weight(outcome))
-                else _refused(group_id, room.refusal)
-                for group_id, outcome in zip(group_ids, outcomes, strict=True)
-            ]
-            return ConsumerGroupDescribeResponse(groups=groups)
-
-        return found.then(respond)
-
-    def _described(self, group: ConsumerGroup, *, with_operations: bool) -> DescribedGroup:
+    def _described(self, group: ConsumerGroup, *, with_operations: bool) -> Steps[DescribedGroup]:
+        members = list(group.members.values())
         described = DescribedGroup(
             group_id=group.group_id,
             group_state=group.state.value,
             group_epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
             assignor_name=preferred_assignor(group.members.values()),
-            members=[self._member(group, member) for member in group.members.values()],
+            members=(yield from each(members, lambda member: self._member(group, member))),
         )
         if with_operations:
             described.authorized_operations = GROUP_OPERATIONS

@@ -7,10 +7,11 @@ from ottla.cluster.topics import NewPartitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.named_twice import without_repeated
-from ottla.pending import Pending
+from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 
@@ -23,35 +24,29 @@ class CreatePartitions:
 
     def handle(
         self, request: CreatePartitionsRequest, call: Call
-    ) -> Pending[CreatePartitionsResponse]:
+    ) -> Steps[CreatePartitionsResponse]:
         """Add partitions; each topic succeeds or fails on its own."""
         del call
         topics, repeated = without_repeated(request.topics, attrgetter("name"))
-        wanted = [
-            NewPartitions(
-                topic.name,
-                topic.count,
-                None
-                if topic.assignments is None
-                else [item.broker_ids for item in topic.assignments],
-            )
-            for topic in topics
-        ]
-
-        def respond(outcomes: list[KafkaError | None]) -> CreatePartitionsResponse:
-            answers = [
-                _result(topic.name, outcome)
-                for topic, outcome in zip(wanted, outcomes, strict=True)
-            ]
-            answers += [
-                _result(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
-                for name in repeated
-            ]
-            return CreatePartitionsResponse(results=answers)
-
-        return self._controller.create_partitions(wanted, validate_only=request.validate_only).then(
-            respond
+        wanted = yield from each(topics, _wanted)
+        outcomes: list[KafkaError | None] = yield self._controller.create_partitions(
+            wanted, validate_only=request.validate_only
         )
+        answers = yield from each(
+            zip(wanted, outcomes, strict=True), lambda one: _result(one[0].name, one[1])
+        )
+        twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        answers += yield from each(repeated, lambda name: _result(name, twice))
+        return CreatePartitionsResponse(results=answers)
+
+
+def _wanted(topic: CreatePartitionsTopic) -> NewPartitions:
+    assignments = topic.assignments
+    return NewPartitions(
+        topic.name,
+        topic.count,
+        None if assignments is None else [item.broker_ids for item in assignments],
+    )
 
 
 def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:

@@ -8,13 +8,15 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.config_entries import created
 from ottla.handlers.named_twice import without_repeated
-from ottla.pending import Pending
+from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+
+_REPEATED = "Duplicate topic name."
 
 
 class CreateTopics:
@@ -23,26 +25,22 @@ class CreateTopics:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
-    def handle(self, request: CreateTopicsRequest, call: Call) -> Pending[CreateTopicsResponse]:
+    def handle(self, request: CreateTopicsRequest, call: Call) -> Steps[CreateTopicsResponse]:
         """Create what can be created; each topic succeeds or fails on its own."""
         del call
         topics, repeated = without_repeated(request.topics, attrgetter("name"))
-        wanted = [_new_topic(topic) for topic in topics]
-
-        def respond(outcomes: list[TopicOutcome | KafkaError]) -> CreateTopicsResponse:
-            answers = [
-                _answer(topic.name, outcome)
-                for topic, outcome in zip(wanted, outcomes, strict=True)
-            ]
-            answers += [
-                _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                for name in repeated
-            ]
-            return CreateTopicsResponse(topics=answers)
-
-        return self._controller.create_topics(wanted, validate_only=request.validate_only).then(
-            respond
+        wanted = yield from each(topics, _new_topic)
+        outcomes: list[TopicOutcome | KafkaError] = yield self._controller.create_topics(
+            wanted, validate_only=request.validate_only
         )
+        answers: list[CreatableTopicResult] = []
+        for topic, outcome in zip(wanted, outcomes, strict=True):
+            answers.append(_answer(topic.name, outcome))
+            yield None  # With some thirty configs it is worth that.
+        answers += yield from each(
+            repeated, lambda name: _refused(name, ErrorCode.INVALID_REQUEST, _REPEATED)
+        )
+        return CreateTopicsResponse(topics=answers)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

@@ -4,7 +4,7 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
-from ottla.pending import Pending
+from ottla.handlers.sliced import STRIDE, Steps
 from ottla.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -18,21 +18,18 @@ class DeleteGroups:
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
-    def handle(self, request: DeleteGroupsRequest, call: Call) -> Pending[DeleteGroupsResponse]:
+    def handle(self, request: DeleteGroupsRequest, call: Call) -> Steps[DeleteGroupsResponse]:
         """Answer every group by itself; one named twice is answered once, as in Kafka."""
         del call
         names = list(dict.fromkeys(request.groups_names))
-        deleted = gathered([self._groups.delete_group(name) for name in names])
+        results: list[DeletableGroupResult] = []
+        for begin in range(0, len(names), STRIDE):  # So many wait for the disk together.
+            some = names[begin : begin + STRIDE]
+            outcomes = yield gathered([self._groups.delete_group(name) for name in some])
+            results += map(_result, some, outcomes)
+        return DeleteGroupsResponse(results=results)
 
-        def respond(outcomes: list[KafkaError | None]) -> DeleteGroupsResponse:
-            return DeleteGroupsResponse(
-                results=[
-                    DeletableGroupResult(
-                        group_id=name,
-                        error_code=ErrorCode.NONE if outcome is None else outcome.code,
-                    )
-                    for name, outcome in zip(names, outcomes, strict=True)
-                ]
-            )
 
-        return deleted.then(respond)
+def _result(name: str, outcome: KafkaError | None) -> DeletableGroupResult:
+    code = ErrorCode.NONE if outcome is None else outcome.code
+    return DeletableGroupResult(group_id=name, error_code=code)

@@ -7,8 +7,8 @@ any cleanup policy does not.
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import STRIDE, Steps
 from ottla.ids import TopicPartition
-from ottla.pending import Pending
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -26,27 +26,41 @@ class DeleteRecords:
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
 
-    def handle(self, request: DeleteRecordsRequest, call: Call) -> Pending[DeleteRecordsResponse]:
+    def handle(self, request: DeleteRecordsRequest, call: Call) -> Steps[DeleteRecordsResponse]:
         """Answer per partition; of one named twice the last offset counts, as in Kafka."""
         del call
-        wanted = {
-            TopicPartition(topic.name, part.partition_index): part.offset
-            for topic in request.topics
-            for part in topic.partitions
-        }
-
-        def respond(outcomes: list[int | KafkaError]) -> DeleteRecordsResponse:
-            answers: dict[str, list[DeleteRecordsPartitionResult]] = {}
-            for where, outcome in zip(wanted, outcomes, strict=True):
-                answers.setdefault(where.topic, []).append(_result(where.partition, outcome))
-            return DeleteRecordsResponse(
-                topics=[
-                    DeleteRecordsTopicResult(name=name, partitions=partitions)
-                    for name, partitions in answers.items()
-                ]
-            )
-
-        return self._replica_manager.delete_records(list(wanted.items())).then(respond)
+        wanted: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, KafkaError] = {}
+        for topic in request.topics:
+            for part in topic.partitions:
+                if (len(wanted) + len(refused)) % STRIDE == STRIDE - 1:
+                    yield None
+                where = TopicPartition(topic.name, part.partition_index)
+                if where in refused:
+                    continue
+                try:
+                    self._replica_manager.leader_of(where)
+                except KafkaError as error:
+                    refused[where] = error
+                else:
+                    wanted[where] = part.offset
+        deleted = yield self._replica_manager.delete_records(list(wanted.items()))
+        outcomes = dict(zip(wanted, deleted, strict=True))
+        answers: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
+        for topic in request.topics:
+            found = answers.setdefault(topic.name, {})
+            for part in topic.partitions:
+                if len(found) % STRIDE == STRIDE - 1:
+                    yield None
+                index = part.partition_index
+                where = TopicPartition(topic.name, index)
+                found[index] = _result(index, refused.get(where) or outcomes[where])
+        return DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(name=name, partitions=list(found.values()))
+                for name, found in answers.items()
+            ]
+        )
 
 
 def _result(partition: int, outcome: int | KafkaError) -> DeleteRecordsPartitionResult:

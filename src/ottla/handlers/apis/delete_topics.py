@@ -8,9 +8,9 @@ from collections import Counter
 from ottla.cluster.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import MetadataImage
-from ottla.pending import Pending
 from ottla.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -31,7 +31,7 @@ class DeleteTopics:
         self._controller = controller
         self._image = image
 
-    def handle(self, request: DeleteTopicsRequest, call: Call) -> Pending[DeleteTopicsResponse]:
+    def handle(self, request: DeleteTopicsRequest, call: Call) -> Steps[DeleteTopicsResponse]:
         """Delete what is there; each topic succeeds or fails on its own."""
         asked = request.topics
         if call.api_version < BY_STATE_SINCE:
@@ -43,7 +43,9 @@ class DeleteTopics:
         times = Counter((topic.name, topic.topic_id) for topic in asked)
         named_by_id = {topic_id for name, topic_id in times if name is None}
         by_both: set[TopicId] = set()
-        for (name, topic_id), count in times.items():
+        for ordinal, ((name, topic_id), count) in enumerate(times.items()):
+            if ordinal % STRIDE == STRIDE - 1:
+                yield None
             problem = _problem(name, topic_id, count)
             found = None if problem or name is None else self._image.topic(name)
             if found is not None and found.topic_id in named_by_id:
@@ -58,19 +60,11 @@ class DeleteTopics:
                 )
 
         wanted = [one for one in wanted if one.name is not None or one.topic_id not in by_both]
-
-        def respond(outcomes: list[Deleted | KafkaError]) -> DeleteTopicsResponse:
-            answers = [
-                _refused(topic.name, topic.topic_id, outcome)
-                if isinstance(outcome, KafkaError)
-                else DeletableTopicResult(name=outcome[0], topic_id=outcome[1])
-                for topic, outcome in zip(wanted, outcomes, strict=True)
-            ]
-            return DeleteTopicsResponse(responses=answers + refused)
-
-        return self._controller.delete_topics(
+        outcomes: list[Deleted | KafkaError] = yield self._controller.delete_topics(
             [(topic.name, topic.topic_id) for topic in wanted]
-        ).then(respond)
+        )
+        answers = yield from each(zip(wanted, outcomes, strict=True), lambda one: _result(*one))
+        return DeleteTopicsResponse(responses=answers + refused)
 
 
 def _problem(name: str | None, topic_id: TopicId, count: int) -> str | None:
@@ -81,6 +75,12 @@ def _problem(name: str | None, topic_id: TopicId, count: int) -> str | None:
     if count > 1:
         return f"Duplicate topic {'name' if name is not None else 'id'}."
     return None
+
+
+def _result(asked: DeleteTopicState, outcome: Deleted | KafkaError) -> DeletableTopicResult:
+    if isinstance(outcome, KafkaError):
+        return _refused(asked.name, asked.topic_id, outcome)
+    return DeletableTopicResult(name=outcome[0], topic_id=outcome[1])
 
 
 def _refused(name: str | None, topic_id: TopicId, error: KafkaError) -> DeletableTopicResult:

@@ -15,6 +15,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
 from ottla.handlers.config_entries import describe, listed, unknown
+from ottla.handlers.sliced import Steps
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.keys import ConfigType
@@ -45,7 +46,7 @@ class DescribeConfigs:
         self._broker_config = broker_config
         self._topic_config = topic_config
 
-    def handle(self, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+    def handle(self, request: DescribeConfigsRequest, call: Call) -> Steps[DescribeConfigsResponse]:
         """Answer per resource, in the request's order; the same asked of it again is left out."""
         del call
         room = AnswerRoom(self._elements_max)
@@ -53,9 +54,11 @@ class DescribeConfigs:
             (one.resource_type, one.resource_name, tuple(one.configuration_keys or ())): one
             for one in request.resources
         }
-        return DescribeConfigsResponse(
-            results=[self._result(resource, request, room) for resource in resources.values()]
-        )
+        results: list[DescribeConfigsResult] = []
+        for resource in resources.values():  # Each may be worth half a millisecond.
+            results.append(self._result(resource, request, room))
+            yield None
+        return DescribeConfigsResponse(results=results)
 
     def _result(
         self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, room: AnswerRoom

@@ -9,9 +9,8 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
-from ottla.handlers.gathering import gathered
 from ottla.handlers.operations import GROUP_OPERATIONS
-from ottla.pending import Pending
+from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -29,27 +28,22 @@ class DescribeGroups:
         self._groups = groups
         self._elements_max = elements_max
 
-    def handle(self, request: DescribeGroupsRequest, call: Call) -> Pending[DescribeGroupsResponse]:
+    def handle(self, request: DescribeGroupsRequest, call: Call) -> Steps[DescribeGroupsResponse]:
         """Answer every group by itself, and once."""
-        group_ids = list(dict.fromkeys(request.groups))
-        room = AnswerRoom(self._elements_max)
-        found = gathered([self._groups.describe_group(group_id) for group_id in group_ids])
-
-        def respond(outcomes: list[Described | KafkaError]) -> DescribeGroupsResponse:
-            groups = [
-                _refused(group_id, outcome, call.api_version)
-                if isinstance(outcome, KafkaError)
-                else _described(outcome)
-                if room.take(_weight(outcome))
-                else _refused(group_id, room.refusal, call.api_version)
-                for group_id, outcome in zip(group_ids, outcomes, strict=True)
-            ]
-            for group in groups if request.include_authorized_operations else ():
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
-            return DescribeGroupsResponse(groups=groups)
-
-        return found.then(respond)
+        version, room = call.api_version, AnswerRoom(self._elements_max)
+        groups: list[DescribedGroup] = []
+        for group_id in list(dict.fromkeys(request.groups)):
+            found: Described | KafkaError
+            found = room.refusal if room.is_full else (yield self._groups.describe_group(group_id))
+            if not isinstance(found, KafkaError) and not room.take(_weight(found)):
+                found = room.refusal
+            if isinstance(found, KafkaError):
+                groups.append(_refused(group_id, found, version))
+            else:
+                groups.append((yield from _described(found)))
+            if request.include_authorized_operations and groups[-1].error_code == ErrorCode.NONE:
+                groups[-1].authorized_operations = GROUP_OPERATIONS
+        return DescribeGroupsResponse(groups=groups)
 
 
 def _weight(found: Described) -> int:
@@ -79,22 +73,23 @@ def _refused(group_id: str, error: KafkaError, version: int) -> DescribedGroup:
     )
 
 
-def _described(found: Described) -> DescribedGroup:
+def _described(found: Described) -> Steps[DescribedGroup]:
     group, protocol, members = found
+    told = yield from each(
+        members,
+        lambda member: DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(protocol) if protocol else b"",
+            member_assignment=member.assignment,
+        ),
+    )
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
         protocol_data=protocol,
-        members=[
-            DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.metadata(protocol) if protocol else b"",
-                member_assignment=member.assignment,
-            )
-            for member in members
-        ],
+        members=told,
     )

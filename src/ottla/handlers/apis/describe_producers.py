@@ -8,6 +8,7 @@ from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import Steps, each, each_in_steps
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.describe_producers import (
@@ -32,21 +33,21 @@ class DescribeProducers:
         self._image = image
         self._elements_max = elements_max
 
-    def handle(self, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+    def handle(
+        self, request: DescribeProducersRequest, call: Call
+    ) -> Steps[DescribeProducersResponse]:
         """Answer per partition."""
         del call
         room = AnswerRoom(self._elements_max)
         seen: set[TopicPartition] = set()
-        return DescribeProducersResponse(
-            topics=[
-                TopicResponse(name=topic.name, partitions=self._describe_all(topic, room, seen))
-                for topic in request.topics
-            ]
+        topics = yield from each_in_steps(
+            request.topics, lambda topic: self._describe_all(topic, room, seen)
         )
+        return DescribeProducersResponse(topics=topics)
 
     def _describe_all(
         self, topic: TopicRequest, room: AnswerRoom, seen: set[TopicPartition]
-    ) -> list[PartitionResponse]:
+    ) -> Steps[TopicResponse]:
         indexes: list[int] = []
         for index in topic.partition_indexes:
             where = TopicPartition(topic.name, index)
@@ -60,33 +61,34 @@ class DescribeProducers:
         elif topic.name not in self._image.topics:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refusal = code, code.text
-        if refusal is None:
-            return [self._describe(topic.name, index, room) for index in indexes]
-        return [_refused(index, *refusal) for index in indexes]
+        if refusal is not None:
+            code, why = refusal
+            parts = yield from each(indexes, lambda index: _refused(index, code, why))
+        else:
+            parts = yield from each_in_steps(
+                indexes, lambda index: self._describe(topic.name, index, room)
+            )
+        return TopicResponse(name=topic.name, partitions=parts)
 
-    def _describe(self, topic: str, index: int, room: AnswerRoom) -> PartitionResponse:
+    def _describe(self, topic: str, index: int, room: AnswerRoom) -> Steps[PartitionResponse]:
         try:
             partition = self._replica_manager.leader_of(TopicPartition(topic, index))
         except KafkaError as error:
             return _refused(index, error.code, None)
         if not room.take(1 + len(partition.log.producers.states)):
             return _refused(index, room.refusal.code, room.refusal.why)
-        return PartitionResponse(
-            partition_index=index,
-            active_producers=[
-                ProducerState(
-                    producer_id=producer_id,
-                    producer_epoch=state.epoch,
-                    last_sequence=(
-                        state.batches[-1].last_sequence if state.batches else NO_SEQUENCE
-                    ),
-                    last_timestamp=state.last_timestamp,
-                    coordinator_epoch=state.coordinator_epoch,
-                    current_txn_start_offset=state.current_transaction_first_offset,
-                )
-                for producer_id, state in partition.log.producers.states
-            ],
+        producers = yield from each(
+            list(partition.log.producers.states),
+            lambda one: ProducerState(
+                producer_id=one[0],
+                producer_epoch=one[1].epoch,
+                last_sequence=one[1].batches[-1].last_sequence if one[1].batches else NO_SEQUENCE,
+                last_timestamp=one[1].last_timestamp,
+                coordinator_epoch=one[1].coordinator_epoch,
+                current_txn_start_offset=one[1].current_transaction_first_offset,
+            ),
         )
+        return PartitionResponse(partition_index=index, active_producers=producers)
 
 
 def _refused(index: int, code: ErrorCode, why: str | None) -> PartitionResponse:

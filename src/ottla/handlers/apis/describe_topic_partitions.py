@@ -12,6 +12,7 @@ from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.call import Call
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.operations import TOPIC_OPERATIONS
+from ottla.handlers.sliced import STRIDE, Steps
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.metadata.values import PartitionState
@@ -36,7 +37,7 @@ class DescribeTopicPartitions:
 
     def handle(
         self, request: DescribeTopicPartitionsRequest, call: Call
-    ) -> DescribeTopicPartitionsResponse:
+    ) -> Steps[DescribeTopicPartitionsResponse]:
         """Answer one page; the cursor says where the next begins."""
         del call
         image = self._image
@@ -54,6 +55,8 @@ class DescribeTopicPartitions:
         room = max(min(request.response_partition_limit, self._partition_limit), 1)
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         for name in names:
+            if len(topics) % STRIDE == STRIDE - 1:
+                yield None
             topic = image.topics.get(name)
             if topic is None:
                 topics.append(_missing(name, _why_missing(name)))

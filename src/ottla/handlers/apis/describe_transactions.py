@@ -4,6 +4,7 @@ from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import KafkaError
 from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -21,15 +22,14 @@ class DescribeTransactions:
 
     def handle(
         self, request: DescribeTransactionsRequest, call: Call
-    ) -> DescribeTransactionsResponse:
+    ) -> Steps[DescribeTransactionsResponse]:
         """Answer every id by itself, and once."""
         del call
         room = AnswerRoom(self._elements_max)
-        return DescribeTransactionsResponse(
-            transaction_states=[
-                self._describe(one, room) for one in dict.fromkeys(request.transactional_ids)
-            ]
+        states = yield from each(
+            list(dict.fromkeys(request.transactional_ids)), lambda one: self._describe(one, room)
         )
+        return DescribeTransactionsResponse(transaction_states=states)
 
     def _describe(self, transactional_id: str, room: AnswerRoom) -> TransactionState:
         found = self._transactions.describe(transactional_id)

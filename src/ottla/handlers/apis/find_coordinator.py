@@ -13,9 +13,9 @@ from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised, AdvertisedBroker
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import Steps, each
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
-from ottla.pending import Pending
 from ottla.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -52,21 +52,15 @@ class FindCoordinator:
         self._coordinated = coordinated
         self._has_warned = False
 
-    def handle(
-        self, request: FindCoordinatorRequest, call: Call
-    ) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
-        """Answer every key by itself."""
+    def handle(self, request: FindCoordinatorRequest, call: Call) -> Steps[FindCoordinatorResponse]:
+        """Answer every key by itself; one that is named again is answered once."""
         is_batched = call.api_version >= BATCHED_SINCE
-        keys = request.coordinator_keys if is_batched else [request.key]
-
-        def respond(_: bool) -> FindCoordinatorResponse:
-            found = [self._find(request.key_type, key, call) for key in keys]
-            return _batched(keys, found) if is_batched else _single(found[0])
-
+        keys = list(dict.fromkeys(request.coordinator_keys)) if is_batched else [request.key]
         coordinated = self._coordinated.get(request.key_type)
         if coordinated is not None and keys:
-            return coordinated.maker.ensure().then(respond)
-        return respond(True)
+            yield coordinated.maker.ensure()
+        found = yield from each(keys, lambda key: self._find(request.key_type, key, call))
+        return _batched(keys, found) if is_batched else _single(found[0])
 
     def _find(self, key_type: int, key: str, call: Call) -> AdvertisedBroker | KafkaError:
         coordinated = self._coordinated.get(key_type)

@@ -6,8 +6,9 @@ v1 flexible. Source: KIP-339.
 from ottla.cluster.configs import Alteration, ConfigChange, Configs
 from ottla.handlers.altering import alter_configs
 from ottla.handlers.call import Call
-from ottla.pending import Pending
+from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -22,25 +23,26 @@ class IncrementalAlterConfigs:
 
     def handle(
         self, request: IncrementalAlterConfigsRequest, call: Call
-    ) -> Pending[IncrementalAlterConfigsResponse]:
+    ) -> Steps[IncrementalAlterConfigsResponse]:
         """Change the configs; each resource succeeds or fails on its own."""
         del call
-        alterations = [
-            Alteration(
-                resource.resource_type,
-                resource.resource_name,
-                [
-                    ConfigChange(config.name, config.config_operation, config.value)
-                    for config in resource.configs
-                ],
-                replaces=False,
-            )
-            for resource in request.resources
-        ]
-        return alter_configs(self._configs, alterations, validate_only=request.validate_only).then(
-            lambda outcomes: IncrementalAlterConfigsResponse(
-                responses=[
-                    AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes
-                ]
-            )
+        alterations = yield from each(request.resources, _alteration)
+        outcomes = yield from alter_configs(
+            self._configs, alterations, validate_only=request.validate_only
         )
+        responses = yield from each(
+            outcomes, lambda outcome: AlterConfigsResourceResponse(**outcome._asdict())
+        )
+        return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _alteration(resource: AlterConfigsResource) -> Alteration:
+    return Alteration(
+        resource.resource_type,
+        resource.resource_name,
+        [
+            ConfigChange(config.name, config.config_operation, config.value)
+            for config in resource.configs
+        ],
+        replaces=False,
+    )

@@ -3,13 +3,11 @@
 Before v3 one member, whose error is the answer's; from v3 on many, each with its own.
 """
 
-from collections.abc import Sequence
-
 from ottla.coordinator.group.classic_events import LeaveAnswer, LeavingMember
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
-from ottla.pending import Pending
+from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -25,7 +23,7 @@ class LeaveGroup:
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
-    def handle(self, request: LeaveGroupRequest, call: Call) -> Pending[LeaveGroupResponse]:
+    def handle(self, request: LeaveGroupRequest, call: Call) -> Steps[LeaveGroupResponse]:
         """Answer at once; the others' rebalance begins behind it."""
         is_many = call.api_version >= MANY_SINCE
         members = [LeavingMember(request.member_id, None)]
@@ -33,23 +31,20 @@ class LeaveGroup:
             members = [
                 LeavingMember(one.member_id, one.group_instance_id) for one in request.members
             ]
-
-        def respond(outcome: tuple[LeaveAnswer, ...] | KafkaError) -> LeaveGroupResponse:
-            if isinstance(outcome, KafkaError):
-                if not (is_many and outcome.code is ErrorCode.UNKNOWN_MEMBER_ID):
-                    return LeaveGroupResponse(error_code=outcome.code)
-                outcome = tuple(LeaveAnswer(member, outcome.code) for member in members)
-            if not is_many:
-                return LeaveGroupResponse(error_code=outcome[0].code)
-            return LeaveGroupResponse(members=_responses(outcome))
-
-        return self._groups.leave(request.group_id, members).then(respond)
-
-
-def _responses(answers: Sequence[LeaveAnswer]) -> list[MemberResponse]:
-    return [
-        MemberResponse(
-            member_id=member.member_id, group_instance_id=member.instance_id, error_code=code
+        outcome: tuple[LeaveAnswer, ...] | KafkaError = yield self._groups.leave(
+            request.group_id, members
         )
-        for member, code in answers
-    ]
+        if isinstance(outcome, KafkaError):
+            if not (is_many and outcome.code is ErrorCode.UNKNOWN_MEMBER_ID):
+                return LeaveGroupResponse(error_code=outcome.code)
+            outcome = tuple(LeaveAnswer(member, outcome.code) for member in members)
+        if not is_many:
+            return LeaveGroupResponse(error_code=outcome[0].code)
+        return LeaveGroupResponse(members=(yield from each(outcome, _response)))
+
+
+def _response(answer: LeaveAnswer) -> MemberResponse:
+    member, code = answer
+    return MemberResponse(
+        member_id=member.member_id, group_instance_id=member.instance_id, error_code=code
+    )

@@ -53,11 +53,10 @@ class ListOffsets:
 
         Batches that take long to search are searched in an executor, one at a time.
         """
-        times = Counter(
-            (topic.name, part.partition_index)
-            for topic in request.topics
-            for part in topic.partitions
-        )
+        times: Counter[tuple[str, int]] = Counter()
+        for topic in request.topics:
+            times.update((topic.name, part.partition_index) for part in topic.partitions)
+            yield None
         isolation = (
             Isolation.READ_COMMITTED
             if request.isolation_level == Isolation.READ_COMMITTED
@@ -69,6 +68,7 @@ class ListOffsets:
             for part in topic.partitions:
                 where = TopicPartition(topic.name, part.partition_index)
                 if times[where] > 1:
+                    yield None
                     found[part.partition_index] = _refused(part, ErrorCode.INVALID_REQUEST)
                 else:
                     looked_up = yield from self._look_up(where, part, isolation, call)

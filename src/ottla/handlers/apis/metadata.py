@@ -15,6 +15,7 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.handlers.sliced import STRIDE, Steps, each, each_in_steps
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.metadata.values import PartitionState
@@ -49,7 +50,7 @@ class Metadata:
         self._leaderships = leaderships
         self._auto_create = auto_create
 
-    def handle(self, request: MetadataRequest, call: Call) -> MetadataResponse:
+    def handle(self, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
         """Answer at once; auto-creation goes on behind."""
         image = self._image
         refused = _refusal(request, call.api_version)
@@ -57,9 +58,11 @@ class Metadata:
             return refused
         operations = request.include_topic_authorized_operations
         if self._wants_all(request, call):
-            topics = [self._topic(topic, operations) for topic in image.topics.values()]
+            topics = yield from each_in_steps(
+                list(image.topics.values()), lambda topic: self._topic(topic, operations)
+            )
         else:
-            topics = self._named(request, image, call)
+            topics = yield from self._named(request, image)
         response = MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
@@ -80,12 +83,14 @@ class Metadata:
         return request.topics is None
 
     def _named(
-        self, request: MetadataRequest, image: MetadataImage, call: Call
-    ) -> list[MetadataResponseTopic]:
+        self, request: MetadataRequest, image: MetadataImage
+    ) -> Steps[list[MetadataResponseTopic]]:
         operations = request.include_topic_authorized_operations
         found: list[MetadataResponseTopic] = []
         missing: list[str] = []
-        for asked in _distinct(request.topics or []):
+        for asked in list(_distinct(request.topics or [])):
+            if len(found) % STRIDE == STRIDE - 1:
+                yield None
             if asked.topic_id != NULL_TOPIC_ID:
                 topic = image.topic_by_id(asked.topic_id)
                 found.append(
@@ -96,13 +101,13 @@ class Metadata:
                         partitions=[],
                     )
                     if topic is None
-                    else self._topic(topic, operations)
+                    else (yield from self._topic(topic, operations))
                 )
                 continue
             name = asked.name or ""
             topic = image.topics.get(name)
             if topic is not None:
-                found.append(self._topic(topic, operations))
+                found.append((yield from self._topic(topic, operations)))
                 continue
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic_name_error(name) is not None:
@@ -118,15 +123,15 @@ class Metadata:
             self._controller.auto_create(missing)
         return found
 
-    def _topic(self, topic: TopicImage, operations: bool) -> MetadataResponseTopic:
+    def _topic(self, topic: TopicImage, operations: bool) -> Steps[MetadataResponseTopic]:
+        partitions = yield from each(
+            enumerate(topic.partitions), lambda one: self._partition(topic.name, *one)
+        )
         answer = MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=is_internal(topic.name),
-            partitions=[
-                self._partition(topic.name, index, state)
-                for index, state in enumerate(topic.partitions)
-            ],
+            partitions=partitions,
         )
         if operations:
             answer.topic_authorized_operations = TOPIC_OPERATIONS

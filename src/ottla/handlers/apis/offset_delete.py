@@ -1,11 +1,13 @@
 """OffsetDelete, key 47: forgets a group's offsets of topics that it does not read any more."""
 
+from itertools import islice
+
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
-from ottla.pending import Pending
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -21,40 +23,39 @@ class OffsetDelete:
         self._groups = groups
         self._image = image
 
-    def handle(self, request: OffsetDeleteRequest, call: Call) -> Pending[OffsetDeleteResponse]:
+    def handle(self, request: OffsetDeleteRequest, call: Call) -> Steps[OffsetDeleteResponse]:
         """Answer per partition, or with an error for all."""
         del call
-        asked = [
-            TopicPartition(topic.name, part.partition_index)
-            for topic in request.topics
-            for part in topic.partitions
-        ]
-        exists = [self._image.partition(where) is not None for where in asked]
-        wanted = [where for where, is_there in zip(asked, exists, strict=True) if is_there]
-
-        def respond(outcome: list[ErrorCode] | KafkaError) -> OffsetDeleteResponse:
-            if isinstance(outcome, KafkaError):
-                return OffsetDeleteResponse(error_code=outcome.code, topics=[])
-            codes = iter(outcome)
-            answers = iter(
-                [
-                    next(codes) if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    for is_there in exists
-                ]
-            )
-            return OffsetDeleteResponse(
-                topics=[
-                    OffsetDeleteResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            OffsetDeleteResponsePartition(
-                                partition_index=part.partition_index, error_code=next(answers)
-                            )
-                            for part in topic.partitions
-                        ],
-                    )
-                    for topic in request.topics
-                ]
-            )
-
-        return self._groups.delete_offsets(request.group_id, wanted).then(respond)
+        asked: list[TopicPartition] = []
+        wanted: dict[TopicPartition, None] = {}
+        for topic in request.topics:
+            yield None
+            for part in topic.partitions:
+                if len(asked) % STRIDE == STRIDE - 1:
+                    yield None
+                where = TopicPartition(topic.name, part.partition_index)
+                asked.append(where)
+                if self._image.partition(where) is not None:
+                    wanted[where] = None
+        outcome: list[ErrorCode] | KafkaError = yield self._groups.delete_offsets(
+            request.group_id, list(wanted)
+        )
+        if isinstance(outcome, KafkaError):
+            return OffsetDeleteResponse(error_code=outcome.code, topics=[])
+        codes = dict(zip(wanted, outcome, strict=True))
+        answers = yield from each(
+            asked,
+            lambda where: OffsetDeleteResponsePartition(
+                partition_index=where.partition,
+                error_code=codes.get(where, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ),
+        )
+        parts = iter(answers)
+        return OffsetDeleteResponse(
+            topics=[
+                OffsetDeleteResponseTopic(
+                    name=topic.name, partitions=list(islice(parts, len(topic.partitions)))
+                )
+                for topic in request.topics
+            ]
+        )

@@ -6,16 +6,16 @@ gone, or has been made anew, are not shown there.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 
 from ottla.coordinator.group.coordinator import FetchedOffset, GroupCoordinator
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
-from ottla.handlers.gathering import gathered
+from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage
-from ottla.pending import Pending
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -47,18 +47,18 @@ class OffsetFetch:
         self._image = image
         self._elements_max = elements_max
 
-    def handle(self, request: OffsetFetchRequest, call: Call) -> Pending[OffsetFetchResponse]:
+    def handle(self, request: OffsetFetchRequest, call: Call) -> Steps[OffsetFetchResponse]:
         """Answer every group by itself; the same asked of it again is left out."""
         room = AnswerRoom(self._elements_max)
         if call.api_version < BATCHED_SINCE:
-            return self._single(request, call.api_version, room)
-        found = gathered(
-            [
-                self._group(asked, call.api_version, room, require_stable=request.require_stable)
-                for asked in {_wish(one): one for one in request.groups}.values()
-            ]
-        )
-        return found.then(lambda groups: OffsetFetchResponse(groups=groups))
+            return (yield from self._single(request, call.api_version, room))
+        groups: list[OffsetFetchResponseGroup] = []
+        for asked in list({_wish(one): one for one in request.groups}.values()):
+            found = yield from self._group(
+                asked, call.api_version, room, require_stable=request.require_stable
+            )
+            groups.append(found)
+        return OffsetFetchResponse(groups=groups)
 
     def _group(
         self,
@@ -67,31 +67,27 @@ class OffsetFetch:
         room: AnswerRoom,
         *,
         require_stable: bool,
-    ) -> Pending[OffsetFetchResponseGroup]:
+    ) -> Steps[OffsetFetchResponseGroup]:
         wanted: list[tuple[str, int]] | None = None
         unknown: list[bool] = []
         if asked.topics is not None:
             wanted, unknown = self._wanted(asked.topics, version)
-        fetched = self._groups.fetch_offsets(
+        outcome: Fetched = yield self._groups.fetch_offsets(
             asked.group_id,
             wanted,
             require_stable=require_stable,
             member=(asked.member_id, asked.member_epoch),
         )
-
-        def respond(outcome: Fetched) -> OffsetFetchResponseGroup:
-            outcome = _fitting(outcome, wanted, room)
-            if isinstance(outcome, KafkaError):
-                return OffsetFetchResponseGroup(
-                    group_id=asked.group_id, topics=[], error_code=outcome.code
-                )
-            if asked.topics is None:
-                topics = self._all_topics(outcome, version)
-            else:
-                topics = self._topics(asked.topics, unknown, outcome, version)
-            return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
-
-        return fetched.then(respond)
+        outcome = _fitting(outcome, wanted, room)
+        if isinstance(outcome, KafkaError):
+            return OffsetFetchResponseGroup(
+                group_id=asked.group_id, topics=[], error_code=outcome.code
+            )
+        if asked.topics is None:
+            topics = yield from self._all_topics(outcome, version)
+        else:
+            topics = yield from self._topics(asked.topics, unknown, outcome, version)
+        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
     def _wanted(
         self, asked: Sequence[OffsetFetchRequestTopics], version: int
@@ -115,13 +111,17 @@ class OffsetFetch:
         unknown: Sequence[bool],
         found: Sequence[FetchedOffset],
         version: int,
-    ) -> list[OffsetFetchResponseTopics]:
+    ) -> Steps[list[OffsetFetchResponseTopics]]:
         """Put what was found into the request's order."""
         offsets = iter(found)
-        topics = []
+        topics: list[OffsetFetchResponseTopics] = []
         for topic, is_unknown in zip(asked, unknown, strict=True):
-            parts = []
+            if len(topics) % STRIDE == STRIDE - 1:
+                yield None
+            parts: list[OffsetFetchResponsePartitions] = []
             for index in topic.partition_indexes:
+                if len(parts) % STRIDE == STRIDE - 1:
+                    yield None
                 if is_unknown:
                     code = ErrorCode.UNKNOWN_TOPIC_ID
                     parts.append(_part(FetchedOffset("", index, None, code)))
@@ -139,23 +139,23 @@ class OffsetFetch:
 
     def _all_topics(
         self, found: Sequence[FetchedOffset], version: int
-    ) -> list[OffsetFetchResponseTopics]:
+    ) -> Steps[list[OffsetFetchResponseTopics]]:
         by_topic: dict[str, list[FetchedOffset]] = {}
         for one in found:
             by_topic.setdefault(one.topic, []).append(one)
         topics = []
         for name, offsets in by_topic.items():
+            yield None
             topic_id = NULL_TOPIC_ID
             if version >= IDS_SINCE:
                 known = self._image.topic(name)
                 if known is None:
                     continue
                 topic_id = known.topic_id
-            parts = [
-                _part(one)
-                for one in offsets
-                if version < IDS_SINCE or not _is_of_another(one, topic_id)
-            ]
+            told = (
+                one for one in offsets if version < IDS_SINCE or not _is_of_another(one, topic_id)
+            )
+            parts = yield from each(told, _part)
             if parts:
                 topics.append(
                     OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=parts)
@@ -164,26 +164,22 @@ class OffsetFetch:
 
     def _single(
         self, request: OffsetFetchRequest, version: int, room: AnswerRoom
-    ) -> Pending[OffsetFetchResponse]:
+    ) -> Steps[OffsetFetchResponse]:
         wanted = None
         if request.topics is not None:
             wanted = [
                 (topic.name, index) for topic in request.topics for index in topic.partition_indexes
             ]
-
-        def respond(outcome: Fetched) -> OffsetFetchResponse:
-            outcome = _fitting(outcome, wanted, room)
-            if isinstance(outcome, KafkaError):
-                if version >= TOP_LEVEL_ERROR_SINCE:
-                    return OffsetFetchResponse(error_code=outcome.code)
-                failed = outcome.code
-                outcome = [FetchedOffset(*one, None, failed) for one in wanted or ()]
-            return OffsetFetchResponse(topics=_single_topics(request, outcome))
-
-        fetched = self._groups.fetch_offsets(
+        outcome: Fetched = yield self._groups.fetch_offsets(
             request.group_id, wanted, require_stable=request.require_stable
         )
-        return fetched.then(respond)
+        outcome = _fitting(outcome, wanted, room)
+        if isinstance(outcome, KafkaError):
+            if version >= TOP_LEVEL_ERROR_SINCE:
+                return OffsetFetchResponse(error_code=outcome.code)
+            failed = outcome.code
+            outcome = [FetchedOffset(*one, None, failed) for one in wanted or ()]
+        return OffsetFetchResponse(topics=(yield from _single_topics(request, outcome)))
 
 
 def _wish(asked: OffsetFetchRequestGroup) -> tuple[object, ...]:
@@ -212,19 +208,20 @@ def _fitting(
 
 def _single_topics(
     request: OffsetFetchRequest, found: Sequence[FetchedOffset]
-) -> list[OffsetFetchResponseTopic]:
+) -> Steps[list[OffsetFetchResponseTopic]]:
     """Put what was found into the request's order; all there is if it names no topics."""
     if request.topics is not None:
         offsets = iter(found)
-        return [
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[_single_part(next(offsets)) for _ in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
+        topics: list[OffsetFetchResponseTopic] = []
+        for topic in request.topics:
+            parts = yield from each(islice(offsets, len(topic.partition_indexes)), _single_part)
+            topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=parts))
+            yield None
+        return topics
     by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
-    for one in found:
+    for ordinal, one in enumerate(found):
+        if ordinal % STRIDE == STRIDE - 1:
+            yield None
         by_topic.setdefault(one.topic, []).append(_single_part(one))
     return [
         OffsetFetchResponseTopic(name=name, partitions=parts) for name, parts in by_topic.items()

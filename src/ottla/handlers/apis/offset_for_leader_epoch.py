@@ -7,12 +7,14 @@ to the log's end, not to the high watermark, as Kafka's does.
 
 from ottla.errors import KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import Steps, each, each_in_steps
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 from ottla.replication.replica_manager import ReplicaManager
@@ -26,18 +28,18 @@ class OffsetForLeaderEpoch:
 
     def handle(
         self, request: OffsetForLeaderEpochRequest, call: Call
-    ) -> OffsetForLeaderEpochResponse:
+    ) -> Steps[OffsetForLeaderEpochResponse]:
         """Answer per partition, in the order of the request; -1 and -1: the log does not know."""
         del call
         return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[self._look_up(topic.topic, part) for part in topic.partitions],
-                )
-                for topic in request.topics
-            ]
+            topics=(yield from each_in_steps(request.topics, self._look_up_all))
         )
+
+    def _look_up_all(self, topic: OffsetForLeaderTopic) -> Steps[OffsetForLeaderTopicResult]:
+        partitions = yield from each(
+            topic.partitions, lambda part: self._look_up(topic.topic, part)
+        )
+        return OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions)
 
     def _look_up(self, topic: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
