@@ -63,7 +63,7 @@ class SyncThreads:
     def submit(self, descriptor: SyncDescriptor, done: Done) -> bool:
         """Sync, then ``done`` on the loop, never before this returns. Does not block.
 
-        False: nothing was done, there are too many or it is another loop.
+        False: nothing was done, there are too many, it is another loop, or no thread is to be had.
         """
         if self._loop is not asyncio.get_running_loop() and not self._open():
             return False
@@ -71,8 +71,10 @@ class SyncThreads:
         if count >= WAITING_MAX:
             return False
         if self._count < self._limit and self._count <= count:
-            self._count += 1
-            self._start_thread(self._requests[0])
+            if self._start_thread(self._requests[0]):
+                self._count += 1
+            elif not self._count:
+                return False
         token = self._token = (self._token + 1) & 0x7FFFFFFF
         self._waiting[token] = ((descriptor,), None, done)
         os.write(self._requests[1], REQUEST.pack(token, ONE_FILE, descriptor.number))
@@ -88,10 +90,14 @@ class SyncThreads:
             return False
         if self._volumes is _NO_PIPE:
             try:
-                self._volumes = os.pipe()
+                pipe = os.pipe()
             except OSError:
                 return False
-            self._start_thread(self._volumes[0])
+            if not self._start_thread(pipe[0]):
+                for end in pipe:
+                    os.close(end)
+                return False
+            self._volumes = pipe
         numbers = array("i", [volume.number, *(each.number for each in descriptors)])
         token = self._token = (self._token + 1) & 0x7FFFFFFF
         self._waiting[token] = ((volume, *descriptors), numbers, done)
@@ -137,12 +143,17 @@ class SyncThreads:
         self._loop.add_reader(self._outcomes[0], self._reader)
         return True
 
-    def _start_thread(self, requests: int) -> None:
+    def _start_thread(self, requests: int) -> bool:
+        """Start one more; False when the machine has no room for it just now."""
         name = f"{self._name}-{len(self._threads)}"
         arguments = (requests, self._outcomes[1])
         thread = threading.Thread(target=serve, args=arguments, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
         self._threads.append(thread)
-        thread.start()
+        return True
 
     def _receive(self) -> None:
         self._read()

@@ -212,3 +212,43 @@ async def test_without_descriptors_for_pipes_it_goes_the_ordinary_way(file, monk
     await until(lambda: len(outcomes) == 2)
     assert outcomes == [(None, None)] * 2
     executor.close()
+
+
+async def test_without_room_for_a_thread_it_goes_the_ordinary_way(file, monkeypatch):
+    """The sync was never begun, and its log was never flushed again; nor did a stop end."""
+    start, refused = threading.Thread.start, []
+
+    def refuse(thread):
+        if "-sync-" in thread.name and len(refused) < 2:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    executor = ThreadExecutor(2, "disk")
+    ended = []
+    for _ in range(4):
+        executor.submit_sync(file, lambda _, error: ended.append(error))
+    await until(lambda: len(ended) == 4)
+    assert ended == [None] * 4
+    assert len(refused) == 2
+    executor.close()
+
+
+async def test_a_thread_that_cannot_be_started_leaves_the_work_to_those_that_are_there(monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def refuse(thread):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    executor = ThreadExecutor(4, "few")
+    ended = []
+    for number in range(10):
+        executor.submit(lambda number=number: number, lambda result, _: ended.append(result))
+    await until(lambda: len(ended) == 10)
+    assert sorted(ended) == list(range(10))
+    executor.close()
