@@ -1,7 +1,8 @@
 """What compaction leaves of a log, through restarts and power cuts, against a dict.
 
 Of each key the newest record stays where it was, all else may go; a reader from the start ends up
-with the same map from keys to values as one that read everything. Cleaned by the real LogCleaner.
+with the same map from keys to values as one that read everything. A newest record without a value
+goes, too, but not before its time, and not after it. Cleaned by the real LogCleaner.
 """
 
 import asyncio
@@ -91,6 +92,7 @@ class Stage:
         self.memory.sync_directory("/")
         self.recovery_point = 0
         self.stable_offset = 2**62
+        self.tombstones = Tombstones(config.delete_retention_ms)
         self.open(clean=False)
 
     def open(self, *, clean):
@@ -119,6 +121,21 @@ class Stage:
             settings=lambda: self.settings,
             save_recovery_points=self.save,
         )
+        self.watch(self.cleaner)
+
+    def watch(self, cleaner):
+        """Tell ``tombstones`` of each cleaning that began, and of each that ended."""
+        plan, note = cleaner._plan, cleaner._note
+
+        def planned(partition, part):
+            found = self.tombstones.begun = plan(partition, part)
+            return found
+
+        async def noted(partition, end_offset):
+            await note(partition, end_offset)
+            self.tombstones.cleaned(end_offset)
+
+        cleaner._plan, cleaner._note = planned, noted
 
     async def save(self):
         self.recovery_point = self.log.flushed_offset
@@ -138,6 +155,7 @@ class Stage:
     def power_cut(self, seed):
         self.memory = self.memory.crash(SeededRng(seed))
         self.open(clean=False)
+        self.tombstones.was_cut_short(self.horizons_on_disk())
 
     def restart(self):
         self.log.close()
@@ -162,16 +180,92 @@ class Stage:
                 offset = decoded.header.next_offset
         return found
 
+    def horizons_on_disk(self):
+        """By the offset of a tombstone, until when its batch keeps it; None: not known yet."""
+        batches = [
+            header
+            for segment in self.log.segments
+            for _, header in iterate_headers(segment.file.read_at(0, segment.size_bytes))
+        ]
+        return {
+            one.offset: next(
+                header.base_timestamp if header.has_delete_horizon else None
+                for header in batches
+                if header.base_offset <= one.offset <= header.last_offset
+            )
+            for one in self.read()
+            if one.value is None
+        }
 
-def check(found, written):
-    """Nothing was invented or changed, and the newest of each key is there."""
+
+class Tombstones:
+    """When records without a value go (KIP-534), by offset.
+
+    The first cleaning that comes by gives a tombstone its horizon, ``delete.retention.ms`` ahead;
+    the first one at that time or later takes it away.
+    """
+
+    def __init__(self, retention_ms):
+        self.retention_ms = retention_ms
+        self.horizons = {}
+        self.gone = set()
+        self._newest = {}
+        self.begun = None
+        """The plan of a cleaning that has not ended: cut short, it may have done some of it."""
+
+    def wrote(self, records):
+        """One with a newer record of its key may go at any time: it is not followed any more."""
+        for one in records:
+            self.horizons.pop(self._newest.get(one.key), None)
+            self._newest[one.key] = one.offset
+            if one.value is None:
+                self.horizons[one.offset] = None
+
+    def cleaned(self, end_offset):
+        now_ms = self.begun.now_ms
+        for offset, horizon_ms in self._reached(end_offset):
+            if horizon_ms is None:
+                self.horizons[offset] = now_ms + self.retention_ms
+            elif horizon_ms <= now_ms:
+                self._go(offset)
+        self.begun = None
+
+    def was_cut_short(self, on_disk):
+        """Take what a cleaning without an end has done: all of it is allowed, and no more."""
+        if self.begun is None:
+            return
+        now_ms = self.begun.now_ms
+        for offset, horizon_ms in self._reached(self.begun.first_uncleanable_offset):
+            found = on_disk.get(offset, "gone")
+            if found == "gone":
+                assert horizon_ms is not None, offset
+                assert horizon_ms <= now_ms, offset
+                self._go(offset)
+            else:
+                may_be_new = horizon_ms is None and found == now_ms + self.retention_ms
+                assert found == horizon_ms or may_be_new, (offset, found, horizon_ms)
+                self.horizons[offset] = found
+        self.begun = None
+
+    def _reached(self, end_offset):
+        """Whole segments are cleaned, though the map may have ended within the last one."""
+        ends = [one.end_offset for one in self.begun.sources if one.base_offset < end_offset]
+        return [one for one in self.horizons.items() if one[0] < max(ends, default=0)]
+
+    def _go(self, offset):
+        del self.horizons[offset]
+        self.gone.add(offset)
+
+
+def check(found, written, gone):
+    """Nothing was invented or changed, and the newest of each key is there, but for ``gone``."""
     assert set(found) <= set(written)
     assert [one.offset for one in found] == sorted({one.offset for one in found})
     newest = {one.key: one for one in written}
     kept = {one.key: one for one in found}
     for key, one in newest.items():
-        # A tombstone may have been dropped, but then nothing older may be left.
-        assert kept.get(key) == one or (one.value is None and key not in kept), key
+        # Of a tombstone that is gone nothing older may be left.
+        assert kept.get(key) == (None if one.offset in gone else one), key
 
 
 CONFIGS = st.fixed_dictionaries(
@@ -225,7 +319,9 @@ class CompactionMachine(RuleBasedStateMachine):
         log.flush()
         if producer > 0:
             self.sequences[producer] = self.sequences.get(producer, 0) + len(records)
-        self.written += [Written(base + i, k, v, now + i) for i, (k, v) in enumerate(records)]
+        new = [Written(base + i, k, v, now + i) for i, (k, v) in enumerate(records)]
+        self.stage.tombstones.wrote(new)
+        self.written += new
 
     @rule()
     def roll(self):
@@ -237,7 +333,6 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule()
     def clean(self):
-        before = {one.key: one for one in self.stage.read()}
         self.stage.clean()
         log = self.stage.log
         clean_end = self.stage.cleaner._cleaned_to.get(TP, (None, 0))[1]
@@ -249,9 +344,6 @@ class CompactionMachine(RuleBasedStateMachine):
             assert clean_end == last
         below = [one for one in self.stage.read() if one.offset < last]
         assert len({one.key for one in below}) == len(below)
-        after = {one.key: one for one in self.stage.read()}
-        for key, one in before.items():
-            assert after.get(key) == one or one.value is None
 
     @rule()
     def restart(self):
@@ -280,7 +372,12 @@ class CompactionMachine(RuleBasedStateMachine):
         if not hasattr(self, "stage"):
             return
         self.stage.log.check()
-        check(self.stage.read(), self.written)
+        tombstones = self.stage.tombstones
+        check(self.stage.read(), self.written, tombstones.gone)
+        on_disk = self.stage.horizons_on_disk()
+        assert {offset: on_disk.get(offset) for offset in tombstones.horizons} == (
+            tombstones.horizons
+        )
         end = self.written[-1].offset + 1 if self.written else 0
         assert self.stage.log.log_end_offset == end
 
@@ -530,7 +627,9 @@ def test_a_power_cut_at_every_call_of_a_compaction(codec):
             data = memoryview(build_batch(built, codec=codec))
             base = stage.log.append(data, leader_epoch=0).base_offset
             stage.log.flush()
-            written += [Written(base + i, k, v, NOW + n) for i, (k, v) in enumerate(records)]
+            new = [Written(base + i, k, v, NOW + n) for i, (k, v) in enumerate(records)]
+            stage.tombstones.wrote(new)
+            written += new
             if n == 25:
                 stage.clean()
                 stage.clock.advance(1)
@@ -543,11 +642,11 @@ def test_a_power_cut_at_every_call_of_a_compaction(codec):
         stage.power_cut(nth)
         found = stage.read()
         stage.log.check()
-        check(found, written)
+        check(found, written, stage.tombstones.gone)
         names = stage.memory.list_directory("/d/t-0")
         assert not [name for name in names if name.endswith((".swap", ".cleaned", ".deleted"))]
         stage.power_cut(nth + 1)
         assert stage.read() == found
         stage.clean()
-        check(stage.read(), written)
+        check(stage.read(), written, stage.tombstones.gone)
     assert nth > 30

@@ -280,15 +280,18 @@ def test_a_partition_starts_at_its_log_start_offset(stopped, open_partition, rea
 
 
 def run_until_cut(disk, open_partition, batch, acknowledged):
-    """Append, flush and roll; note what was acknowledged, as a producer would see it."""
+    """Append, flush and roll; note each offset acknowledged, as a producer would see it.
+
+    From that moment on a checkpoint may name it as the recovery point.
+    """
     log = open_partition(disk, "/data", segment_bytes=700, index_interval_bytes=100)
     for step in range(40):
         append(log, batch(1 + step % 3, timestamp=NOW + step), epoch=step // 15)
         if step % 3 == 0:
             log.flush()
-            acknowledged[0] = log.flushed_offset
+            acknowledged.append(log.flushed_offset)
     log.close()
-    acknowledged[0] = log.flushed_offset
+    acknowledged.append(log.flushed_offset)
 
 
 @pytest.fixture
@@ -300,9 +303,11 @@ def history(open_partition, batch, read_all):
 
 
 @pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("checkpoint", ["never written", "just written", "written some time ago"])
 def test_power_cuts_lose_nothing_acknowledged_and_invent_nothing(
-    open_partition, batch, read_all, history, again
+    open_partition, batch, read_all, history, again, checkpoint
 ):
+    """Nor is what a recovery point vouches for taken for bit rot, or what lies above it."""
     config = {"segment_bytes": 700, "index_interval_bytes": 100}
     at = 0
     while True:
@@ -320,21 +325,26 @@ def test_power_cuts_lose_nothing_acknowledged_and_invent_nothing(
         else:
             break
         for seed in range(3):
+            point = {
+                "never written": 0,
+                "just written": acknowledged[-1],
+                "written some time ago": acknowledged[at * (seed + 1) % len(acknowledged)],
+            }[checkpoint]
             survivor = inner.crash(SeededRng(seed * 1000 + at))
             if again:  # the power goes once more, during recovery
                 dying = FaultyDisk(survivor)
                 dying.kill_at(1 + (at + seed) % 4)
                 try:
-                    open_partition(dying, "/data", recovery_point=0, **config)
+                    open_partition(dying, "/data", recovery_point=point, **config)
                 except DiskKilled:
                     survivor = survivor.crash(SeededRng(seed + at))
-            log = open_partition(survivor, "/data", recovery_point=0, **config)
+            log = open_partition(survivor, "/data", recovery_point=point, **config)
             log.check()
             records = read_all(log)
-            assert len(records) >= acknowledged[0], (at, seed)
+            assert len(records) >= acknowledged[-1], (at, seed)
             assert records == history[: len(records)], (at, seed)
             epochs = list(log.leader_epochs.entries)
-            once_more = open_partition(survivor, "/data", recovery_point=0, **config)
+            once_more = open_partition(survivor, "/data", recovery_point=point, **config)
             assert read_all(once_more) == records, "a second recovery changes nothing"
             assert once_more.leader_epochs.entries == epochs
     assert at > 100
