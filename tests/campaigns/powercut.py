@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,12 @@ OPTIONS = {
     "log.segment.delete.delay.ms": "86400000",
 }
 """The node does its housekeeping when it is told to, not by its clock."""
+CHECKPOINTS = {
+    "log.flush.offset.checkpoint.interval.ms": "5",
+    "log.flush.start.offset.checkpoint.interval.ms": "5",
+    "replica.high.watermark.checkpoint.interval.ms": "5",
+}
+"""A recovery point is written between any two other changes, and vouches for what is below it."""
 CUT_RECOVERIES = 0.25
 RECOVERY_CHANGES_MAX = 30
 TIMED_SHARE = 0.08
@@ -83,15 +90,19 @@ class Campaign:
         self.checked = 0
         self.resent = 0
 
-    def _node(self, scenario: Scenario) -> Node:
+    def _node(self, scenario: Scenario, options: Mapping[str, str] = OPTIONS) -> Node:
         data = self._volume.path / "data"
         if scenario.log_dirs != (".",):
             data.mkdir(exist_ok=True)
         log_path, log_dirs = self._scratch / "node.log", scenario.log_dirs
-        return Node(data, self._volume.path, OPTIONS, log_path, log_dirs=log_dirs)
+        return Node(data, self._volume.path, options, log_path, log_dirs=log_dirs)
 
-    def _served(self) -> ServedNode:
-        return ServedNode(self._volume.path / "data", self._volume.path, OPTIONS)
+    def _played(self, scenario: Scenario) -> CuttableNode:
+        if scenario.is_served:
+            return ServedNode(self._volume.path / "data", self._volume.path, OPTIONS)
+        return self._node(
+            scenario, OPTIONS | CHECKPOINTS if scenario.writes_checkpoints else OPTIONS
+        )
 
     # -- scenarios ----------------------------------------------------------------------------
 
@@ -135,7 +146,7 @@ class Campaign:
 
     def _play(self, scenario: Scenario, plan: CutPlan, ledger: Ledger) -> tuple[int, str, str]:
         """Play with this end; return changes counted, the step and the call it was cut at."""
-        node: CuttableNode = self._served() if scenario.is_served else self._node(scenario)
+        node = self._played(scenario)
         client = CampaignClient(node, ledger, seed=self._seed + 1)
         changes = 0
         try:

@@ -31,6 +31,8 @@ class Scenario(NamedTuple):
     """Whether it is played with ``ottla serve`` in a process of its own."""
     log_dirs: tuple[str, ...] = (".",)
     """In the data directory; they are made by the campaign, as by an administrator."""
+    writes_checkpoints: bool = False
+    """Whether the played node writes its checkpoints by its clock, all the time."""
     loses_metadata: bool = False
     """Whether the prepared directory comes without its metadata store, as one of Kafka's does."""
 
@@ -233,6 +235,18 @@ def _produce(client: CampaignClient) -> None:
     client.produce(topic, 0, 6)
 
 
+def _checkpoints(client: CampaignClient) -> None:
+    """The recovery point is never behind what is acknowledged for long, through several rolls."""
+    topic = _topic(client)
+    for _ in range(8):
+        client.produce(topic, 0, 3)
+        client.order("checkpoint")
+        client.produce(topic, 1, 1)
+    client.delete_records(topic, 0, topic.partitions[0].acked_end // 2)
+    client.order("checkpoint")
+    client.produce(topic, 0, 3)
+
+
 def _delete_records(client: CampaignClient) -> None:
     topic = _topic(client)
     ledger = topic.partitions[0]
@@ -329,6 +343,7 @@ SCENARIOS = (
     Scenario("start after a crash", _filled, _look, cuts_start=True),
     Scenario("start after a clean stop", _filled, _look, cuts_start=True, stops_cleanly=True),
     Scenario("produce, roll, checkpoint", _filled, _produce),
+    Scenario("a checkpoint after every append", _filled, _checkpoints),
     Scenario("produce to many partitions", _filled_many, _many),
     Scenario("produce to many partitions, two directories", _filled_many, _many, log_dirs=TWO),
     Scenario("preallocated segments", _filled_preallocated, _preallocated),
@@ -362,6 +377,9 @@ SCENARIOS = (
         loses_metadata=True,
     ),
     Scenario("metadata commits", _filled, _metadata, window_us=150_000),
+    Scenario(
+        "checkpoints all the time", _filled, _everything, window_us=300_000, writes_checkpoints=True
+    ),
     Scenario("first start, by time", None, _first_hours, cuts_start=True, window_us=400_000),
     Scenario("ottla serve", _filled, _everything, window_us=300_000, is_served=True),
     Scenario(
