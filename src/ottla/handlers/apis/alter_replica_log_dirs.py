@@ -5,6 +5,7 @@ known by the exact text of ``log.dirs``, made absolute.
 """
 
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import STRIDE, Steps
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -23,7 +24,7 @@ class AlterReplicaLogDirs:
 
     def handle(
         self, request: AlterReplicaLogDirsRequest, call: Call
-    ) -> AlterReplicaLogDirsResponse:
+    ) -> Steps[AlterReplicaLogDirsResponse]:
         """Answer per partition; of one named twice the last directory counts, as in Kafka."""
         del call
         wanted = {
@@ -33,7 +34,9 @@ class AlterReplicaLogDirs:
             for index in topic.partitions
         }
         answers: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-        for where, path in wanted.items():
+        for ordinal, (where, path) in enumerate(wanted.items()):
+            if ordinal % STRIDE == STRIDE - 1:
+                yield None
             answers.setdefault(where.topic, []).append(
                 AlterReplicaLogDirPartitionResult(
                     partition_index=where.partition,

@@ -4,13 +4,12 @@ Between brokers, and of ``kafka-transactions.sh abort``. v2 tells the transactio
 (KIP-1228).
 """
 
-from collections.abc import Sequence
-
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.markers import Marker
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
+from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.write_txn_markers import (
@@ -22,6 +21,8 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+Codes = dict[TopicPartition, ErrorCode]
+
 
 class WriteTxnMarkers:
     """Has each marker written once."""
@@ -29,62 +30,73 @@ class WriteTxnMarkers:
     def __init__(self, transactions: TransactionCoordinator) -> None:
         self._transactions = transactions
 
-    def handle(
-        self, request: WriteTxnMarkersRequest, call: Call
-    ) -> Pending[WriteTxnMarkersResponse]:
-        """Answer per partition when what is written is committed."""
+    def handle(self, request: WriteTxnMarkersRequest, call: Call) -> Steps[WriteTxnMarkersResponse]:
+        """Answer per partition when what is written is committed; some are written at a time."""
         del call
-        asked = [
-            [TopicPartition(topic.name, i) for topic in one.topics for i in topic.partition_indexes]
-            for one in request.markers
-        ]
-        written = gathered(
-            [
-                self._transactions.write_markers(
-                    Marker(
-                        one.producer_id,
-                        one.producer_epoch,
-                        one.transaction_result,
-                        one.coordinator_epoch,
-                        one.transaction_version,
-                    ),
-                    list(dict.fromkeys(partitions)),
-                )
-                for one, partitions in zip(request.markers, asked, strict=True)
-            ]
-        )
-
-        def respond(found: list[list[ErrorCode]]) -> WriteTxnMarkersResponse:
-            return WriteTxnMarkersResponse(
-                markers=[
-                    _result(one, dict(zip(dict.fromkeys(partitions), codes, strict=True)))
-                    for one, partitions, codes in zip(request.markers, asked, found, strict=True)
-                ]
+        found: list[Codes] = [{} for _ in request.markers]
+        window = _Window()
+        for one, codes in zip(request.markers, found, strict=True):
+            marker = Marker(
+                one.producer_id,
+                one.producer_epoch,
+                one.transaction_result,
+                one.coordinator_epoch,
+                one.transaction_version,
             )
+            for topic in one.topics:
+                yield None
+                indexes = list(dict.fromkeys(topic.partition_indexes))
+                for begin in range(0, len(indexes), STRIDE):
+                    some = [
+                        TopicPartition(topic.name, index)
+                        for index in indexes[begin : begin + STRIDE]
+                    ]
+                    some = [where for where in some if where not in codes]
+                    codes.update(dict.fromkeys(some, ErrorCode.NONE))
+                    window.add(codes, some, self._transactions.write_markers(marker, some))
+                    if window.size >= STRIDE:
+                        window.take((yield gathered(window.pendings)))
+        window.take((yield gathered(window.pendings)))
+        markers: list[WritableTxnMarkerResult] = []
+        for one, codes in zip(request.markers, found, strict=True):
+            markers.append((yield from _result(one, codes)))
+        return WriteTxnMarkersResponse(markers=markers)
 
-        return written.then(respond)
+
+class _Window:
+    """Markers that are on their way to the logs, in the order in which they were given."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.pendings: list[Pending[list[ErrorCode]]] = []
+        self._asked: list[tuple[Codes, list[TopicPartition]]] = []
+
+    def add(
+        self, codes: Codes, some: list[TopicPartition], written: Pending[list[ErrorCode]]
+    ) -> None:
+        """Note what was given to the logs, and whose codes it is about."""
+        self.pendings.append(written)
+        self._asked.append((codes, some))
+        self.size += max(len(some), 1)
+
+    def take(self, outcomes: list[list[ErrorCode]]) -> None:
+        """Note what came of all of them."""
+        for (codes, some), outcome in zip(self._asked, outcomes, strict=True):
+            codes.update(zip(some, outcome, strict=True))
+        self.size = 0
+        self.pendings, self._asked = [], []
 
 
-def _result(
-    marker: WritableTxnMarker, codes: dict[TopicPartition, ErrorCode]
-) -> WritableTxnMarkerResult:
-    return WritableTxnMarkerResult(
-        producer_id=marker.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic.name, partitions=_parts(topic.name, topic.partition_indexes, codes)
-            )
-            for topic in marker.topics
-        ],
-    )
-
-
-def _parts(
-    topic: str, indexes: Sequence[int], codes: dict[TopicPartition, ErrorCode]
-) -> list[WritableTxnMarkerPartitionResult]:
-    return [
-        WritableTxnMarkerPartitionResult(
-            partition_index=index, error_code=codes[TopicPartition(topic, index)]
+def _result(marker: WritableTxnMarker, codes: Codes) -> Steps[WritableTxnMarkerResult]:
+    topics: list[WritableTxnMarkerTopicResult] = []
+    for topic in marker.topics:
+        name = topic.name
+        parts = yield from each(
+            topic.partition_indexes,
+            lambda index, name=name: WritableTxnMarkerPartitionResult(  # type: ignore[misc]
+                partition_index=index, error_code=codes[TopicPartition(name, index)]
+            ),
         )
-        for index in indexes
-    ]
+        topics.append(WritableTxnMarkerTopicResult(name=name, partitions=parts))
+        yield None
+    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
