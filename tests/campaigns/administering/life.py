@@ -96,7 +96,7 @@ class Life:
         self.report = Report()
 
     def run(self, rounds: Sequence[int], nemeses: Sequence[str] = ()) -> Report:
-        """Run these rounds; ``nemeses``: those to choose from, empty: all there are."""
+        """Run these rounds; ``nemeses``: those to choose from, empty: the usual."""
         chooser = random.Random(self._seed)
         self._root.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -176,7 +176,7 @@ class Life:
         begin = time.monotonic()
         history, service = self._history, self._service
         chooser = random.Random(f"{self._seed} round {number}")
-        names = [name for name in node.nemeses if not nemeses or name in nemeses]
+        names = [name for name in node.nemeses if name in (nemeses or node.usual_nemeses)]
         nemesis = chooser.choices(names, [WEIGHTS.get(name, 1.0) for name in names])[0]
         self.report.nemeses[nemesis] += 1
         try:

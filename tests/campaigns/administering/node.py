@@ -4,8 +4,10 @@ Each nemesis ends with a broker that serves, or with a problem. The power is cut
 system of our own (``powercuts/volume.py``).
 """
 
+import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import threading
@@ -22,6 +24,9 @@ from tools.peer import PeerFailed
 STALL_SECONDS = 11.0
 """Longer than a node's session, whatever its phase."""
 WRONG = re.compile(r"Traceback|CRITICAL|\bERROR\b|offline|out of service|Error:|Exception")
+LASTING = re.compile(r"Traceback|CRITICAL|until a restart|fault of ours|two directories")
+HEALING_SECONDS = 2.5
+"""A broker looks every second whether it can do again what was refused."""
 START_SECONDS_MAX = 60.0
 
 
@@ -63,6 +68,10 @@ class Node:
                 "power, kill in start": self._power_and_kill_in_start,
                 "power in start": self._power_in_start,
             }
+        self.usual_nemeses = set(self.nemeses)
+        """Those that come unless others are asked for."""
+        self.nemeses["shortage"] = self._shortage
+        self.nemeses["shortage, kill"] = self._shortage_and_kill
 
     def start(self) -> None:
         """Start it; the clients hear of it. Raises PeerFailed."""
@@ -171,6 +180,38 @@ class Node:
             process.send_signal(signal.SIGCONT)
             time.sleep(self._random.uniform(0.0, 0.3))
         self._kill()
+
+    def _shortage(self) -> None:
+        """Leave it few descriptors or none, for moments, under load: it must heal by itself."""
+        self._squeeze()
+        time.sleep(HEALING_SECONDS)
+        self._pass_over_refusals()
+
+    def _shortage_and_kill(self) -> None:
+        self._squeeze()
+        self._pass_over_refusals()
+        self._kill()
+
+    def _squeeze(self) -> None:
+        process = self._peer.process
+        assert process is not None, "it runs"
+        self.read_log()
+        limit = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        for _ in range(self._random.randint(2, 12)):
+            files = len(os.listdir(f"/proc/{process.pid}/fd"))
+            few = max(files + self._random.randint(-3, 12), 1)
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (few, limit[1]))
+            time.sleep(self._random.uniform(0.0, 0.5))
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limit)
+            time.sleep(self._random.uniform(0.0, 0.3))
+
+    def _pass_over_refusals(self) -> None:
+        """Look at what the log says of a shortage: refusals may, faults and losses may not."""
+        text = self._peer.log_text()[self._log_read :]
+        self._log_read += len(text)
+        found = [line for line in text.splitlines() if LASTING.search(line)]
+        if found:
+            self._history.problem(f"the broker's log in a shortage: {found[:6]}")
 
     def _kill_in_start(self) -> None:
         self._end_by("kill")
