@@ -1,14 +1,16 @@
 """Files that wait to be synced, and the way each of them goes.
 
 A file that is due while little goes on is synced at once, by itself. What becomes due while some
-are under way, or in one breath (``hold``), waits for the end of those and then goes together: one
-sync of all that the file system holds, if ``sync_prices`` finds that cheaper, else each by itself,
-as many as there are threads at a time. Owned by a ``ThreadExecutor``; on the loop's thread only.
-Threads of C do the work where the kernel knows the files (``sync_threads``), the executor's others.
+are under way, or in one breath (``hold``), gathers in the lane of its volume, and whenever some of
+those have ended it is asked anew which way is cheaper for all of them (``sync_prices``): one
+sync of all that the file system holds, one at a time, while the next ones gather; or each by
+itself, only as many as keep the threads busy, so that the others go on gathering. Owned by a
+``ThreadExecutor``; on the loop's thread only. Threads of C do the work where the kernel knows the
+files (``sync_threads``), the executor's others.
 
     due -> alone, fewer than ``threads`` of them under way
         -> the lane of its volume -> together -> late? each by itself
-                                  -> each by itself, all of them
+                                  -> each by itself, some of them
 
 Errors are as strict as those of single syncs (reliability rule 2). When a sync of everything fails,
 everybody who waits for it is told, and the volume is not asked again: the kernel tells each opened
@@ -29,6 +31,8 @@ from ottla.env.sync_threads import SyncThreads
 
 TOGETHER_MAX = 4096
 """Files that one sync of everything is for."""
+AHEAD = 2
+"""So many files for each thread are under way by themselves: no thread waits for the loop."""
 TOLD_MAX = 256
 """Who waits for one and is told in one turn of the loop."""
 
@@ -57,7 +61,16 @@ class _Wait:
 class _Lane:
     """What is due on one volume."""
 
-    __slots__ = ("alone_count", "due", "is_late", "prices", "timer", "together", "volume")
+    __slots__ = (
+        "alone_count",
+        "due",
+        "is_late",
+        "is_probe",
+        "prices",
+        "timer",
+        "together",
+        "volume",
+    )
 
     def __init__(self, volume: Volume, now: float) -> None:
         self.volume = volume
@@ -69,7 +82,9 @@ class _Lane:
         self.together: deque[_Wait] | None = None
         """Who waits for the sync of everything that is under way; None: there is none."""
         self.is_late = False
-        """Whether that one takes too long to be waited for; nobody does in a trial."""
+        """Whether that one takes too long to be waited for."""
+        self.is_probe = False
+        """Whether it is to find out the price."""
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -163,12 +178,11 @@ class SyncQueue:
             return
         count, now = len(lane.due), time.monotonic()
         if lane.together is None and lane.volume.is_trusted:
-            if lane.prices.prefers_all(count, now):
-                self._start_together(lane)
+            prefers = lane.prices.prefers_all(count, now)
+            if prefers or lane.prices.wants_probe(count, now):
+                self._start_together(lane, now, is_probe=not prefers)
                 return
-            if lane.prices.wants_trial(count, now):
-                self._start_trial(lane)
-        while lane.due:
+        while lane.due and lane.alone_count < self._at_once * AHEAD:
             self._start(lane, lane.due.popleft())
 
     # One file.
@@ -195,36 +209,27 @@ class SyncQueue:
 
     # All of a volume.
 
-    def _start_together(self, lane: _Lane) -> None:
+    def _start_together(self, lane: _Lane, now: float, *, is_probe: bool) -> None:
         """Sync what is due by one call; look after it when that takes too long."""
         waits = lane.due
         lane.due = deque()
         while len(waits) > TOGETHER_MAX:
             lane.due.appendleft(waits.pop())
         lane.together = waits
-        lane.is_late = False
-        loop = asyncio.get_running_loop()
-        lane.timer = loop.call_later(lane.prices.patience_seconds(), self._be_late, lane)
-        self._call(lane, list(waits), self._end_together)
+        lane.is_late, lane.is_probe = False, is_probe
+        patience = lane.prices.patience_seconds(len(waits), now, is_probe=is_probe)
+        lane.timer = asyncio.get_running_loop().call_later(patience, self._be_late, lane)
+        self._call(lane, list(waits))
 
-    def _start_trial(self, lane: _Lane) -> None:
-        """Find out what the call costs; nobody waits for it."""
-        lane.together = deque()
-        lane.is_late = True
-        self._call(lane, [], self._end_trial)
-
-    def _call(
-        self,
-        lane: _Lane,
-        waits: Sequence[_Wait],
-        end: Callable[[_Lane, float, BaseException | None], None],
-    ) -> None:
+    def _call(self, lane: _Lane, waits: Sequence[_Wait]) -> None:
         volume = lane.volume
         descriptor = volume.sync_descriptor()
         numbers = [wait.descriptor for wait in waits if wait.descriptor is not None]
 
         def ended(code: int, microseconds: int) -> None:
-            end(lane, microseconds, OSError(code, os.strerror(code)) if code else None)
+            self._end_together(
+                lane, microseconds, OSError(code, os.strerror(code)) if code else None
+            )
 
         if (
             descriptor is None
@@ -232,7 +237,7 @@ class SyncQueue:
             or not self._threads.submit_together(descriptor, numbers, ended)
         ):
             files = [wait.file for wait in waits]
-            self._submit_work(lambda: volume.sync(files), partial(end, lane))
+            self._submit_work(lambda: volume.sync(files), partial(self._end_together, lane))
 
     def _submit_work(
         self, work: Callable[[], None], end: Callable[[float, BaseException | None], None]
@@ -261,13 +266,6 @@ class SyncQueue:
             self._start(lane, wait)
         self._begin(lane)
 
-    def _end_trial(self, lane: _Lane, us: float, error: BaseException | None) -> None:
-        lane.together, lane.is_late = None, False
-        if error is None:
-            lane.prices.saw_trial(us, time.monotonic())
-        else:
-            lane.volume.distrust()
-
     def _end_together(self, lane: _Lane, us: float, error: BaseException | None) -> None:
         waits, is_late = lane.together, lane.is_late
         assert waits is not None, "it was under way"
@@ -278,7 +276,8 @@ class SyncQueue:
         if error is not None:
             lane.volume.distrust()
         else:
-            lane.prices.saw_all(us)
+            learn = lane.prices.saw_probe if lane.is_probe else lane.prices.saw_all
+            learn(us, time.monotonic())
             if is_late:
                 return  # Each is told by the sync of its own: that may have found an error.
         self._tell(waits, error)

@@ -153,8 +153,8 @@ def sync_together() -> None:
         del now
         if count < COUNT_MIN:
             return False
-        self.saw_trial(1.0, 0.0)
+        self.saw_probe(1.0, 0.0)
         return True
 
     SyncPrices.prefers_all = prefers_all  # type: ignore[method-assign]
-    SyncPrices.patience_seconds = lambda _: 60.0  # type: ignore[method-assign]
+    SyncPrices.patience_seconds = lambda *_, **__: 60.0  # type: ignore[method-assign]

@@ -67,12 +67,70 @@ async def bench(monkeypatch):
     return Bench(monkeypatch)
 
 
-async def test_before_its_price_is_known_nobody_waits_for_a_sync_of_all(bench):
+@pytest.fixture
+async def late(bench, monkeypatch):
+    """Say when the patience is over."""
+    timers = []
+
+    class Timer:
+        def __init__(self, call):
+            self.call = call
+
+        def cancel(self):
+            timers.remove(self.call)
+
+    monkeypatch.setattr(
+        asyncio.get_running_loop(),
+        "call_later",
+        lambda _, call, *given: timers.append(partial(call, *given)) or Timer(timers[-1]),
+    )
+    return timers
+
+
+async def test_the_first_files_that_are_due_together_find_out_the_price(bench, late):
     bench.together(*range(20))
-    assert bench.jobs.waiting == 21
+    assert bench.jobs.waiting == 1
+    assert len(late) == 1, "and somebody looks after it"
     bench.run()
-    assert bench.counts() == (1, 20)
+    assert bench.counts() == (1, 0)
     assert bench.told == dict.fromkeys(range(20))
+
+
+async def test_a_probe_that_is_dear_holds_nobody_up_and_those_after_it_go_alone(
+    bench, late, monkeypatch
+):
+    sync = bench.volume.sync
+    monkeypatch.setattr(bench.volume, "sync", lambda files: (bench.clock.advance(3), sync(files)))
+    bench.together(*range(10))
+    slow = bench.jobs._jobs.popleft()
+    late[0]()
+    assert bench.jobs.waiting == 10
+    bench.run()
+    assert bench.told == dict.fromkeys(range(10))
+    slow()
+    bench.together(*range(10, 20))
+    bench.run()
+    assert bench.counts() == (1, 20), "the price is known now"
+    assert bench.told == dict.fromkeys(range(20))
+
+
+async def test_at_steady_load_of_many_syncs_few_are_alone_and_the_others_ride_together(bench):
+    """Each that is told comes again, as many connections do, beginning one by one."""
+    bench.learn()
+    alone = []
+
+    def done(number, turns, _, error):
+        assert error is None
+        if turns:
+            bench.queue.submit(bench.files[number], partial(done, number, turns - 1))
+
+    for number in range(20):
+        bench.queue.submit(bench.files[number], partial(done, number, 20))
+    while bench.jobs.run_next():
+        alone.append(bench.jobs.waiting)
+    together, single = bench.counts()
+    assert together <= 45, "one for all, turn by turn"
+    assert single <= 20 * 21 / 4
 
 
 async def test_many_files_that_are_due_at_once_are_one_sync(bench):
@@ -141,34 +199,28 @@ async def test_an_error_is_everybodys_who_waited_and_the_volume_is_believed_no_m
     assert bench.counts() == (1, 10)
 
 
-async def test_a_trial_that_fails_takes_nobody_along_and_is_the_last(bench):
+async def test_a_probe_that_fails_is_the_last_sync_of_all(bench):
     bench.disk.fail(ALL)
     bench.together(*range(10))
     bench.run()
+    assert [bench.told[number].errno for number in range(10)] == [errno.EIO] * 10
     bench.together(*range(10, 20))
     bench.run()
-    assert bench.counts() == (1, 20)
+    assert bench.counts() == (1, 10)
+
+
+async def test_where_all_is_dear_the_threads_are_kept_busy_and_the_others_gather(bench):
+    bench.learn()
+    (lane,) = bench.queue._lanes.values()
+    lane.prices.saw_probe(10**9, bench.clock.monotonic())
+    bench.together(*range(20))
+    assert bench.jobs.waiting == 8, "two for each of four threads"
+    lane.prices.saw_probe(1, bench.clock.monotonic())
+    bench.jobs.run_next()
+    assert bench.jobs.waiting == 8, "seven, and all the others at once, as it is cheap again"
+    bench.run()
     assert bench.told == dict.fromkeys(range(20))
-
-
-@pytest.fixture
-async def late(bench, monkeypatch):
-    """Say when the patience is over."""
-    timers = []
-
-    class Timer:
-        def __init__(self, call):
-            self.call = call
-
-        def cancel(self):
-            timers.remove(self.call)
-
-    monkeypatch.setattr(
-        asyncio.get_running_loop(),
-        "call_later",
-        lambda _, call, *given: timers.append(partial(call, *given)) or Timer(timers[-1]),
-    )
-    return timers
+    assert bench.counts() == (1, 8)
 
 
 async def test_nobody_waits_long_for_what_another_program_has_written(bench, late):
@@ -180,8 +232,9 @@ async def test_nobody_waits_long_for_what_another_program_has_written(bench, lat
     assert bench.jobs.waiting == 10
     bench.submit(10)
     assert bench.jobs.waiting == 10, "as many as there are threads are under way"
-    bench.jobs.run_next()
-    assert bench.jobs.waiting == 10, "it does not wait for the slow one"
+    for _ in range(3):
+        bench.jobs.run_next()
+    assert bench.jobs.waiting == 8, "it does not wait for the slow one, only for a place"
     bench.run()
     assert bench.told == dict.fromkeys(range(11))
     bench.clock.advance(3)
@@ -266,7 +319,7 @@ async def test_the_kernels_files_are_synced_by_threads_without_the_interpreter(
     monkeypatch.setattr(  # However busy this machine's disk is.
         SyncPrices, "prefers_all", lambda self, count, now: known(self, count * 100_000, now)
     )
-    monkeypatch.setattr(SyncPrices, "patience_seconds", lambda _: 60.0)
+    monkeypatch.setattr(SyncPrices, "patience_seconds", lambda *_, **__: 60.0)
     disk = RealDisk()
     if disk.open_volume(str(tmp_path)) is None:
         pytest.skip("not on this file system, or not by this kernel")
