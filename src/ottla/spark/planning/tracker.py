@@ -17,7 +17,7 @@ from ottla.client.blocking_coordinators import BlockingCoordinators
 from ottla.env.blocking import BlockingClock
 from ottla.errors import KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicPartition
-from ottla.spark.lookup import cluster_state, partitions_of, resolve, with_epoch_ends
+from ottla.spark.lookup import cluster_state, left_out, partitions_of, resolve, with_epoch_ends
 from ottla.spark.loss import ClusterState, Loss, PartitionGone, TopicRecreated, find_losses
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
@@ -105,12 +105,12 @@ class StreamTracker:
 
         That it is asked says that everything before ``start`` is done.
         """
-        now = self._look()
+        now = self._look(start)
         starts = self._starts(start, now)
         self.publish(
             {each: offset for each, offset in start.offsets.items() if starts.get(each) == offset}
         )
-        ends = self._ends(starts, now)
+        ends = self._ends(start, starts, now)
         least = None if self._target is not None else limits.least
         if not self._gate.lets_through(backlog(starts, ends), least, self._clock.monotonic()):
             return start
@@ -124,14 +124,16 @@ class StreamTracker:
         self._planned = _Planned(start, end, starts)
         return end
 
-    def _ends(self, starts: Offsets, now: ClusterState) -> dict[TopicPartition, int]:
+    def _ends(
+        self, start: Positions, starts: Offsets, now: ClusterState
+    ) -> dict[TopicPartition, int]:
         if self._target is None:
             return {each: log.end for each, log in now.logs.items()}
         targets = self._target.offsets
         return {
-            each: max(min(targets[each], log.end), starts[each])
+            each: max(min(targets.get(each, starts[each]), log.end), starts[each])
             for each, log in now.logs.items()
-            if each in targets
+            if each in targets or each in start.offsets  # what was not seen then is not forgotten
         }
 
     def plan(self, start: Positions, end: Positions) -> list[OffsetRange]:
@@ -166,7 +168,7 @@ class StreamTracker:
 
     def _recall(self, start: Positions, end: Positions) -> tuple[Offsets, Offsets]:
         """Return starts and ends of a micro-batch that was decided on before this process began."""
-        now = self._look()
+        now = self._look(start, end)
         ends = dict(end.offsets)
         for each, loss in self._losses(end, now).items():
             if isinstance(loss.error, (PartitionGone, TopicRecreated)) or loss.resume is None:
@@ -179,10 +181,15 @@ class StreamTracker:
         here = replace(now, logs={t: log for t, log in now.logs.items() if t in ends})
         return self._starts(start, here), ends
 
-    def _look(self) -> ClusterState:
-        """Ask which partitions there are and what their logs hold."""
+    def _look(self, *known: Positions) -> ClusterState:
+        """Ask which partitions there are and what their logs hold.
+
+        Topics of ``known`` that the answer leaves out are asked for by name.
+        """
         options = self._options
         partitions = partitions_of(self._client, options)
+        topics = {each.topic for positions in known for each in positions.offsets}
+        partitions += left_out(self._client, options, topics, partitions)
         now = cluster_state(self._client, partitions, read_committed=options.read_committed)
         self._newest = _positions({each: log.end for each, log in now.logs.items()}, now)
         if not self._has_begun:

@@ -38,9 +38,29 @@ class FakeCluster:
         self.times = {}
         self.calls = []
         self.view = ClusterView()
+        self.left_out = []
+        """Sets of topics that the next answers for all topics, and then by name, do not have."""
+        self.refused = {}
 
     def refresh(self, names):
         self.calls.append("refresh")
+        return self._see(names or (), self.left_out.pop(0) if self.left_out else set())
+
+    def look_up(self, names):
+        self.calls.append("look_up")
+        return self._see((), self.left_out.pop(0) if self.left_out else set())
+
+    def retrying(self, attempt, *, timeout_ms):
+        """Three tries are what the time allows."""
+        for _ in range(2):
+            try:
+                return attempt()
+            except KafkaError as error:
+                if not error.code.retriable:
+                    raise
+        return attempt()
+
+    def _see(self, names, left_out):
         topics = {}
         for name in self.ids:
             parts = {
@@ -48,9 +68,11 @@ class FakeCluster:
                 for each in self.logs
                 if each.topic == name
             }
-            topics[name] = TopicView(name, self.ids[name], False, ErrorCode.NONE, parts)
+            error = self.refused.get(name, ErrorCode.NONE)
+            if name not in left_out:
+                topics[name] = TopicView(name, self.ids[name], False, error, parts)
         self.view = ClusterView("c", 0, {0: Address("h", 1)}, {}, topics)
-        for name in names or ():
+        for name in names:
             self.view.topic(name)
         return self.view
 
@@ -326,3 +348,70 @@ def test_offsets_keep_their_text_whatever_order_partitions_come_in():
         cluster.logs = dict.fromkeys(order, (0, 9, 0))
         texts.add(make(cluster).latest(at(0, 0, 0)).text())
     assert len(texts) == 1
+
+
+A0, B0 = TopicPartition("pat-a", 0), TopicPartition("pat-b", 0)
+PATTERN = {"subscribe": None, "subscribePattern": "pat-.*"}
+
+
+def pattern_cluster():
+    return FakeCluster(**{"pat-a": [(0, 10, 0)], "pat-b": [(0, 7, 0)]})
+
+
+def of_both(a, b):
+    return Positions({A0: a, B0: b}, {"pat-a": ID, "pat-b": ID}, {A0: 0, B0: 0})
+
+
+@pytest.mark.parametrize("by_name", [0, 1, 2])
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_that_one_answer_leaves_out_is_asked_for_by_name(fail, by_name):
+    """Also twice: a broker may lag behind. Nothing is lost, and nothing read again."""
+    cluster = pattern_cluster()
+    cluster.left_out = [{"pat-b"}] * (1 + by_name)
+    tracker = make(cluster, **PATTERN, failOnDataLoss=fail)
+    start = of_both(8, 5)
+    end = tracker.latest(start)
+    assert end == of_both(10, 7)
+    assert [each.start for each in tracker.plan(start, end)] == [8, 5]
+
+
+def test_a_topic_that_is_left_out_of_the_end_of_all_is_not_forgotten():
+    """AvailableNow notes the ends before it knows the checkpoint."""
+    cluster = pattern_cluster()
+    tracker = make(cluster, **PATTERN)
+    cluster.left_out = [{"pat-b"}]
+    tracker.hold_end()
+    assert tracker.latest(of_both(8, 5)) == of_both(10, 5)
+
+
+def test_a_replayed_batch_asks_by_name_too():
+    cluster = pattern_cluster()
+    cluster.left_out = [{"pat-b"}]
+    ranges = make(cluster, **PATTERN).plan(of_both(8, 5), of_both(10, 7))
+    assert [(each.start, each.end) for each in ranges] == [(8, 10), (5, 7)]
+
+
+def test_a_topic_that_is_gone_by_name_is_gone():
+    cluster = pattern_cluster()
+    del cluster.logs[B0], cluster.ids["pat-b"]
+    with pytest.raises(PartitionGone):
+        make(cluster, **PATTERN).latest(of_both(8, 5))
+    assert cluster.calls.count("look_up") == 3
+    end = make(cluster, **PATTERN, failOnDataLoss="false").latest(of_both(8, 5))
+    assert end.offsets == {A0: 10}
+
+
+def test_a_topic_that_must_not_be_read_any_more_is_not_called_gone():
+    cluster = pattern_cluster()
+    cluster.left_out = [{"pat-b"}]
+    cluster.refused = {"pat-b": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    with pytest.raises(KafkaError) as caught:
+        make(cluster, **PATTERN, failOnDataLoss="false").latest(of_both(8, 5))
+    assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_topic_that_another_pattern_meant_is_not_asked_for():
+    cluster = pattern_cluster()
+    tracker = make(cluster, subscribe=None, subscribePattern="pat-a", failOnDataLoss="false")
+    assert tracker.latest(of_both(8, 5)).offsets == {A0: 10}
+    assert "look_up" not in cluster.calls
