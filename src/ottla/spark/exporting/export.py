@@ -8,7 +8,7 @@ files lie, driver and executors must see the same directory.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ottla.ids import NULL_TOPIC_ID
@@ -221,15 +221,30 @@ def _require_same(log: ExportLog, layout: Layout) -> None:
     if not log.commits:
         return
     there = log.commits[-1].layout
+    expected, is_raw = layout, layout.value == RAW
+    if there.value is None:  # an older version's: its files know whether values are raw
+        expected = replace(layout, value=None)
+        are_raw = _are_raw(log)
+        if are_raw is not None and are_raw != is_raw:
+            there = replace(there, value=RAW if are_raw else "typed")
+            expected = layout
     for name in ("topic", "columns", "partition_by", "value"):
-        if name == "value" and there.value is None:
-            continue  # an older version's: nobody knows
-        if getattr(there, name) != getattr(layout, name):
+        if getattr(there, name) != getattr(expected, name):
             message = (
                 f"{log.directory} was exported with {name} {getattr(there, name)}, not "
-                f"{getattr(layout, name)}: a directory keeps one form"
+                f"{getattr(expected, name)}: a directory keeps one form"
             )
             raise ExportError(message)
+
+
+def _are_raw(log: ExportLog) -> bool | None:
+    """Tell whether the values that were exported are bytes; None: there are none."""
+    from pyarrow import parquet
+
+    for path in (file.path for commit in log.commits for file in commit.files):
+        schema = parquet.read_schema(os.path.join(log.directory, path))
+        return None if "value" not in schema.names else not schema.field("value").type.num_fields
+    return None
 
 
 def _value_type(source: SourceOptions) -> str | None:

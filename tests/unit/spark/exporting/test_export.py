@@ -1,0 +1,53 @@
+"""What a continued export must agree in with what is there."""
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from ottla.spark.exporting.export import _require_same
+from ottla.spark.exporting.export_log import RAW, Commit, ExportedFile, ExportError, Layout
+
+TYPED = "struct<a:int>"
+RAW_ROWS = pa.table({"key": pa.array([b"k"]), "value": pa.array([b"v"])})
+TYPED_ROWS = pa.table({"value": pa.array([{"a": 1}])})
+
+
+def layout(value):
+    return Layout("t", "ab", ("key", "value"), (), value)
+
+
+@pytest.fixture
+def log_of_an_older_version(tmp_path):
+    """Its commits tell no type of the values; the files do."""
+
+    def make(rows):
+        parquet.write_table(rows, tmp_path / "part.parquet")
+        files = (ExportedFile("s", "part.parquet", 0, 0, 1, 1),)
+        commits = [Commit(1, layout(None), (), ()), Commit(2, layout(None), (), files)]
+        return SimpleNamespace(directory=str(tmp_path), commits=commits)
+
+    return make
+
+
+@pytest.mark.parametrize(("rows", "value"), [(RAW_ROWS, RAW), (TYPED_ROWS, TYPED)])
+def test_an_older_versions_export_is_gone_on_with(log_of_an_older_version, rows, value):
+    _require_same(log_of_an_older_version(rows), layout(value))
+
+
+@pytest.mark.parametrize(("rows", "value"), [(RAW_ROWS, TYPED), (TYPED_ROWS, RAW)])
+def test_raw_and_typed_values_are_not_mixed_with_an_older_versions(
+    log_of_an_older_version, rows, value
+):
+    with pytest.raises(ExportError, match="a directory keeps one form"):
+        _require_same(log_of_an_older_version(rows), layout(value))
+
+
+def test_an_older_versions_export_of_nothing_takes_any_type():
+    nothing = SimpleNamespace(directory="/none", commits=[Commit(1, layout(None), (), ())])
+    _require_same(nothing, layout(TYPED))
