@@ -4,7 +4,10 @@ Spark 4.2 and 4.3 keep one plan for each loaded relation. Tests that load anew f
 are many in ``test_spark``) cannot see what follows from that; each of these uses one frame twice.
 """
 
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,6 +15,7 @@ pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 
 from confluent_kafka import Producer
 
+from ottla.spark import fresh_plans
 from tools.wire_client import WireClient
 
 pytestmark = [
@@ -172,3 +176,129 @@ def test_the_rule_is_there_once(spark):
     rules = spark._jsparkSession.experimental().extraOptimizations()
     names = [rules.apply(index).getClass().getSimpleName() for index in range(rules.size())]
     assert names.count(NAME) == 1
+
+
+def sources_of(spark, rows):
+    """Return the sources of a query's scans, also of its subqueries: each has a plan of its own."""
+    jvm = spark._jvm
+    kind = jvm.java.lang.Class.forName(f"{fresh_plans.PACKAGE}.PythonScan")
+    field = kind.getDeclaredField("ds")
+    field.setAccessible(True)
+    found = []
+    nodes = [rows._jdf.queryExecution().optimizedPlan()]
+    while nodes:
+        node = nodes.pop()
+        if node.getClass().getSimpleName() == "DataSourceV2ScanRelation":
+            found.append(jvm.java.lang.System.identityHashCode(field.get(node.scan())))
+        for more in (node.children(), node.subqueries()):
+            nodes += [more.apply(index) for index in range(more.size())]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "scans"),
+    [
+        ("SELECT * FROM it WHERE it.offset <= (SELECT max(offset) FROM it)", 2),
+        ("SELECT * FROM it WHERE it.offset IN (SELECT offset FROM it WHERE partition = 1)", 2),
+        ("SELECT * FROM it WHERE it.offset NOT IN (SELECT offset FROM it)", 2),
+        ("SELECT * FROM it a WHERE EXISTS (SELECT 1 FROM it b WHERE b.offset = a.offset + 1)", 2),
+        ("SELECT * FROM it a, LATERAL (SELECT max(offset) FROM it b WHERE b.key = a.key)", 3),
+        ("SELECT (SELECT max(offset) FROM it WHERE offset < (SELECT avg(offset) FROM it))", 2),
+    ],
+)
+def test_a_subquery_sees_what_its_query_sees(spark, target, topic, query, scans):
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", target.bootstrap)
+    reader.option("subscribe", topic).load().createOrReplaceTempView("it")
+    once, again = (sources_of(spark, spark.sql(query)) for _ in range(2))
+    assert len(once) == len(again) == scans
+    assert len(set(once)) == len(set(again)) == 1
+    assert not set(once) & set(again)
+
+
+def test_a_frame_is_planned_anew_in_any_thread(spark, frame, produce, topic):
+    """A thread has no active session, or another one, which does not know the source."""
+    spark.newSession().createDataFrame([(1,)], "a int").count()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: frame.count(), range(4))) == [200] * 4
+        produce(topic, 5, 100)
+        assert list(pool.map(lambda _: frame.count(), range(4))) == [210] * 4
+
+
+def test_a_cache_and_a_collected_frame_keep_their_rows(spark, frame, produce, topic):
+    """The rows of a cache, and those of one frame's own collect, are those of its first time."""
+    assert len(frame.collect()) == 200
+    cached = frame.where("partition = 0").cache()
+    try:
+        assert cached.count() == 100
+        produce(topic, 5, 100)
+        assert (cached.count(), cached.where("offset >= 0").count()) == (100, 100)
+        assert len(frame.collect()) == 200  # a frame's own query is planned once
+        assert (frame.count(), len(frame.select("offset").collect())) == (210, 210)
+    finally:
+        cached.unpersist(blocking=True)
+    assert frame.where("partition = 0").count() == 105
+
+
+def test_a_micro_batch_has_the_same_rows_each_time(spark, target, topic, produce, tmp_path):
+    """Also those of a frame that is joined to the stream: it is planned once a micro-batch."""
+    reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", target.bootstrap)
+    stream = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+    still = spark.read.format("ottla").option("kafka.bootstrap.servers", target.bootstrap)
+    counted = still.option("subscribe", topic).load().groupBy().count()
+    seen = []
+
+    def write(rows, number):
+        once = sorted(map(tuple, rows.select("partition", "offset", "count").collect()))
+        produce(topic, 5, 100)
+        again = sorted(map(tuple, rows.select("partition", "offset", "count").collect()))
+        assert rows.where("partition = 0").count() + rows.where("partition = 1").count() == 200
+        seen.append((number, len(once), once == again))
+
+    query = stream.load().crossJoin(counted).writeStream.foreachBatch(write)
+    query = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    query.start().awaitTermination(120)
+    assert seen == [(0, 200, True)]
+
+
+CONNECT = """
+import sys
+import ottla.spark.local as local
+local.set_environment()
+from pyspark.sql import SparkSession
+
+bootstrap, topic, way = sys.argv[1:]
+builder = SparkSession.builder.remote("local[1]").appName("tests")
+for key, value in {**local.local_confs("local[1]", "off"), "spark.driver.memory": "1g"}.items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+import ottla.spark
+ottla.spark.register(spark)
+from confluent_kafka import Producer
+from ottla.spark.fresh_plans import plan_each_query_anew
+if way == "anew":
+    assert plan_each_query_anew(spark)
+
+reader = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap)
+frame = reader.option("subscribe", topic).load()
+counted = []
+for _ in range(2):
+    counted += [frame.count(), len(frame.where("partition = 0").collect())]
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for _ in range(10):
+        producer.produce(topic, b"more", partition=0)
+    assert producer.flush(30) == 0
+print("counted", *counted)
+spark.stop()
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("way", "counted"), [("anew", "200 100 210 110"), ("", "200 100 200 100")])
+def test_over_connect_a_frame_is_planned_anew_where_that_was_asked(target, topic, way, counted):
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT, target.bootstrap, topic, way],
+        capture_output=True,
+        text=True,
+        timeout=350,
+    )
+    assert f"counted {counted}" in done.stdout, done.stdout + done.stderr
