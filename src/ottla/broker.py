@@ -252,6 +252,7 @@ class Broker:
         except OSError as error:
             why = f"its {META_PROPERTIES} cannot be read ({error.strerror})"
             raise self._without_metadata(self._log_dirs[0], why) from error
+        self._look_for_metadata_elsewhere()
         self.data_is_new = known is None
         self.cluster_id = _new_cluster_id(self._env.rng) if known is None else known.cluster_id
         manager = LogManager(
@@ -274,6 +275,20 @@ class Broker:
         manager.listeners.append(self._directory_changed)
         for where, fault in manager.offline.items():
             logger.error("%s is offline: %s", where, fault)
+
+    def _look_for_metadata_elsewhere(self) -> None:
+        """Refuse to begin without the metadata when another log directory has it.
+
+        Topics would be taken in again, without their configs: retention takes what is to stay.
+        """
+        disk, (first, *others) = self._env.disk, self._log_dirs
+        if not others or disk.exists(f"{first}/{METADATA_FILE}"):
+            return
+        for other in others:
+            with suppress(OSError):
+                if disk.exists(f"{other}/{METADATA_FILE}"):
+                    why = f"the cluster's metadata is not here, but in {other}"
+                    raise LogDirectoryUnusable(first, why, f"name {other} first in log.dirs")
 
     async def _free_deleted(self) -> None:
         manager = self._log_manager

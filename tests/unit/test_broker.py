@@ -197,6 +197,19 @@ async def test_a_node_that_follows_its_metadata_no_more_ends_with_its_reason(cap
     await asyncio.wait_for(broker.stop(), 10)
 
 
+async def test_log_dirs_in_another_order_do_not_begin_without_the_metadata(tmp_path):
+    """The topics were taken in again without their configs: another retention took records."""
+    await (await started_on_two_disks(tmp_path)).stop()
+    one, two = tmp_path / "one", tmp_path / "two"
+    broker = make_broker(make_environment(RealDisk()), log_dirs=f"{two},{one}")
+    with pytest.raises(LogDirectoryUnusable, match=f"name {one} first in log.dirs"):
+        await broker.start()
+    assert not (two / "metadata.sqlite").exists()
+    three = make_broker(make_environment(RealDisk()), log_dirs=f"{one},{tmp_path / 'three'},{two}")
+    await three.start()
+    await three.stop()
+
+
 async def test_a_start_without_the_metadata_is_refused_by_name(tmp_path):
     broker = await started_on_two_disks(tmp_path)
     await broker.stop()
