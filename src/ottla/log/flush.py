@@ -12,17 +12,21 @@ from ottla.env.disk import Disk, File
 from ottla.env.executor import Executor
 from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
 from ottla.log.faults import sync, sync_failed
+from ottla.log.layout import LEADER_EPOCH_CHECKPOINT
 from ottla.log.segment import Segment
 from ottla.log.tenancy import Tenancy, TenancyOver
+
+Done = Callable[["FlushJob", BaseException | None], None]
 
 
 class FlushJob:
     """Everything appended before ``target_offset`` is durable once ``run`` has returned."""
 
     __slots__ = (
+        "_directory",
         "_disk",
+        "_done",
         "_epochs",
-        "_epochs_path",
         "_files",
         "_tenancy",
         "generation",
@@ -38,7 +42,7 @@ class FlushJob:
         rolled: Sequence[Segment],
         active: File,
         disk: Disk,
-        epochs_path: str,
+        directory: str,
         epochs: list[EpochStart] | None,
         tenancy: Tenancy,
     ) -> None:
@@ -47,9 +51,9 @@ class FlushJob:
         self.generation = generation
         self.rolled = rolled
         """Segments that are full, and were not durable when the flush began."""
-        self._files = [*(segment.file for segment in rolled), active]
+        self._files = [*(segment.file for segment in rolled), active] if rolled else [active]
         self._disk = disk
-        self._epochs_path = epochs_path
+        self._directory = directory
         self._epochs = epochs
         self._tenancy = tenancy
 
@@ -58,19 +62,24 @@ class FlushJob:
         """Whether the leader epoch checkpoint is written, too."""
         return self._epochs is not None
 
-    def submit(
-        self, executor: Executor, done: Callable[[None, BaseException | None], None]
-    ) -> None:
-        """Have ``run`` done by ``executor``, then ``done``; the usual case the short way."""
+    def submit(self, executor: Executor, done: Done) -> None:
+        """Have ``run`` done by ``executor``, then ``done``; the usual case the short way.
+
+        Once. One object per flush goes through the queues, for a request may flush very many logs.
+        """
+        self._done = done
         if self._epochs is not None or len(self._files) > 1:
-            executor.submit(self.run, done)
-            return
-        (file,) = self._files
+            executor.submit(self.run, self._ran)
+        else:
+            executor.submit_sync(self._files[0], self._synced)
 
-        def synced(_: None, error: BaseException | None) -> None:
-            done(None, sync_failed(error, file) if isinstance(error, OSError) else error)
+    def _ran(self, _: None, error: BaseException | None) -> None:
+        self._done(self, error)
 
-        executor.submit_sync(file, synced)
+    def _synced(self, _: None, error: BaseException | None) -> None:
+        if isinstance(error, OSError):
+            error = sync_failed(error, self._files[0])
+        self._done(self, error)
 
     def run(self) -> None:
         """Sync. Blocks; on any thread. Raises SyncFailed: the data's fate is unknown then.
@@ -81,9 +90,10 @@ class FlushJob:
         if self._tenancy.is_over:
             return
         if self._epochs is not None:
+            path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
             try:
                 with self._tenancy.inside():
-                    write_epoch_checkpoint(self._disk, self._epochs_path, self._epochs)
+                    write_epoch_checkpoint(self._disk, path, self._epochs)
             except TenancyOver:
                 return
         for file in self._files:

@@ -354,7 +354,7 @@ class Log(LogHealth):
                 rolled=self._unsynced,
                 active=self._active.file,
                 disk=self._disk,
-                epochs_path=f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}",
+                directory=self.directory,
                 epochs=list(epochs.entries) if epochs.is_dirty else None,
                 tenancy=self.tenancy,
             )

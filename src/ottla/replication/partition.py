@@ -193,11 +193,7 @@ class Partition:
         if job is None:
             return
         self._is_flushing = True
-
-        def done(_: None, error: BaseException | None) -> None:
-            self._finish_flush(job, error)
-
-        job.submit(self._executor, done)
+        job.submit(self._executor, self._finish_flush)
 
     def _finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
         self._is_flushing = False

@@ -21,7 +21,7 @@ def job_of(disk, path, file, epochs=None):
         rolled=[],
         active=file,
         disk=disk,
-        epochs_path=f"{path}/leader-epoch-checkpoint",
+        directory=path,
         epochs=epochs,
         tenancy=Tenancy(),
     )
