@@ -110,6 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._served_key = 0
         self._last_activity = clock.monotonic()
         self._frame_began: float | None = None  # When the partial frame at hand began to arrive.
+        self._starved_since: float | None = None  # Use: it waits for receive memory since then.
         self._write_stalled: tuple[float, int] | None = None  # Seen when, and how much was unsent.
         self.peer = Peer("", 0, "", 0)
 
@@ -215,11 +216,23 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reader.held_bytes and now - self._last_activity > REST_SECONDS:
             self._reader.release()
 
+    def starves_with(self, now: float) -> int:
+        """Return the bytes that it holds and has waited too long with for receive memory; or 0.
+
+        Many frames that have come in part may use all memory up, so that none is ever complete.
+        """
+        since = self._starved_since
+        if since is None or now - since <= self._limits.frame_seconds:
+            return 0
+        return self._reader.held_bytes
+
     def forgive(self, seconds: float) -> None:
         """Leave ``seconds`` out of the peer's times: this process stood still for so long."""
         self._last_activity += seconds
         if self._frame_began is not None:
             self._frame_began += seconds
+        if self._starved_since is not None:
+            self._starved_since += seconds
         if self._write_stalled is not None:
             seen, unsent_bytes = self._write_stalled
             self._write_stalled = (seen + seconds, unsent_bytes)
@@ -443,8 +456,13 @@ class Connection(asyncio.BufferedProtocol):
             or outgoing.is_paused
             or outgoing.size_bytes >= self._limits.write_buffer_bytes
             or self._reader.has_frame  # The round left it: it has to wait.
-            or self._reader.writable() is None
         )
+        is_starved = not must_pause and self._reader.writable() is None
+        if not is_starved:
+            self._starved_since = None
+        elif self._starved_since is None:
+            self._starved_since = self._last_activity
+        must_pause = must_pause or is_starved
         if (must_pause and not self._is_giving_way) or not self._reader.held_bytes:
             self._frame_began = None
         elif self._frame_began is None:

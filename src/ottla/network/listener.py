@@ -165,6 +165,23 @@ class Listener:
             return
         for connection in list(self._connections):
             connection.enforce_limits(now)
+        self._feed_the_starved(now)
+
+    def _feed_the_starved(self, now: float) -> None:
+        """Cut off who holds most of the receive memory of those who wait for more of it.
+
+        One at a time: what it gives back may be enough for the others.
+        """
+        starving = [(each.starves_with(now), each) for each in self._connections]
+        held_bytes, greatest = max(starving, key=lambda one: one[0], default=(0, None))
+        if greatest is not None and held_bytes:
+            logger.warning(
+                "cutting off %s: queued.max.request.bytes is used up by requests that have come "
+                "in part, and its own holds the most (%d bytes)",
+                greatest.peer.host,
+                held_bytes,
+            )
+            greatest.abort()
 
     def _abort_all(self) -> None:
         for connection in list(self._connections):

@@ -265,6 +265,25 @@ async def test_with_the_receive_budget_used_up_reading_pauses_and_resumes(serve,
     assert modest.numbers == [2, 3]
 
 
+async def test_requests_in_part_that_use_up_the_budget_do_not_wait_for_each_other_for_ever(
+    serve, frame, settle
+):
+    """Nobody reads, so nobody is slow: no time limit ended that, and the memory was never free."""
+    served = await serve(queued_bytes_max=4_000_000)
+    clients = [await served.connect() for _ in range(6)]
+    for number, client in enumerate(clients):
+        client.send(frame(number, size=1_500_000))
+    await settle(400)
+    assert all(client.numbers == [] for client in clients)
+    for _ in range(70):
+        served.clock.advance(1.0)
+        await settle(20)
+    answered = [client.numbers for client in clients if client.numbers]
+    assert answered
+    assert served.listener.connection_count < len(clients), "who held most made room"
+    assert served.budget.used_bytes <= 4_000_000
+
+
 async def test_a_peer_that_always_has_more_lets_the_others_read(serve, wires, until):
     """libuv reads a socket that is always full up to 32 times before it looks at another."""
     served = await serve()
