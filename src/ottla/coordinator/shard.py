@@ -368,12 +368,24 @@ class Shard(Generic[Machine]):
                 transactional=producer is not None,
             )
             header = read_header(batch)
-        limit = self.partition.log.config.max_message_bytes
-        if len(batch) > limit:
-            # What Kafka says to a group whose members' metadata is too large altogether.
-            why = f"{len(batch)} bytes for {self.where}; max.message.bytes is {limit}"
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+        self._check_size(len(batch))
         return built(batch, header)
+
+    def check_room(self, records: int, bytes_min: int) -> None:
+        """Raise what ``append`` says of a batch that is too large, before it is made.
+
+        Of so many records of so many bytes at least; whether it fits cannot be told if they are
+        compressed.
+        """
+        if self._codec is Codec.NONE:
+            self._check_size(records * bytes_min)
+
+    def _check_size(self, size_bytes: int) -> None:
+        limit = self.partition.log.config.max_message_bytes
+        if size_bytes > limit:
+            # What Kafka says to a group whose members' metadata is too large altogether.
+            why = f"{size_bytes} bytes or more for {self.where}; max.message.bytes is {limit}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
 
     def _replay(self, records: Sequence[KeyAndValue], base_offset: int, producer_id: int) -> None:
         for offset, (key, value) in enumerate(records, base_offset):

@@ -34,8 +34,9 @@ class Call(NamedTuple):
 
 
 Response = Message | Pending[Any] | Steps[Any] | None
-"""A Pending resolves to a Message or None; a generator does the work in slices and returns one
-(``handlers.sliced``). None: there is no answer (a produce with acks=0)."""
+"""A generator does the work in slices (``handlers.sliced``) and returns a Message or a Pending; a
+Pending resolves to a Message, or to such a generator, which then makes the answer. While a Pending
+is waited for no slices are in the way of others'. None: no answer (a produce with acks=0)."""
 
 
 class Handler(Protocol[Request_contra]):

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.coordinator.group.committing import PartitionCommit, TopicCommit
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.sliced import STRIDE, Steps
 from ottla.metadata.image import TopicImage
 
 
@@ -51,18 +52,21 @@ def sort_topics(
     topics: Sequence[Topic],
     topic_of: Callable[[Topic], TopicImage | None],
     unknown: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-) -> Sorted:
+) -> Steps[Sorted]:
     """Sort out what does not exist; ``unknown`` is the answer to a topic that does not."""
     existing: list[TopicCommit] = []
     refusals: list[ErrorCode | None] = []
     for asked in topics:
+        yield None
         topic = topic_of(asked)
         if topic is None:
             refusals += [unknown] * len(asked.partitions)
             continue
         count = len(topic.partitions)
         partitions: list[PartitionCommit] = []
-        for one in asked.partitions:
+        for number, one in enumerate(asked.partitions, 1):
+            if not number % STRIDE:
+                yield None
             if 0 <= one.partition_index < count:
                 refusals.append(None)
                 partitions.append(

@@ -11,7 +11,8 @@ Value = TypeVar("Value")
 def gathered(pendings: Sequence[Pending[Value]]) -> Pending[list[Value]]:
     """Return a Pending that takes all values, in order, or the first error."""
     together: Pending[list[Value]] = Pending()
-    left = len(pendings)
+    undone = [one for one in pendings if not one.is_done or one.error is not None]
+    left = len(undone)
 
     def done(one: Pending[Value]) -> None:
         nonlocal left
@@ -21,8 +22,8 @@ def gathered(pendings: Sequence[Pending[Value]]) -> Pending[list[Value]]:
         elif not left and not together.is_done:
             together.resolve([cast("Value", pending.value) for pending in pendings])
 
-    for pending in pendings:
+    for pending in undone:
         pending.on_done(done)
-    if not pendings:
-        together.resolve([])
+    if not undone:
+        together.resolve([cast("Value", pending.value) for pending in pendings])
     return together

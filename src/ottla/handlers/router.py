@@ -80,7 +80,7 @@ class Router:
         if size >= REQUEST_HEADER_BYTES_MIN:
             key, version, correlation_id, client_id_bytes = read_request_header_start(frame)
             direct = self._directs.get((key, version))
-            if direct is not None:
+            if direct is not None and (size <= LONG_FRAME_BYTES or key == ApiKey.PRODUCE):
                 position = REQUEST_HEADER_BYTES_MIN + max(client_id_bytes, 0)
                 answer = direct(frame, position, correlation_id)
                 if answer is not UNUSUAL:
@@ -98,7 +98,7 @@ class Router:
         call = Call(version, client_id, client)
         if size > LONG_FRAME_BYTES and key != ApiKey.PRODUCE:
             steps = self._serve_long(route, bytes(frame), position, call, correlation_id)
-            return self._slices.run(steps, lambda: f"{route.name} of {client.host}:{client.port}")
+            return self._run(steps, route, call)
         request, _ = route.decode(frame, position, size)
         return self._answer(route.handle(request, call), route, call, correlation_id)
 
@@ -111,12 +111,45 @@ class Router:
         if response is None:
             return None
         if isinstance(response, Pending):
-            return response.then(
-                lambda message: None if message is None else _encode(message, correlation_id, route)
-            )
-        steps = self._answer_in_steps(response, route, call, correlation_id)
-        client = call.client
-        return self._slices.run(steps, lambda: f"{route.name} of {client.host}:{client.port}")
+            return self._answer_later(response, route, call, correlation_id, is_long=False)
+        return self._run(self._answer_in_steps(response, route, call, correlation_id), route, call)
+
+    def _answer_later(
+        self,
+        response: Pending[Any],
+        route: Route,
+        call: Call,
+        correlation_id: int,
+        *,
+        is_long: bool,
+    ) -> Pending[Answer | None]:
+        """Encode what is promised when it is there: a message, or steps that end in one."""
+        later: Pending[Answer | None] = Pending(overlaps=response.overlaps)
+        later.on_cancel(response.cancel, response.hurry)
+
+        def forward(done: Pending[Any]) -> None:
+            if done.error is not None:
+                later.fail(done.error)
+                return
+            found = done.value
+            answer: Answer | Pending[Answer | None] | None = None
+            try:
+                if isinstance(found, Message) and not is_long:
+                    answer = _encode(found, correlation_id, route)
+                elif found is not None:
+                    steps = self._answer_in_steps(found, route, call, correlation_id)
+                    answer = self._run(steps, route, call)
+            except Exception as error:  # noqa: BLE001 - travels to whoever listens
+                later.fail(error)
+                return
+            if isinstance(answer, Pending):
+                later.on_cancel(answer.cancel, answer.hurry)
+                answer.on_done(later.take_over)
+            else:
+                later.resolve(answer)
+
+        response.on_done(forward)
+        return later
 
     def _serve_long(
         self, route: Route, frame: bytes, position: int, call: Call, correlation_id: int
@@ -125,26 +158,29 @@ class Router:
         codec = self._step_codec(route, call)
         request, _ = yield from codec.decode(memoryview(frame), position, len(frame))
         response = route.handle(request, call)
-        if isinstance(response, Pending):
-            return self._answer(response, route, call, correlation_id)
         return (yield from self._answer_in_steps(response, route, call, correlation_id))
 
     def _answer_in_steps(
-        self,
-        response: Steps[Message] | Message | None,
-        route: Route,
-        call: Call,
-        correlation_id: int,
-    ) -> Steps[Answer | None]:
+        self, response: Response, route: Route, call: Call, correlation_id: int
+    ) -> Steps[Answer | Pending[Answer | None] | None]:
+        """Answer in steps; what is waited for has no place among the running meanwhile."""
         message = response
-        if message is not None and not isinstance(message, Message):
+        if not (message is None or isinstance(message, Message | Pending)):
             message = yield from message
         if message is None:
             return None
+        if isinstance(message, Pending):
+            return self._answer_later(message, route, call, correlation_id, is_long=True)
         out = bytearray(9 if route.is_flexible_response else 8)
         splices: Splices = []
         yield from self._step_codec(route, call).encode(message, out, splices)
         return _frame(out, splices, correlation_id)
+
+    def _run(
+        self, steps: Steps[Answer | Pending[Answer | None] | None], route: Route, call: Call
+    ) -> Answer | Pending[Answer | None] | None:
+        client = call.client
+        return self._slices.run(steps, lambda: f"{route.name} of {client.host}:{client.port}")
 
     def _step_codec(self, route: Route, call: Call) -> _StepCodec:
         key, version = ApiKey[route.name], call.api_version

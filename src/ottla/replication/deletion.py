@@ -126,7 +126,11 @@ class Deletion:
         An offset is exclusive; -1 stands for the high watermark. Whole segments below it go too.
         """
         with self._in_progress.one_more():
-            outcomes = [await self._hide(partition, offset) for partition, offset in wanted]
+            outcomes = []
+            for ordinal, (partition, offset) in enumerate(wanted):
+                if ordinal % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+                outcomes.append(await self._hide(partition, offset))
             failures = await self._checkpoints.save()
             for ordinal, (partition, _) in enumerate(wanted):
                 log_dir = dirname(partition.log.directory)

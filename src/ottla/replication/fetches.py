@@ -4,7 +4,7 @@ Owns the fetches that wait, which end when their client does. Partitions are oth
 Between the ReplicaManager and ``replication.fetch``, which reads one partition.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 
 from ottla.env.clock import Clock
@@ -18,11 +18,17 @@ from ottla.replication.fetch import (
     FetchedPartition,
     FetchLimits,
     FetchSpec,
+    Isolation,
+    exposed_end,
     read_partition,
     size_of,
 )
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
+
+FetchedInSteps = Generator[None, None, list[FetchedPartition]]
+SPECS_PER_STEP = 64
+"""So many partitions are read between two yields."""
 
 
 class Fetches:
@@ -63,23 +69,72 @@ class Fetches:
             return self._fetch_cold(specs, limits, cold)
         return self._fetch_found(specs, limits, found)
 
-    def _fetch_found(
+    def fetch_many(
+        self, specs: list[FetchSpec], limits: FetchLimits
+    ) -> Generator[Pending[None] | None, None, list[FetchedPartition] | Pending[FetchedInSteps]]:
+        """Do as ``fetch`` for very many partitions: a generator that yields every few of them.
+
+        It also yields a Pending that it has to wait for. What it returns when it waits for more
+        resolves to a generator that reads.
+        """
+        cold: list[ColdRead] = []
+        found = yield from self._read_in_steps(specs, limits, cold)
+        if cold:
+            yield self._warm(cold)
+            specs = _bounded(specs)
+            found = yield from self._read_in_steps(specs, limits)
+        if self._is_over(specs, limits, found):
+            return found
+        woken: Pending[list[FetchedPartition]] = Pending()
+        self._watch(specs, limits, found, woken, list)
+        for spec, seen in zip(specs, found, strict=True):  # What moved while others had turns.
+            partition = self._lookup(spec.topic_partition)
+            if partition is None or exposed_end(partition, limits.isolation) != (
+                seen.last_stable_offset
+                if limits.isolation is Isolation.READ_COMMITTED
+                else seen.high_watermark
+            ):
+                self.purgatory.check(spec.topic_partition)
+            if woken.is_done:
+                break
+        return woken.then(lambda _: self._read_in_steps(specs, limits))
+
+    def _warm(self, cold: list[ColdRead]) -> Pending[None]:
+        """Have an executor bring it into memory."""
+        pending: Pending[None] = Pending()
+
+        def work() -> None:
+            for one in cold:
+                one.run()
+
+        def done(_: None, error: BaseException | None) -> None:
+            if error is None:
+                pending.resolve(None)
+            else:
+                pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+        self._executor.submit(work, done)
+        return pending
+
+    def _is_over(
         self, specs: list[FetchSpec], limits: FetchLimits, found: list[FetchedPartition]
-    ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
-        """Answer with what was ``found``, or wait for more."""
+    ) -> bool:
+        """Tell whether what was found is the answer, and not the begin of a wait."""
         enough = sum(map(size_of, found)) >= limits.min_bytes
         urgent = any(fetched.ends_wait for fetched in found)
         is_full = self.purgatory.watched_count >= self._waiting_max
-        if enough or urgent or limits.max_wait_ms <= 0 or not specs or is_full:
-            return found
-        pending: Pending[list[FetchedPartition]] = Pending()
+        return enough or urgent or limits.max_wait_ms <= 0 or not specs or is_full
+
+    def _watch(
+        self,
+        specs: list[FetchSpec],
+        limits: FetchLimits,
+        found: list[FetchedPartition],
+        pending: Pending[list[FetchedPartition]],
+        read: Callable[[], list[FetchedPartition]],
+    ) -> None:
         operation = DelayedFetch(
-            specs,
-            found,
-            limits,
-            lookup=self._lookup,
-            read=lambda: self._read_all(specs, limits),
-            pending=pending,
+            specs, found, limits, lookup=self._lookup, read=read, pending=pending
         )
         keys = [spec.topic_partition for spec in specs]
         seconds = limits.max_wait_ms / 1000
@@ -87,6 +142,15 @@ class Fetches:
         pending.on_cancel(
             partial(self.purgatory.cancel, watch), partial(self.purgatory.expire, watch)
         )
+
+    def _fetch_found(
+        self, specs: list[FetchSpec], limits: FetchLimits, found: list[FetchedPartition]
+    ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
+        """Answer with what was ``found``, or wait for more."""
+        if self._is_over(specs, limits, found):
+            return found
+        pending: Pending[list[FetchedPartition]] = Pending()
+        self._watch(specs, limits, found, pending, lambda: self._read_all(specs, limits))
         return pending
 
     def _fetch_cold(
@@ -95,19 +159,13 @@ class Fetches:
         """Have an executor bring it into memory, then fetch, no more than that per partition."""
         pending: Pending[list[FetchedPartition]] = Pending()
 
-        def work() -> None:
-            for one in cold:
-                one.run()
-
-        def done(_: None, error: BaseException | None) -> None:
-            if error is not None:
-                pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        def done(warm: Pending[None]) -> None:
+            if warm.error is not None:
+                pending.fail(warm.error)
                 return
             if pending.is_cancelled:
                 return
-            bounded = [
-                spec._replace(max_bytes=min(spec.max_bytes, COLD_READ_BYTES_MAX)) for spec in specs
-            ]
+            bounded = _bounded(specs)
             outcome = self._fetch_found(bounded, limits, self._read_all(bounded, limits))
             if isinstance(outcome, Pending):
                 pending.on_cancel(outcome.cancel, outcome.hurry)
@@ -115,8 +173,22 @@ class Fetches:
             else:
                 pending.resolve(outcome)
 
-        self._executor.submit(work, done)
+        self._warm(cold).on_done(done)
         return pending
+
+    def _read_in_steps(
+        self, specs: list[FetchSpec], limits: FetchLimits, cold: list[ColdRead] | None = None
+    ) -> FetchedInSteps:
+        found: list[FetchedPartition] = []
+        for start in range(0, len(specs), SPECS_PER_STEP):
+            piece = self._read_all(specs[start : start + SPECS_PER_STEP], limits, cold)
+            size_bytes = sum(map(size_of, piece))
+            if size_bytes:  # The first batch of all may be larger than the limit; no other.
+                left = max(limits.max_bytes - size_bytes, 0)
+                limits = limits._replace(max_bytes=left, is_hard_limit=True)
+            found += piece
+            yield None
+        return found
 
     def _read_all(
         self, specs: list[FetchSpec], limits: FetchLimits, cold: list[ColdRead] | None = None
@@ -144,3 +216,8 @@ class Fetches:
                 remaining = max(remaining - size_bytes, 0)
             found.append(fetched)
         return found
+
+
+def _bounded(specs: list[FetchSpec]) -> list[FetchSpec]:
+    """Return them without more of each than was brought into memory."""
+    return [spec._replace(max_bytes=min(spec.max_bytes, COLD_READ_BYTES_MAX)) for spec in specs]

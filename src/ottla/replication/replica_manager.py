@@ -6,7 +6,7 @@ image says. Source: the API refactoring seed ("Replica Manager").
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from posixpath import dirname
 
 from ottla.env.clock import Clock
@@ -48,7 +48,7 @@ from ottla.replication.fetch import (
     FetchLimits,
     FetchSpec,
 )
-from ottla.replication.fetches import Fetches
+from ottla.replication.fetches import FetchedInSteps, Fetches
 from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.hosting import Hosting
 from ottla.replication.partition import Partition, PartitionSettings
@@ -358,6 +358,12 @@ class ReplicaManager:
     ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
         """See ``Fetches.fetch``."""
         return self._fetches.fetch(specs, limits)
+
+    def fetch_many(
+        self, specs: list[FetchSpec], limits: FetchLimits
+    ) -> Generator[Pending[None] | None, None, list[FetchedPartition] | Pending[FetchedInSteps]]:
+        """Read very many partitions in steps: see ``Fetches.fetch_many``."""
+        return self._fetches.fetch_many(specs, limits)
 
     def search_elsewhere(self, batch: BatchSearch) -> Pending[FoundRecord | None]:
         """Have an executor search a batch that takes long; one at a time, as large appends do."""

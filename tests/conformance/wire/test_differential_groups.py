@@ -203,7 +203,7 @@ def first_member(play):
     play.call("m", "list_groups", 5, types_filter=["consumer"])
     play.call("m", "list_groups", 5, types_filter=["bogus"], states_filter=["bogus"])
     for version in range(7):
-        play.call("m", "describe_groups", version, groups=["nobody", "nobody", ""])
+        play.call("m", "describe_groups", version, groups=["nobody", ""])
     play.call("m", "describe_groups", 6, groups=["v5"], include_authorized_operations=True)
 
 

@@ -10,6 +10,7 @@ from ottla.handlers.call import Call, Client
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from tests.answered import answered
 
 CALL = Call(4, None, Client("10.0.0.9", 5000, "10.0.0.1", 9092))
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -32,9 +33,8 @@ def describe():
         )
         measured = Pending()
         measured.resolve(list(directories))
-        answer = DescribeLogDirs(replicas, lambda: measured).handle(
-            DescribeLogDirsRequest(topics=None), CALL
-        )
+        handler = DescribeLogDirs(replicas, lambda: measured)
+        answer = answered(handler.handle(DescribeLogDirsRequest(topics=None), CALL))
         return [
             (
                 result.error_code,
@@ -42,7 +42,7 @@ def describe():
                 {topic.name: topic.partitions[0].partition_size for topic in result.topics},
                 result.usable_bytes,
             )
-            for result in answer.value.results
+            for result in answer.results
         ]
 
     return describe

@@ -17,6 +17,10 @@ from ottla.errors import ErrorCode
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.records.builder import KeyAndValue
 
+RECORD_BYTES_MIN = 40
+"""An offset's record takes more: 7 bytes of its own, 10 and two names in its key, 24 in its value.
+What cannot be one batch is so refused before it is made."""
+
 PartitionCommit = tuple[int, int, int, str | None]
 """Partition, offset, leader epoch of the last record read (-1: not told), metadata."""
 

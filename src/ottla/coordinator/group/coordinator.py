@@ -15,7 +15,7 @@ from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import records
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member
 from ottla.coordinator.group.commits import check_commit, check_delete, check_offset_delete
-from ottla.coordinator.group.committing import CommitRequest, write
+from ottla.coordinator.group.committing import RECORD_BYTES_MIN, CommitRequest, write
 from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_machine import (
@@ -254,6 +254,7 @@ class GroupCoordinator:
                 GroupState.PREPARING_REBALANCE,
             ):
                 machine.keep_alive(group, request.member_id)
+            shard.check_room(sum(len(one.partitions) for one in request.topics), RECORD_BYTES_MIN)
             written = write(request, shard.clock.wall_ms(), self._settings.metadata_length_max)
             codes, found = written.codes, written.records
 

@@ -5,12 +5,14 @@ All or none of a transaction's partitions are added.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.end_txn import told
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
+from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -41,57 +43,63 @@ class AddPartitionsToTxn:
 
     def handle(
         self, request: AddPartitionsToTxnRequest, call: Call
-    ) -> Pending[AddPartitionsToTxnResponse]:
+    ) -> Steps[Pending[Steps[AddPartitionsToTxnResponse]]]:
         """Answer per partition."""
         version = call.api_version
         if version >= BATCHED_SINCE:
-            return self._batched(request.transactions, version)
+            return (yield from self._batched(request.transactions, version))
         producer = Producer(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
         )
         topics = request.v3_and_below_topics
-        return self._add(producer, topics, version, verify_only=False).then(
-            lambda codes: AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=_results(topics, codes)
-            )
-        )
+        added = yield from self._add(producer, topics, version, verify_only=False)
+
+        def respond(codes: Codes) -> Steps[AddPartitionsToTxnResponse]:
+            results = yield from _results(topics, codes)
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+        return added.then(respond)
 
     def _batched(
         self, transactions: Sequence[AddPartitionsToTxnTransaction], version: int
-    ) -> Pending[AddPartitionsToTxnResponse]:
-        added = gathered(
-            [
-                self._add(
-                    Producer(one.transactional_id, one.producer_id, one.producer_epoch),
-                    one.topics,
-                    version,
-                    verify_only=one.verify_only,
-                )
-                for one in transactions
-            ]
-        )
-        return added.then(
-            lambda found: AddPartitionsToTxnResponse(
-                results_by_transaction=[
+    ) -> Steps[Pending[Steps[AddPartitionsToTxnResponse]]]:
+        added = []
+        for one in transactions:
+            producer = Producer(one.transactional_id, one.producer_id, one.producer_epoch)
+            codes = yield from self._add(producer, one.topics, version, verify_only=one.verify_only)
+            added.append(codes)
+
+        def respond(found: list[Codes]) -> Steps[AddPartitionsToTxnResponse]:
+            results = []
+            for one, codes in zip(transactions, found, strict=True):
+                topics = yield from _results(one.topics, codes)
+                results.append(
                     AddPartitionsToTxnResult(
-                        transactional_id=one.transactional_id,
-                        topic_results=_results(one.topics, codes),
+                        transactional_id=one.transactional_id, topic_results=topics
                     )
-                    for one, codes in zip(transactions, found, strict=True)
-                ]
-            )
-        )
+                )
+                yield None
+            return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+        return gathered(added).then(respond)
 
     def _add(
         self, producer: Producer, topics: Topics, version: int, *, verify_only: bool
-    ) -> Pending[Codes]:
-        wanted = [
-            TopicPartition(topic.name, index) for topic in topics for index in topic.partitions
-        ]
+    ) -> Steps[Pending[Codes]]:
+        wanted: dict[TopicPartition, None] = {}
+        unknown: set[TopicPartition] = set()
+        for topic in topics:
+            for count, index in enumerate(topic.partitions, 1):
+                where = TopicPartition(topic.name, index)
+                wanted[where] = None
+                if self._image.partition(where) is None:
+                    unknown.add(where)
+                if not count % STRIDE:
+                    yield None
+            yield None
         codes: Pending[Codes] = Pending()
-        unknown = {where for where in wanted if self._image.partition(where) is None}
         if unknown:
             codes.resolve(
                 {
@@ -113,17 +121,15 @@ class AddPartitionsToTxn:
         return codes
 
 
-def _results(topics: Topics, codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=codes[TopicPartition(topic.name, index)],
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+def _results(topics: Topics, codes: Codes) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results = []
+    for topic in topics:
+        found = yield from each(topic.partitions, partial(_result, topic.name, codes))
+        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=found))
+    return results
+
+
+def _result(topic: str, codes: Codes, index: int) -> AddPartitionsToTxnPartitionResult:
+    return AddPartitionsToTxnPartitionResult(
+        partition_index=index, partition_error_code=codes[TopicPartition(topic, index)]
+    )

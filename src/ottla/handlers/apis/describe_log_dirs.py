@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.describe_log_dirs import (
@@ -48,35 +49,42 @@ class DescribeLogDirs:
 
     def handle(
         self, request: DescribeLogDirsRequest, call: Call
-    ) -> Pending[DescribeLogDirsResponse]:
+    ) -> Pending[Steps[DescribeLogDirsResponse]]:
         """Describe every directory with the partitions asked for; None asks for all."""
         del call
-        return self._measure().then(
-            lambda directories: DescribeLogDirsResponse(
-                results=[self._result(directory, request.topics) for directory in directories]
-            )
-        )
+
+        def respond(directories: list[MeasuredDirectory]) -> Steps[DescribeLogDirsResponse]:
+            wanted = yield from _wanted(request.topics)
+            results = []
+            for directory in directories:
+                result = yield from self._result(directory, wanted)
+                results.append(result)
+            return DescribeLogDirsResponse(results=results)
+
+        return self._measure().then(respond)
 
     def _result(
-        self, directory: MeasuredDirectory, asked: list[DescribableLogDirTopic] | None
-    ) -> DescribeLogDirsResult:
+        self, directory: MeasuredDirectory, wanted: set[tuple[str, int]] | None
+    ) -> Steps[DescribeLogDirsResult]:
         if directory.error is not None:
             return DescribeLogDirsResult(
                 error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]
             )
-        wanted = None
-        if asked is not None:
-            wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
-        here = [
-            partition
-            for partition in self._replicas.partitions
-            if (wanted is None or partition.topic_partition in wanted)
-            and dirname(partition.log.directory) == directory.path
-            and self._replicas.offline(partition.topic_partition) is None
-        ]
+        here: list[Partition] = []
+        for count, partition in enumerate(list(self._replicas.partitions), 1):
+            if (
+                (wanted is None or partition.topic_partition in wanted)
+                and dirname(partition.log.directory) == directory.path
+                and self._replicas.offline(partition.topic_partition) is None
+            ):
+                here.append(partition)
+            if not count % STRIDE:
+                yield None
+        told = yield from each(here, _told)
+        topics = yield from _by_topic([*told, *self._copies(directory.path, wanted)])
         return DescribeLogDirsResult(
             log_dir=directory.path,
-            topics=_by_topic([*map(_told, here), *self._copies(directory.path, wanted)]),
+            topics=topics,
             total_bytes=directory.total_bytes,
             usable_bytes=directory.usable_bytes,
         )
@@ -104,22 +112,31 @@ def _told(partition: Partition) -> _Told:
     return _Told(partition.topic_partition, partition.log.size_bytes)
 
 
-def _by_topic(found: Iterable[_Told]) -> list[DescribeLogDirsTopic]:
-    return [
-        DescribeLogDirsTopic(
-            name=name,
-            partitions=[
-                DescribeLogDirsPartition(
-                    partition_index=told.topic_partition.partition,
-                    partition_size=told.size_bytes,
-                    offset_lag=told.offset_lag,
-                    is_future_key=told.is_copy,
-                )
-                for told in here
-            ],
-        )
-        for name, here in groupby(
-            sorted(found, key=attrgetter("topic_partition")),
-            key=lambda each: each.topic_partition.topic,
-        )
-    ]
+def _wanted(asked: list[DescribableLogDirTopic] | None) -> Steps[set[tuple[str, int]] | None]:
+    if asked is None:
+        return None
+    wanted: set[tuple[str, int]] = set()
+    for topic in asked:
+        wanted.update((topic.topic, index) for index in topic.partitions)
+        yield None
+    return wanted
+
+
+def _by_topic(found: Iterable[_Told]) -> Steps[list[DescribeLogDirsTopic]]:
+    topics = []
+    for name, here in groupby(
+        sorted(found, key=attrgetter("topic_partition")),
+        key=lambda each: each.topic_partition.topic,
+    ):
+        partitions = yield from each(here, _partition)
+        topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
+    return topics
+
+
+def _partition(told: _Told) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=told.topic_partition.partition,
+        partition_size=told.size_bytes,
+        offset_lag=told.offset_lag,
+        is_future_key=told.is_copy,
+    )

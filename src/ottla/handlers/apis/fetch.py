@@ -6,12 +6,12 @@ v16 node endpoints (KIP-951), v18 high watermark of the follower. What a session
 of an answer: ``handlers.fetch_session``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised
-from ottla.handlers.call import Call
+from ottla.handlers.call import Call, Response
 from ottla.handlers.fetch_session import (
     SESSION_EPOCH_FINAL,
     SESSION_EPOCH_INITIAL,
@@ -19,6 +19,7 @@ from ottla.handlers.fetch_session import (
     FetchSessionCache,
     SessionPartition,
 )
+from ottla.handlers.sliced import STRIDE, Steps, at_once, each
 from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -38,6 +39,11 @@ from ottla.replication.replica_manager import ReplicaManager
 TOPIC_IDS_SINCE = 13
 NODE_ENDPOINTS_SINCE = 16
 INVALID_OFFSET = -1
+AT_ONCE_MAX = 500
+"""So many partitions are read and answered in one turn: some milliseconds."""
+PARTITIONS_MAX = 10_000
+"""A larger session does not begin, or ends: each of its answers would be a long turn. What names
+more is answered completely, in slices."""
 _ISOLATIONS = frozenset(Isolation)
 
 
@@ -75,71 +81,122 @@ class Fetch:
         self._response_bytes_max = response_bytes_max
         self._wait_ms_max = wait_ms_max
 
-    def handle(self, request: FetchRequest, call: Call) -> FetchResponse | Pending[FetchResponse]:
+    def handle(self, request: FetchRequest, call: Call) -> Response:
         """Answer once ``min_bytes`` are there, an error is, or ``max_wait_ms`` have passed."""
         if request.isolation_level not in _ISOLATIONS:
             return _refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
             return _refuse_all(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        isolation = Isolation(request.isolation_level)
         limits = FetchLimits(
             max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
             min_bytes=request.min_bytes,
             max_bytes=min(request.max_bytes, self._response_bytes_max),
-            isolation=isolation,
+            isolation=Isolation(request.isolation_level),
         )
-        by_id = call.api_version >= TOPIC_IDS_SINCE
+        named = _named(request)
         if request.session_epoch not in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
-            return self._with_endpoints(self._continue_session(request, limits, by_id=by_id), call)
-        self._sessions.remove(request.session_id)
-        if request.session_epoch == SESSION_EPOCH_INITIAL:
-            return self._with_endpoints(self._begin_session(request, limits, by_id=by_id), call)
-        asked = self._sort_out(request, by_id=by_id)
-        found = self._replica_manager.fetch(list(asked.specs.values()), limits)
-        if isinstance(found, Pending):
-            answer = found.then(lambda fetched: _response(asked, fetched, isolation))
-            return self._with_endpoints(answer, call)
-        return self._with_endpoints(_response(asked, found, isolation), call)
+            try:
+                session = self._continued(request, named, by_id=call.api_version >= TOPIC_IDS_SINCE)
+            except KafkaError as error:
+                return FetchResponse(error_code=error.code, responses=[])
+            if session is None:
+                return FetchResponse(responses=[])
+            named += len(session)
+            steps = self._go_on(session, limits, call)
+        else:
+            self._sessions.remove(request.session_id)
+            if request.session_epoch == SESSION_EPOCH_INITIAL and named <= PARTITIONS_MAX:
+                steps = self._begin_session(request, limits, call)
+            else:
+                steps = self._without_session(request, limits, call)
+        if named > AT_ONCE_MAX:
+            return steps
+        found = at_once(steps)
+        return found.then(at_once) if isinstance(found, Pending) else found
+
+    def _without_session(
+        self, request: FetchRequest, limits: FetchLimits, call: Call
+    ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
+        asked = yield from self._sort_out(request, by_id=call.api_version >= TOPIC_IDS_SINCE)
+
+        def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
+            response = yield from _response(asked, fetched, limits.isolation)
+            return self._with_endpoints(response, call)
+
+        specs = list(asked.specs.values())
+        return (yield from self._read(specs, limits, answer))
+
+    def _read(
+        self,
+        specs: list[FetchSpec],
+        limits: FetchLimits,
+        answer: Callable[[list[FetchedPartition]], Steps[FetchResponse]],
+    ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
+        """Read, now or when there is more, and ``answer`` with it."""
+        if len(specs) <= AT_ONCE_MAX:
+            found = self._replica_manager.fetch(specs, limits)
+            if isinstance(found, Pending):
+                return found.then(answer)
+            return (yield from answer(found))
+        many = yield from self._replica_manager.fetch_many(specs, limits)
+        if not isinstance(many, Pending):
+            return (yield from answer(many))
+
+        def answer_many(reading: Steps[list[FetchedPartition]]) -> Steps[FetchResponse]:
+            fetched = yield from reading
+            return (yield from answer(fetched))
+
+        return many.then(answer_many)
 
     # With a session.
 
     def _begin_session(
-        self, request: FetchRequest, limits: FetchLimits, *, by_id: bool
-    ) -> FetchResponse | Pending[FetchResponse]:
+        self, request: FetchRequest, limits: FetchLimits, call: Call
+    ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
         """Answer completely; a session begins with the answer, if there is room for it."""
-        session = FetchSession(uses_topic_ids=by_id)
+        session = FetchSession(uses_topic_ids=call.api_version >= TOPIC_IDS_SINCE)
         session.update(request.topics, ())
+        yield None
         self._look_up(session)
+        yield None
         plan = session.plan()
 
-        def answer(fetched: list[FetchedPartition]) -> FetchResponse:
+        def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
             session.note_all(plan, fetched)
             self._sessions.add(session, self._clock.monotonic())
-            news = list(zip(plan.partitions, fetched, strict=True))
-            return _session_response(session, news, plan.refused, limits.isolation)
+            yield None
+            news = zip(plan.partitions, fetched, strict=True)
+            response = yield from _session_response(session, news, plan.refused, limits.isolation)
+            return self._with_endpoints(response, call)
 
-        found = self._replica_manager.fetch(plan.specs, limits)
-        return found.then(answer) if isinstance(found, Pending) else answer(found)
+        return (yield from self._read(plan.specs, limits, answer))
 
-    def _continue_session(
-        self, request: FetchRequest, limits: FetchLimits, *, by_id: bool
-    ) -> FetchResponse | Pending[FetchResponse]:
+    def _continued(self, request: FetchRequest, named: int, *, by_id: bool) -> FetchSession | None:
+        """Return the session that is asked to go on, changed as asked; None: it is empty and ends.
+
+        Raises KafkaError.
+        """
+        session = self._sessions.get(
+            request.session_id, request.session_epoch, uses_topic_ids=by_id
+        )
+        if named > PARTITIONS_MAX or len(session) > PARTITIONS_MAX:
+            self._sessions.remove(session.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.update(request.topics, request.forgotten_topics_data)
+        if len(session) == 0:
+            self._sessions.remove(session.session_id)
+            return None
+        self._look_up(session)
+        self._sessions.advance(session, self._clock.monotonic())
+        return session
+
+    def _go_on(
+        self, session: FetchSession, limits: FetchLimits, call: Call
+    ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
         """Answer what is new since the session's last answer."""
-        try:
-            session = self._sessions.get(
-                request.session_id, request.session_epoch, uses_topic_ids=by_id
-            )
-            session.update(request.topics, request.forgotten_topics_data)
-            if len(session) == 0:
-                self._sessions.remove(session.session_id)
-                return FetchResponse(responses=[])
-            self._look_up(session)
-            self._sessions.advance(session, self._clock.monotonic())
-        except KafkaError as error:
-            return FetchResponse(error_code=error.code, responses=[])
         plan, epoch = session.plan(), session.epoch
 
-        def answer(fetched: list[FetchedPartition]) -> FetchResponse:
+        def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
             if session.epoch != epoch:  # Another request went on with it while this one waited.
                 return FetchResponse(
                     error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -147,22 +204,15 @@ class Fetch:
                     responses=[],
                 )
             news = session.changed(plan, fetched)
-            return _session_response(session, news, plan.refused, limits.isolation)
+            response = yield from _session_response(session, news, plan.refused, limits.isolation)
+            return self._with_endpoints(response, call)
 
-        found = self._replica_manager.fetch(plan.specs, limits)
-        return found.then(answer) if isinstance(found, Pending) else answer(found)
+        return (yield from self._read(plan.specs, limits, answer))
 
-    def _with_endpoints(
-        self, answer: FetchResponse | Pending[FetchResponse], call: Call
-    ) -> FetchResponse | Pending[FetchResponse]:
+    def _with_endpoints(self, response: FetchResponse, call: Call) -> FetchResponse:
         """Say how to reach the leaders that the answer names (KIP-951)."""
         if call.api_version < NODE_ENDPOINTS_SINCE:
-            return answer
-        if isinstance(answer, Pending):
-            return answer.then(lambda response: self._add_endpoints(response, call))
-        return self._add_endpoints(answer, call)
-
-    def _add_endpoints(self, response: FetchResponse, call: Call) -> FetchResponse:
+            return response
         leaders = {
             part.current_leader.leader_id
             for topic in response.responses
@@ -206,7 +256,7 @@ class Fetch:
 
     # Without.
 
-    def _sort_out(self, request: FetchRequest, *, by_id: bool) -> _Asked:
+    def _sort_out(self, request: FetchRequest, *, by_id: bool) -> Steps[_Asked]:
         """Resolve the topics; of a partition that is named twice, the last wish counts."""
         asked = _Asked()
         image = self._image
@@ -219,7 +269,10 @@ class Fetch:
                     refusal = ErrorCode.UNKNOWN_TOPIC_ID
                 name = topic_id_text(topic.topic_id) if known is None else known.name
             indexes = asked.topics.setdefault((topic.topic, topic.topic_id), {})
-            for part in topic.partitions:
+            yield None
+            for count, part in enumerate(topic.partitions, 1):
+                if not count % STRIDE:
+                    yield None
                 where = TopicPartition(name, part.partition)
                 indexes[part.partition] = where
                 hosted = self._replica_manager.topic_id_of(where)
@@ -240,23 +293,21 @@ class Fetch:
 
 def _response(
     asked: _Asked, fetched: list[FetchedPartition], isolation: Isolation
-) -> FetchResponse:
+) -> Steps[FetchResponse]:
     found = {item.topic_partition: item for item in fetched}
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=name,
-                topic_id=topic_id,
-                partitions=[
-                    _data(found[where], isolation)
-                    if where in found
-                    else _refused_data(index, asked.refused[where])
-                    for index, where in indexes.items()
-                ],
-            )
-            for (name, topic_id), indexes in asked.topics.items()
-        ]
-    )
+
+    def data(item: tuple[int, TopicPartition]) -> PartitionData:
+        index, where = item
+        read = found.get(where)
+        if read is None:
+            return _refused_data(index, asked.refused[where])
+        return _data(read, isolation)
+
+    topics = []
+    for (name, topic_id), indexes in asked.topics.items():
+        partitions = yield from each(indexes.items(), data)
+        topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions))
+    return FetchResponse(responses=topics)
 
 
 def _session_response(
@@ -264,17 +315,20 @@ def _session_response(
     news: Iterable[tuple[SessionPartition, FetchedPartition]],
     refused: Iterable[SessionPartition],
     isolation: Isolation,
-) -> FetchResponse:
+) -> Steps[FetchResponse]:
     """Return an answer with what was read; what cannot be read is in each."""
     topics: dict[tuple[str, TopicId], list[PartitionData]] = {}
-    for partition, fetched in news:
+    for count, (partition, fetched) in enumerate(news, 1):
         name, topic_id, _ = partition.key
         topics.setdefault((name, topic_id), []).append(_data(fetched, isolation))
+        if not count % STRIDE:
+            yield None
     for partition in refused:
         name, topic_id, index = partition.key
         if partition.refusal is not None:
             data = _refused_data(index, partition.refusal)
             topics.setdefault((name, topic_id), []).append(data)
+    yield None
     return FetchResponse(
         session_id=session.session_id,
         responses=[
@@ -284,18 +338,35 @@ def _session_response(
     )
 
 
-def _refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+def _refuse_all(request: FetchRequest, code: ErrorCode) -> Steps[FetchResponse]:
+    topics = []
+    for topic in request.topics:
+        partitions = yield from each(
+            topic.partitions, lambda part: _refused_data(part.partition, code)
+        )
+        topics.append(
+            FetchableTopicResponse(
+                topic=topic.topic, topic_id=topic.topic_id, partitions=partitions
+            )
+        )
     return FetchResponse(
         error_code=code if code is ErrorCode.UNKNOWN_SERVER_ERROR else ErrorCode.NONE,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[_refused_data(part.partition, code) for part in topic.partitions],
-            )
-            for topic in request.topics
-        ],
+        responses=topics,
     )
+
+
+def _named(request: FetchRequest) -> int:
+    """Return how many partitions a request names; at least, when they are very many."""
+    named = 0
+    for topic in request.topics:
+        named += 1 + len(topic.partitions)
+        if named > PARTITIONS_MAX:
+            return named
+    for forgotten in request.forgotten_topics_data:
+        named += 1 + len(forgotten.partitions)
+        if named > PARTITIONS_MAX:
+            return named
+    return named
 
 
 def _is_follower(request: FetchRequest) -> bool:

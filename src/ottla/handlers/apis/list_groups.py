@@ -3,6 +3,7 @@
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
@@ -12,20 +13,19 @@ class ListGroups:
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
-    def handle(self, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    def handle(self, request: ListGroupsRequest, call: Call) -> Steps[ListGroupsResponse]:
         """Answer with all groups or, while some are not known yet, with an error."""
         del call
         found = self._groups.list_groups(request.states_filter, request.types_filter)
         if isinstance(found, KafkaError):
             return ListGroupsResponse(error_code=found.code, groups=[])
-        return ListGroupsResponse(
-            groups=[
-                ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type,
-                    group_state=group.state,
-                    group_type=group.type,
-                )
-                for group in found
-            ]
+        groups = yield from each(
+            found,
+            lambda group: ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.type,
+            ),
         )
+        return ListGroupsResponse(groups=groups)

@@ -12,6 +12,7 @@ from ottla.coordinator.transaction.transaction import Transaction, TransactionSt
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.handlers.sliced import STRIDE, Steps
 from ottla.protocol.messages import list_transactions as messages
 from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -28,50 +29,62 @@ class ListTransactions:
         self._transactions = transactions
         self._clock = clock
 
-    def handle(self, request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
+    def handle(
+        self, request: ListTransactionsRequest, call: Call
+    ) -> Steps[ListTransactionsResponse]:
         """Answer with all that the filters let through or, while some are not known, an error."""
         del call
         try:
-            found = self._matching(request.transactional_id_pattern)
+            found = yield from self._matching(request.transactional_id_pattern)
         except KafkaError as error:
             return _refused(error.code)
         now_ms = self._clock.wall_ms()
+        states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
 
         def is_wanted(one: Transaction) -> bool:
             return (
-                (not request.state_filters or one.state.value in request.state_filters)
-                and (
-                    not request.producer_id_filters
-                    or one.producer_id in request.producer_id_filters
-                )
+                (not states or one.state.value in states)
+                and (not producer_ids or one.producer_id in producer_ids)
                 and (
                     request.duration_filter < 0
                     or 0 <= one.start_ms < now_ms - request.duration_filter
                 )
             )
 
+        told = []
+        for count, one in enumerate(found, 1):
+            if is_wanted(one):
+                told.append(
+                    messages.TransactionState(
+                        transactional_id=one.transactional_id,
+                        producer_id=one.producer_id,
+                        transaction_state=one.state.value,
+                    )
+                )
+            if not count % STRIDE:
+                yield None
         return ListTransactionsResponse(
             unknown_state_filters=[
                 name for name in dict.fromkeys(request.state_filters) if name not in _STATES
             ],
-            transaction_states=[
-                messages.TransactionState(
-                    transactional_id=one.transactional_id,
-                    producer_id=one.producer_id,
-                    transaction_state=one.state.value,
-                )
-                for one in found
-                if is_wanted(one)
-            ],
+            transaction_states=told,
         )
 
-    def _matching(self, pattern: str | None) -> Sequence[Transaction]:
+    def _matching(self, pattern: str | None) -> Steps[Sequence[Transaction]]:
         """Return the transactions whose ids match; an empty pattern is none. Raises KafkaError."""
         matches = TopicPattern(pattern).matches if pattern else None
         found = self._transactions.list_all()
         if isinstance(found, KafkaError):
             raise found
-        return [one for one in found if matches is None or matches(one.transactional_id)]
+        if matches is None:
+            return found
+        matching = []
+        for count, one in enumerate(found, 1):
+            if matches(one.transactional_id):
+                matching.append(one)
+            if not count % STRIDE:
+                yield None
+        return matching
 
 
 def _refused(code: ErrorCode) -> ListTransactionsResponse:

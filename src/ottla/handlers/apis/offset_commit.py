@@ -14,6 +14,7 @@ from ottla.handlers.apis.offset_commit_usual import (
 )
 from ottla.handlers.call import Call, Direct, Encode
 from ottla.handlers.commit_topics import sort_topics
+from ottla.handlers.sliced import Steps, each
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.pending import Pending
 from ottla.protocol.messages.offset_commit import (
@@ -34,16 +35,16 @@ class OffsetCommit:
 
     def handle(
         self, request: OffsetCommitRequest, call: Call
-    ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+    ) -> Steps[OffsetCommitResponse | Pending[Steps[OffsetCommitResponse]]]:
         """Answer per partition, in the request's order."""
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if call.api_version >= IDS_SINCE:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        found = sort_topics(
+        found = yield from sort_topics(
             request.topics, lambda asked: self._topic(asked, call.api_version), unknown
         )
         if not found.existing:
-            return _response(request, found.codes([]))
+            return (yield from _response(request, found.codes([])))
         committed = self._groups.commit(
             CommitRequest(
                 request.group_id,
@@ -70,20 +71,17 @@ class OffsetCommit:
         return self._image.topic(asked.name)
 
 
-def _response(request: OffsetCommitRequest, codes: list[ErrorCode]) -> OffsetCommitResponse:
+def _response(request: OffsetCommitRequest, codes: list[ErrorCode]) -> Steps[OffsetCommitResponse]:
     answers = iter(codes)
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=part.partition_index, error_code=next(answers)
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        found = yield from each(
+            topic.partitions,
+            lambda part: OffsetCommitResponsePartition(
+                partition_index=part.partition_index, error_code=next(answers)
+            ),
+        )
+        topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=found)
+        )
+    return OffsetCommitResponse(topics=topics)

@@ -14,6 +14,7 @@ from ottla.coordinator.transaction.transaction import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.commit_topics import sort_topics
+from ottla.handlers.sliced import Steps, each
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -41,11 +42,11 @@ class TxnOffsetCommit:
 
     def handle(
         self, request: TxnOffsetCommitRequest, call: Call
-    ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+    ) -> Steps[TxnOffsetCommitResponse | Pending[Steps[TxnOffsetCommitResponse]]]:
         """Answer per partition, in the request's order."""
-        found = sort_topics(request.topics, lambda asked: self._image.topic(asked.name))
+        found = yield from sort_topics(request.topics, lambda asked: self._image.topic(asked.name))
         if not found.existing:
-            return _response(request, found.codes([]))
+            return (yield from _response(request, found.codes([])))
         committed = self._commit(request, found.existing, call.api_version)
         return committed.then(lambda outcome: _response(request, found.codes(outcome)))
 
@@ -98,19 +99,17 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
 
 
-def _response(request: TxnOffsetCommitRequest, codes: list[ErrorCode]) -> TxnOffsetCommitResponse:
+def _response(
+    request: TxnOffsetCommitRequest, codes: list[ErrorCode]
+) -> Steps[TxnOffsetCommitResponse]:
     answers = iter(codes)
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=part.partition_index, error_code=next(answers)
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        found = yield from each(
+            topic.partitions,
+            lambda part: TxnOffsetCommitResponsePartition(
+                partition_index=part.partition_index, error_code=next(answers)
+            ),
+        )
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=found))
+    return TxnOffsetCommitResponse(topics=topics)
