@@ -23,6 +23,7 @@ from ottla.client.settings import ClientSettings, parse_bootstrap
 from ottla.client.transacting import OffsetToCommit
 from ottla.ids import TopicPartition
 from ottla.spark.writing.write_batch import _make_active
+from tests.connect_session import BEGIN
 from tools.wire_client import WireClient
 
 pytestmark = [
@@ -411,19 +412,11 @@ def test_markers_of_the_last_version_are_gone_on_from(
     assert values(topic) == ["a", "b"]
 
 
-CONNECT = """
+CONNECT = (
+    BEGIN
+    + """
 import os, sys
-import ottla.spark.local as local
-local.set_environment()
-from pyspark.sql import SparkSession
-
 bootstrap, topic, name, work, way = sys.argv[1:]
-builder = SparkSession.builder.remote("local[1]").appName("tests")
-for key, value in {**local.local_confs("local[1]", "off"), "spark.driver.memory": "1g"}.items():
-    builder = builder.config(key, value)
-spark = builder.getOrCreate()
-import ottla.spark
-ottla.spark.register(spark)
 
 def write(frame, number):
     import os
@@ -451,6 +444,7 @@ for _ in range(2):
     print("ended:", "fine" if error is None else str(error))
 spark.stop()
 """
+)
 
 
 @pytest.mark.parametrize("way", ["helper", "plain"])

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 from confluent_kafka import Producer
 
 from ottla.spark import fresh_plans
+from tests.connect_session import BEGIN
 from tools.wire_client import WireClient
 
 pytestmark = [
@@ -260,19 +261,11 @@ def test_a_micro_batch_has_the_same_rows_each_time(spark, target, topic, produce
     assert seen == [(0, 200, True)]
 
 
-CONNECT = """
+CONNECT = (
+    BEGIN
+    + """
 import sys
-import ottla.spark.local as local
-local.set_environment()
-from pyspark.sql import SparkSession
-
 bootstrap, topic, way = sys.argv[1:]
-builder = SparkSession.builder.remote("local[1]").appName("tests")
-for key, value in {**local.local_confs("local[1]", "off"), "spark.driver.memory": "1g"}.items():
-    builder = builder.config(key, value)
-spark = builder.getOrCreate()
-import ottla.spark
-ottla.spark.register(spark)
 from confluent_kafka import Producer
 from ottla.spark.fresh_plans import plan_each_query_anew
 if way == "anew":
@@ -290,6 +283,7 @@ for _ in range(2):
 print("counted", *counted)
 spark.stop()
 """
+)
 
 
 @pytest.mark.timeout(400)
