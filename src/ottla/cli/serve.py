@@ -26,6 +26,7 @@ from ottla.config.files import (
 from ottla.config.listeners import Endpoint
 from ottla.config.option import InvalidConfig
 from ottla.env.clock import SystemClock
+from ottla.env.collector import Collector
 from ottla.errors import OttlaError
 
 DEFAULT_PORT = 9092
@@ -156,8 +157,7 @@ async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
 
     broker = Broker(config, memory=memory)
     await broker.start()
-    gc.freeze()  # what a start leaves lives to the end: no later collection need look at it
-    gc.enable()
+    Collector(SystemClock()).start()  # No later pass looks at what a start leaves.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

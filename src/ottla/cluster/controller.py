@@ -349,7 +349,7 @@ class Controller:
             try:
                 outcomes.append(await one(item))
             except KafkaError as error:
-                outcomes.append(error)
+                outcomes.append(error.with_traceback(None))  # Which would hold the list itself.
         return outcomes
 
 
