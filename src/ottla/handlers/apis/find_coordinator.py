@@ -6,7 +6,7 @@ answer waits for it; so with the topic of transactions. Of shares nobody is the 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ottla.coordinator.internal_topics import InternalTopicMaker
@@ -59,8 +59,12 @@ class FindCoordinator:
         coordinated = self._coordinated.get(request.key_type)
         if coordinated is not None and keys:
             yield coordinated.maker.ensure()
-        found = yield from each(keys, lambda key: self._find(request.key_type, key, call))
-        return _batched(keys, found) if is_batched else _single(found[0])
+        if not is_batched:
+            return _single(self._find(request.key_type, request.key, call))
+        found = yield from each(
+            keys, lambda key: _coordinator(key, self._find(request.key_type, key, call))
+        )
+        return FindCoordinatorResponse(coordinators=found)
 
     def _find(self, key_type: int, key: str, call: Call) -> AdvertisedBroker | KafkaError:
         coordinated = self._coordinated.get(key_type)
@@ -100,23 +104,16 @@ def _single(found: AdvertisedBroker | KafkaError) -> FindCoordinatorResponse:
     )
 
 
-def _batched(
-    keys: Sequence[str], found: Sequence[AdvertisedBroker | KafkaError]
-) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(
-                key=key,
-                node_id=-1,
-                host="",
-                port=-1,
-                error_code=one.code,
-                error_message=one.why,
-            )
-            if isinstance(one, KafkaError)
-            else Coordinator(
-                key=key, node_id=one.node_id, host=one.host, port=one.port, error_message=""
-            )
-            for key, one in zip(keys, found, strict=True)
-        ]
+def _coordinator(key: str, found: AdvertisedBroker | KafkaError) -> Coordinator:
+    if isinstance(found, KafkaError):
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=found.code,
+            error_message=found.why,
+        )
+    return Coordinator(
+        key=key, node_id=found.node_id, host=found.host, port=found.port, error_message=""
     )
