@@ -219,10 +219,13 @@ def test_a_subquery_sees_what_its_query_sees(spark, target, topic, query, scans)
 def test_a_frame_is_planned_anew_in_any_thread(spark, frame, produce, topic):
     """A thread has no active session, or another one, which does not know the source."""
     spark.newSession().createDataFrame([(1,)], "a int").count()
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda _: frame.count(), range(4))) == [200] * 4
-        produce(topic, 5, 100)
-        assert list(pool.map(lambda _: frame.count(), range(4))) == [210] * 4
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda _: frame.count(), range(4))) == [200] * 4
+            produce(topic, 5, 100)
+            assert list(pool.map(lambda _: frame.count(), range(4))) == [210] * 4
+    finally:
+        spark.createDataFrame([(1,)], "a int").count()  # Else later tests have the other session.
 
 
 def test_a_cache_and_a_collected_frame_keep_their_rows(spark, frame, produce, topic):
