@@ -1,5 +1,7 @@
 """KIP-848 group requests to Ottla and a live Apache Kafka: the same answers, field by field."""
 
+import time
+
 import pytest
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -293,6 +295,7 @@ def hostile_names(play):
 
 
 GROUP = 32
+OWN = 8  # DYNAMIC_GROUP_CONFIG
 SESSION = "consumer.session.timeout.ms"
 HEARTBEAT = "consumer.heartbeat.interval.ms"
 INTERVAL = "consumer.assignment.interval.ms"
@@ -322,14 +325,39 @@ class GroupConfigs:
             {"name": key, "config_operation": operation, "value": value} for key, value in changes
         ]
         asked = {"resource_type": GROUP, "resource_name": name, "configs": configs}
-        self.play.call(
+        answer = self.play.call(
             "c", "incremental_alter_configs", 1, resources=[asked], validate_only=validate
         )
+        if not validate and operation in {0, 1} and answer["responses"][0]["error_code"] == 0:
+            self._wait_for(
+                name, dict(changes) if operation == 0 else {key: None for key, _ in changes}
+            )
 
     def replace(self, name, *changes):
         configs = [{"name": key, "value": value} for key, value in changes]
         asked = {"resource_type": GROUP, "resource_name": name, "configs": configs}
-        self.play.call("c", "alter_configs", 2, resources=[asked], validate_only=False)
+        answer = self.play.call("c", "alter_configs", 2, resources=[asked], validate_only=False)
+        if answer["responses"][0]["error_code"] == 0:
+            self._wait_for(name, {SESSION: None, HEARTBEAT: None, INTERVAL: None, **dict(changes)})
+
+    def _wait_for(self, name, wanted):
+        """Wait until the broker tells what was altered: Kafka's answers before it knows itself."""
+        asked = {"resource_type": GROUP, "resource_name": name, "configuration_keys": None}
+        deadline = time.monotonic() + 20
+        while True:
+            found = self.play.prepare(
+                "describe_configs",
+                4,
+                resources=[asked],
+                include_synonyms=False,
+                include_documentation=False,
+            )
+            configs = found["results"][0]["configs"]
+            own = {one["name"]: one["value"] for one in configs if one["config_source"] == OWN}
+            if all(own.get(key) == value for key, value in wanted.items()):
+                return
+            assert time.monotonic() < deadline, (wanted, own)
+            time.sleep(0.01)
 
     def listed(self):
         self.play.call("c", "list_config_resources", 1, resource_types=[GROUP])
