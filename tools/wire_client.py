@@ -138,24 +138,25 @@ def records_of(header: Mapping[str, Any]) -> list[tuple[int, bytes | None, bytes
     data = header["payload"]
     position = 0
     for _ in range(header["count"]):
-        _, position = _read_varint(data, position)
+        _, position = read_varint(data, position)
         position += 1
-        _, position = _read_varint(data, position)
-        delta, position = _read_varint(data, position)
+        _, position = read_varint(data, position)
+        delta, position = read_varint(data, position)
         found: list[bytes | None] = []
         for _ in ("key", "value"):
-            size, position = _read_varint(data, position)
+            size, position = read_varint(data, position)
             found.append(None if size < 0 else data[position : position + size])
             position += max(size, 0)
-        header_count, position = _read_varint(data, position)
+        header_count, position = read_varint(data, position)
         for _ in range(2 * header_count):
-            size, position = _read_varint(data, position)
+            size, position = read_varint(data, position)
             position += max(size, 0)
         out.append((header["base_offset"] + delta, found[0], found[1]))
     return out
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the zigzag number at ``position``, and where it ends."""
     shift = raw = 0
     while True:
         byte = data[position]

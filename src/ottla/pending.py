@@ -124,6 +124,11 @@ def _forget(_: Pending[Any]) -> None:
     """Listen to nothing."""
 
 
+def as_exception(error: BaseException) -> Exception:
+    """Return what a Pending can fail with for ``error``, which ended some work."""
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))
+
+
 def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:
     """Run a coroutine as a task and return what it will give. For rare work: admin requests."""
     pending: Pending[Value] = Pending()

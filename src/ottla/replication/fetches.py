@@ -12,7 +12,7 @@ from ottla.env.executor import Executor
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
-from ottla.pending import Pending
+from ottla.pending import Pending, as_exception
 from ottla.replication.fetch import (
     DelayedFetch,
     FetchedPartition,
@@ -111,7 +111,7 @@ class Fetches:
             if error is None:
                 pending.resolve(None)
             else:
-                pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                pending.fail(as_exception(error))
 
         self._executor.submit(work, done)
         return pending

@@ -27,7 +27,7 @@ from ottla.log.manager import LogManager
 from ottla.log.results import AppendResult
 from ottla.log.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
-from ottla.pending import Pending, outcome_of, pending_of
+from ottla.pending import Pending, as_exception, outcome_of, pending_of
 from ottla.replication.append import (
     ACKS_ALL,
     AppendOutcome,
@@ -328,7 +328,7 @@ class ReplicaManager:
         ) -> None:
             if analyses is None:
                 assert error is not None, "work either returns or raises"
-                pending.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                pending.fail(as_exception(error))
                 return
             analyses = [
                 (where, found if self.topic_id_of(where) == topic_id else gone_meanwhile(where))
@@ -370,8 +370,8 @@ class ReplicaManager:
         pending: Pending[FoundRecord | None] = Pending()
 
         def done(found: FoundRecord | None, error: BaseException | None) -> None:
-            if isinstance(error, Exception):
-                pending.fail(error)
+            if error is not None:
+                pending.fail(as_exception(error))
             else:
                 pending.resolve(found)
 

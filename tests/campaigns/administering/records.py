@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tools.wire_client import batch, batches, records_of, varint
+from tools.wire_client import batch, batches, read_varint, records_of, varint
 
 CONTROL = 32
 TRANSACTIONAL = 16
@@ -162,13 +162,13 @@ def _records(header: Mapping[str, Any]) -> list[Found]:
     found = []
     position = 0
     for _ in range(header["count"]):
-        _, position = _varint(payload, position)
+        _, position = read_varint(payload, position)
         position += 1
-        _, position = _varint(payload, position)
-        delta, position = _varint(payload, position)
+        _, position = read_varint(payload, position)
+        delta, position = read_varint(payload, position)
         key, position = _bytes(payload, position)
         value, position = _bytes(payload, position)
-        count, position = _varint(payload, position)
+        count, position = read_varint(payload, position)
         if count != 1:
             raise ValueError(f"{count} headers at offset {header['base_offset'] + delta}")
         _, position = _bytes(payload, position)
@@ -189,18 +189,7 @@ def _records(header: Mapping[str, Any]) -> list[Found]:
 
 
 def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    size, position = _varint(data, position)
+    size, position = read_varint(data, position)
     if size < 0:
         return None, position
     return data[position : position + size], position + size
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    shift = raw = 0
-    while True:
-        byte = data[position]
-        position += 1
-        raw |= (byte & 127) << shift
-        if byte < 128:
-            return (raw >> 1) ^ -(raw & 1), position
-        shift += 7
