@@ -1,7 +1,7 @@
 """Whose turn it is on the loop: nobody keeps it for long, whatever was asked.
 
 Owns the queue of those who gave way. A connection that has served for ``SLICE_SECONDS``, and work
-in slices (``handlers.sliced``), line up here; so does everybody who comes when a turn of the loop
+in slices (``ottla.sliced``), line up here; so does everybody who comes when a turn of the loop
 has cost ``TURN_SECONDS``. The line is served in order, so that many busy connections share alike.
 Knows neither connections nor requests. Costs one addition per round until somebody has to wait.
 """

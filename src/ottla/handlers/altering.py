@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ottla.cluster.configs import Alteration, Configs
 from ottla.errors import ErrorCode, KafkaError
-from ottla.handlers.sliced import Steps, each
+from ottla.sliced import Steps, each
 
 
 class AlterOutcome(NamedTuple):

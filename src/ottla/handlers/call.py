@@ -7,11 +7,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ottla.handlers.sliced import Steps
 from ottla.pending import Pending
 from ottla.protocol.primitives import RecordBytes
 from ottla.protocol.schema import Message
 from ottla.records.region import Region
+from ottla.sliced import Steps
 
 Request_contra = TypeVar("Request_contra", bound=Message, contravariant=True)
 
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 Response = Message | Pending[Any] | Steps[Any] | None
-"""A generator does the work in slices (``handlers.sliced``) and returns a Message or a Pending; a
+"""A generator does the work in slices (``ottla.sliced``) and returns a Message or a Pending; a
 Pending resolves to a Message, or to such a generator, which then makes the answer. While a Pending
 is waited for no slices are in the way of others'. None: no answer (a produce with acks=0)."""
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.coordinator.group.committing import PartitionCommit, TopicCommit
 from ottla.errors import ErrorCode, KafkaError
-from ottla.handlers.sliced import STRIDE, Steps
 from ottla.metadata.image import TopicImage
+from ottla.sliced import STRIDE, Steps
 
 
 class AskedPartition(Protocol):

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, cast
 
 from ottla.errors import MalformedMessage
 from ottla.handlers.call import UNUSUAL, Answer, Call, Chunk, Client, Direct, Handler, Response
-from ottla.handlers.sliced import Slices, Steps
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
@@ -23,6 +22,7 @@ from ottla.protocol.header import (
 )
 from ottla.protocol.primitives import Splices, spliced_bytes
 from ottla.protocol.schema import Message
+from ottla.sliced import Slices, Steps
 
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 LENGTH_BYTES = 4

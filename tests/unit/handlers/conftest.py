@@ -16,10 +16,10 @@ from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.handlers.apis.produce import Produce
 from ottla.handlers.call import Call, Client
 from ottla.handlers.fetch_session import FetchSessionCache
-from ottla.handlers.sliced import Slices
 from ottla.ids import NodeId
 from ottla.metadata.values import BrokerValue
 from ottla.pending import Pending
+from ottla.sliced import Slices
 from ottla.turns import Turns
 
 path = Path(__file__).parents[1] / "replication" / "conftest.py"

@@ -13,7 +13,6 @@ from ottla.handlers.apis.describe_groups import DescribeGroups
 from ottla.handlers.apis.describe_transactions import DescribeTransactions
 from ottla.handlers.apis.offset_fetch import OffsetFetch
 from ottla.handlers.call import Call, Client
-from ottla.handlers.sliced import Slices
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -24,6 +23,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from ottla.sliced import Slices
 from ottla.turns import Turns
 
 NONE, REFUSED = ErrorCode.NONE, ErrorCode.INVALID_REQUEST

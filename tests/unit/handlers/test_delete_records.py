@@ -7,13 +7,13 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.delete_records import DeleteRecords
 from ottla.handlers.call import Call, Client
-from ottla.handlers.sliced import Slices
 from ottla.pending import Pending
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from ottla.sliced import Slices
 from ottla.turns import Turns
 
 

@@ -15,7 +15,6 @@ from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartition
 from ottla.handlers.apis.metadata import Metadata
 from ottla.handlers.call import Call, Client
 from ottla.handlers.leadership import Leaderships
-from ottla.handlers.sliced import Slices
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
@@ -44,6 +43,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.sliced import Slices
 from ottla.turns import Turns
 
 NODE, OTHER = NodeId(1), NodeId(2)

@@ -12,7 +12,6 @@ from ottla.handlers.apis.offset_commit import OffsetCommit
 from ottla.handlers.apis.offset_commit_usual import OffsetCommitUsual
 from ottla.handlers.call import UNUSUAL, Client
 from ottla.handlers.router import Router
-from ottla.handlers.sliced import Slices
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import TopicImage
 from ottla.pending import Pending
@@ -23,6 +22,7 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from ottla.sliced import Slices
 from ottla.turns import Turns
 
 path = Path(__file__).parents[1] / "coordinator" / "conftest.py"

@@ -9,7 +9,6 @@ from ottla.handlers.apis.produce import Produce
 from ottla.handlers.apis.produce_one import ProduceOne
 from ottla.handlers.call import UNUSUAL, Client
 from ottla.handlers.router import Router
-from ottla.handlers.sliced import Slices
 from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
@@ -21,6 +20,7 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.records.batch import TimestampType
 from ottla.records.compression import Codec
+from ottla.sliced import Slices
 from ottla.turns import Turns
 
 CLIENT = Client("10.0.0.9", 5000, "10.0.0.1", 9092)

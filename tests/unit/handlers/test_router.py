@@ -10,7 +10,6 @@ from ottla.errors import CloseConnection, MalformedMessage
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.call import Client
 from ottla.handlers.router import Router
-from ottla.handlers.sliced import Slices
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.header import encode_request_header
@@ -25,6 +24,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.primitives import SPLICE_BYTES
 from ottla.records.region import Region
+from ottla.sliced import Slices
 from ottla.turns import Turns
 
 CLIENT = Client("10.0.0.9", 5000, "10.0.0.1", 9092)

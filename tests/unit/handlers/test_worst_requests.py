@@ -12,7 +12,6 @@ from ottla.config.files import broker_config
 from ottla.env.clock import ManualClock
 from ottla.handlers.call import Client
 from ottla.handlers.router import Router
-from ottla.handlers.sliced import Slices
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.messages.create_topics import (
@@ -20,6 +19,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.sliced import Slices
 from ottla.turns import Turns
 from tools.loop_meter import LoopMeter
 from tools.worst_requests import Topics, framed, requests

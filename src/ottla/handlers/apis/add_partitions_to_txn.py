@@ -12,7 +12,6 @@ from ottla.errors import ErrorCode
 from ottla.handlers.apis.end_txn import told
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
-from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -25,6 +24,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from ottla.sliced import STRIDE, Steps, each
 
 BATCHED_SINCE = 4
 NOT_OF_CLIENTS = 0

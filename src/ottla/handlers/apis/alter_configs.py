@@ -7,13 +7,13 @@ flexible. Source: KIP-133.
 from ottla.cluster.configs import Alteration, ConfigChange, Configs, Operation
 from ottla.handlers.altering import alter_configs
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from ottla.sliced import Steps, each
 
 
 class AlterConfigs:

@@ -5,7 +5,6 @@ known by the exact text of ``log.dirs``, made absolute.
 """
 
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import STRIDE, Steps
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -14,6 +13,7 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from ottla.replication.relocation import Relocation
+from ottla.sliced import STRIDE, Steps
 
 
 class AlterReplicaLogDirs:

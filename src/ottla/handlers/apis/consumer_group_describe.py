@@ -12,7 +12,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
 from ottla.handlers.operations import GROUP_OPERATIONS
-from ottla.handlers.sliced import Steps, each
 from ottla.ids import TopicId
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.consumer_group_describe import (
@@ -23,6 +22,7 @@ from ottla.protocol.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from ottla.sliced import Steps, each
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """A member that speaks the consumer protocol; 0 would be the classic one."""

@@ -7,13 +7,13 @@ from ottla.cluster.topics import NewPartitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.named_twice import without_repeated
-from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ottla.sliced import Steps, each
 
 
 class CreatePartitions:

@@ -8,13 +8,13 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.config_entries import created
 from ottla.handlers.named_twice import without_repeated
-from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.sliced import Steps, each
 
 _REPEATED = "Duplicate topic name."
 

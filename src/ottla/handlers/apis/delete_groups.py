@@ -4,12 +4,12 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
-from ottla.handlers.sliced import STRIDE, Steps
 from ottla.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from ottla.sliced import STRIDE, Steps
 
 
 class DeleteGroups:

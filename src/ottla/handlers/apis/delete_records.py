@@ -7,7 +7,6 @@ any cleanup policy does not.
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import STRIDE, Steps
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -16,6 +15,7 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.sliced import STRIDE, Steps
 
 NO_LOW_WATERMARK = -1
 

@@ -8,7 +8,6 @@ from collections import Counter
 from ottla.cluster.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.delete_topics import (
@@ -17,6 +16,7 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ottla.sliced import STRIDE, Steps, each
 
 BY_STATE_SINCE = 6
 _BY_BOTH = "The provided topic name maps to an ID that was already supplied."

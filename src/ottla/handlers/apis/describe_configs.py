@@ -15,7 +15,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
 from ottla.handlers.config_entries import describe, listed, unknown
-from ottla.handlers.sliced import Steps
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.keys import ConfigType
@@ -26,6 +25,7 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from ottla.sliced import Steps
 
 
 class DescribeConfigs:

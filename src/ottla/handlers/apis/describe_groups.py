@@ -10,13 +10,13 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
 from ottla.handlers.operations import GROUP_OPERATIONS
-from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from ottla.sliced import Steps, each
 
 NOT_FOUND_SINCE = 6
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.describe_log_dirs import (
@@ -24,6 +23,7 @@ from ottla.protocol.messages.describe_log_dirs import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.sliced import STRIDE, Steps, each
 
 
 class MeasuredDirectory(NamedTuple):

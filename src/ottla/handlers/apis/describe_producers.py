@@ -8,7 +8,6 @@ from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps, each, each_in_steps
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.describe_producers import (
@@ -21,6 +20,7 @@ from ottla.protocol.messages.describe_producers import (
 )
 from ottla.records.batch import NO_SEQUENCE
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.sliced import Steps, each, each_in_steps
 
 
 class DescribeProducers:

@@ -12,7 +12,6 @@ from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.call import Call
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.operations import TOPIC_OPERATIONS
-from ottla.handlers.sliced import STRIDE, Steps
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.metadata.values import PartitionState
@@ -23,6 +22,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from ottla.sliced import STRIDE, Steps
 
 
 class DescribeTopicPartitions:

@@ -4,13 +4,13 @@ from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import KafkaError
 from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
+from ottla.sliced import Steps, each
 
 
 class DescribeTransactions:

@@ -19,7 +19,6 @@ from ottla.handlers.fetch_session import (
     FetchSessionCache,
     SessionPartition,
 )
-from ottla.handlers.sliced import STRIDE, Steps, at_once, each
 from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -35,6 +34,7 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.replication.fetch import FetchedPartition, FetchLimits, FetchSpec, Isolation
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.sliced import STRIDE, Steps, at_once, each
 
 TOPIC_IDS_SINCE = 13
 NODE_ENDPOINTS_SINCE = 16

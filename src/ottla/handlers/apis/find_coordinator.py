@@ -13,7 +13,6 @@ from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised, AdvertisedBroker
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps, each
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.find_coordinator import (
@@ -21,6 +20,7 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ottla.sliced import Steps, each
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ v1 flexible. Source: KIP-339.
 from ottla.cluster.configs import Alteration, ConfigChange, Configs
 from ottla.handlers.altering import alter_configs
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.sliced import Steps, each
 
 
 class IncrementalAlterConfigs:

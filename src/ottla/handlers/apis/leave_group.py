@@ -7,12 +7,12 @@ from ottla.coordinator.group.classic_events import LeaveAnswer, LeavingMember
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberResponse,
 )
+from ottla.sliced import Steps, each
 
 MANY_SINCE = 3
 

@@ -3,8 +3,8 @@
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps, each
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.sliced import Steps, each
 
 
 class ListGroups:

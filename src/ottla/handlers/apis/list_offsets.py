@@ -9,7 +9,6 @@ from collections import Counter
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps
 from ottla.ids import TopicPartition
 from ottla.log.results import TimestampedOffset
 from ottla.log.time_lookup import FoundRecord
@@ -24,6 +23,7 @@ from ottla.records.batch import NO_TIMESTAMP
 from ottla.replication.fetch import Isolation, exposed_end
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.sliced import Steps
 
 LATEST = -1
 EARLIEST = -2

@@ -12,12 +12,12 @@ from ottla.coordinator.transaction.transaction import Transaction, TransactionSt
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import STRIDE, Steps
 from ottla.protocol.messages import list_transactions as messages
 from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from ottla.sliced import STRIDE, Steps
 
 _STATES = frozenset(state.value for state in TransactionState)
 

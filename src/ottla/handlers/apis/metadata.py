@@ -15,7 +15,6 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from ottla.handlers.sliced import STRIDE, Steps, each, each_in_steps
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.metadata.values import PartitionState
@@ -27,6 +26,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.sliced import STRIDE, Steps, each, each_in_steps
 
 NULL_MEANS_ALL_SINCE = 1
 BY_ID_SINCE = 12

@@ -14,7 +14,6 @@ from ottla.handlers.apis.offset_commit_usual import (
 )
 from ottla.handlers.call import Call, Direct, Encode
 from ottla.handlers.commit_topics import sort_topics
-from ottla.handlers.sliced import Steps, each
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.pending import Pending
 from ottla.protocol.messages.offset_commit import (
@@ -24,6 +23,7 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ottla.sliced import Steps, each
 
 
 class OffsetCommit:

@@ -5,7 +5,6 @@ from itertools import islice
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.offset_delete import (
@@ -14,6 +13,7 @@ from ottla.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from ottla.sliced import STRIDE, Steps, each
 
 
 class OffsetDelete:

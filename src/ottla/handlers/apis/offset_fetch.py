@@ -13,7 +13,6 @@ from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import NULL_TOPIC_ID
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.offset_fetch import (
@@ -27,6 +26,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ottla.sliced import STRIDE, Steps, each
 
 TOP_LEVEL_ERROR_SINCE = 2
 BATCHED_SINCE = 8

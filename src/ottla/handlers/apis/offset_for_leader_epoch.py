@@ -7,7 +7,6 @@ to the log's end, not to the high watermark, as Kafka's does.
 
 from ottla.errors import KafkaError
 from ottla.handlers.call import Call
-from ottla.handlers.sliced import Steps, each, each_in_steps
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -18,6 +17,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.sliced import Steps, each, each_in_steps
 
 
 class OffsetForLeaderEpoch:

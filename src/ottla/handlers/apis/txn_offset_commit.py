@@ -14,7 +14,6 @@ from ottla.coordinator.transaction.transaction import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.commit_topics import sort_topics
-from ottla.handlers.sliced import Steps, each
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -24,6 +23,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.sliced import Steps, each
 
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5

@@ -9,7 +9,6 @@ from ottla.coordinator.transaction.markers import Marker
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered
-from ottla.handlers.sliced import STRIDE, Steps, each
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.write_txn_markers import (
@@ -20,6 +19,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.sliced import STRIDE, Steps, each
 
 Codes = dict[TopicPartition, ErrorCode]
 

@@ -6,8 +6,8 @@ import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
-from ottla.handlers.sliced import RUNNING_MAX, Slices
 from ottla.pending import Pending
+from ottla.sliced import RUNNING_MAX, Slices
 from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
 
 
