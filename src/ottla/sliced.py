@@ -2,9 +2,9 @@
 
 Work that grows with what is asked is a generator: it yields wherever it may be interrupted (every
 few hundred elements), or yields a Pending to get its value, and returns what came of it, a
-handler's the response. ``Slices.run`` does the first slice at once, so that a small request costs no turn; what
-is left over takes turns with everybody else (``ottla.turns``). Whatever a generator looked at
-before a yield may be different behind it: it works on lists of its own.
+handler's the response. ``Slices.run`` does the first slice at once, so that a small request costs
+no turn; what is left over takes turns with everybody else (``ottla.turns``). Whatever a generator
+looked at before a yield may be different behind it: it works on lists of its own.
 """
 
 from collections import deque
