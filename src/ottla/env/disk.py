@@ -116,6 +116,13 @@ class Lock(Protocol):
         """Give the lock up. Harmless when released already."""
 
 
+class HeldDirectory(Protocol):
+    """A directory that is kept open, so that its names can be synced without a new descriptor."""
+
+    def release(self) -> None:
+        """Keep it open no more; a sync of it in another thread ends first. Harmless twice."""
+
+
 class Disk(Protocol):
     """A tree of files and directories. Paths are strings; a parent is never created by accident."""
 
@@ -130,13 +137,13 @@ class Disk(Protocol):
         """Open for reading. Raises FileNotFoundError."""
 
     def exists(self, path: str) -> bool:
-        """Tell whether ``path`` names a file or a directory."""
+        """Tell whether ``path`` names a file or a directory. Raises OSError: nobody can tell."""
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether ``path`` names a directory."""
+        """Tell whether ``path`` names a directory. Raises as ``exists`` does."""
 
     def is_link(self, path: str) -> bool:
-        """Tell whether the last component of ``path`` is a symbolic link."""
+        """Tell whether the last component of ``path`` is a symbolic link. Raises as ``exists``."""
 
     def size_of(self, path: str) -> int:
         """Return the length of the file ``path`` in bytes, without opening it."""
@@ -160,7 +167,17 @@ class Disk(Protocol):
         """Remove an empty directory."""
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in directory ``path`` durable."""
+        """Make the names in directory ``path`` durable.
+
+        Takes a descriptor for the length of the call unless ``hold_directory`` has one. Raises
+        OSError; ESTALE when another directory bears the path of a held one.
+        """
+
+    def hold_directory(self, path: str) -> HeldDirectory:
+        """Keep directory ``path`` open: who asks to sync it by this path needs no descriptor.
+
+        Once at a time for each path. Raises FileNotFoundError, NotADirectoryError.
+        """
 
     def open_volume(self, path: str) -> Volume | None:
         """Let the files on ``path``'s file system be synced together, from now on.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from ottla.env.disk import Buffer, Disk, File, Lock, Volume
+from ottla.env.disk import Buffer, Disk, File, HeldDirectory, Lock, Volume
+from ottla.env.held_directory import FaultyHeldDirectory
 from ottla.env.memory_disk import MemoryFile
 
 Result = TypeVar("Result")
@@ -42,6 +43,9 @@ CHANGES = frozenset(DiskCall) - {DiskCall.READ, DiskCall.LOOK}
 """The calls ``kill_at`` counts: those whose effect a crash can separate from the next one's.
 
 An open counts because it may create a name."""
+
+
+_NO_DESCRIPTOR = frozenset({errno_codes.EMFILE, errno_codes.ENFILE})
 
 
 class DiskKilled(Exception):
@@ -75,6 +79,8 @@ class FaultyDisk:
         self._changes_until_death: int | None = None
         self._killed = False
         self._volumes: dict[Volume, FaultyVolume] = {}
+        self._held: set[str] = set()
+        """Directories that are held: a sync of them never finds the process without descriptors."""
 
     def fail(
         self, call: DiskCall, *, nth: int = 1, errno: int = errno_codes.EIO, lasting: bool = False
@@ -122,14 +128,17 @@ class FaultyDisk:
             if self._changes_until_death == 0:
                 self._killed = True
                 raise DiskKilled(f"{call.value} {path}")
-        fault = self._strike(call)
+        is_held = call is DiskCall.SYNC_DIRECTORY and path in self._held
+        fault = self._strike(call, but_for=_NO_DESCRIPTOR if is_held else frozenset())
         if fault is not None and fault.written_bytes is None:
             raise _error(fault, path)
         return fault
 
-    def _strike(self, call: DiskCall) -> _Fault | None:
+    def _strike(self, call: DiskCall, *, but_for: frozenset[int]) -> _Fault | None:
         struck = None
         for fault in [planned for planned in self._faults if planned.call is call]:
+            if fault.errno in but_for:
+                continue
             fault.remaining -= 1
             if fault.remaining <= 0:
                 struck = struck or fault
@@ -194,6 +203,11 @@ class FaultyDisk:
     def sync_directory(self, path: str) -> None:
         """As ``Disk.sync_directory``."""
         self._do(DiskCall.SYNC_DIRECTORY, path, lambda: self._inner.sync_directory(path))
+
+    def hold_directory(self, path: str) -> HeldDirectory:
+        """As ``Disk.hold_directory``."""
+        held = self._do(DiskCall.OPEN, path, lambda: self._inner.hold_directory(path))
+        return FaultyHeldDirectory(path, held, self._held)
 
     def open_volume(self, path: str) -> "FaultyVolume | None":
         """As ``Disk.open_volume``."""

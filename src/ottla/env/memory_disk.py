@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 
 from ottla.env.clock import Clock, SystemClock
 from ottla.env.disk import Buffer, File
+from ottla.env.held_directory import MemoryHeldDirectory
 from ottla.env.rng import Rng
 
 SECTOR_BYTES = 512
 """What a device writes whole or not at all."""
-
 DEFAULT_CAPACITY_BYTES = 1 << 40
 
 
@@ -252,7 +252,6 @@ class MemoryVolume:
 
     def sync_descriptor(self) -> None:
         """Return None: the kernel does not know it."""
-        return
 
     def close(self) -> None:
         """Be found no more when nobody is left who opened it."""
@@ -385,6 +384,11 @@ class MemoryDisk:
             else:
                 later.append(step)
         self._unsynced_steps = later
+
+    def hold_directory(self, path: str) -> MemoryHeldDirectory:
+        """See that it is there; no descriptor could be short here."""
+        self._directory_at(path)
+        return MemoryHeldDirectory()
 
     @property
     def volume(self) -> MemoryVolume | None:

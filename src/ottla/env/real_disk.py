@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 
 from ottla.env.disk import Buffer, File
+from ottla.env.held_directory import RealHeldDirectory
 from ottla.env.real_volume import (
     CLOSED,
     NO_DESCRIPTOR,
@@ -28,6 +29,7 @@ _KERNEL_LOCKS_BYTES_MAX = 1024 * 1024
 _LOCK_PROCESS, _LOCK_FILE = 4, 5
 _ZEROS_BYTES = 1 << 20
 _BASE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 _NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -183,6 +185,8 @@ class RealDisk:
 
     def __init__(self) -> None:
         self._volumes = Volumes()
+        self._held: dict[str, RealHeldDirectory] = {}
+        """Use: directories that are synced without opening them, by path."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> RealFile:
         """Open for reading and writing; see ``Disk.open``. Raises OSError ELOOP on a symlink."""
@@ -203,15 +207,19 @@ class RealDisk:
 
     def exists(self, path: str) -> bool:
         """Tell whether ``path`` names a file or a directory."""
-        return os.path.exists(path)
+        return _status(path) is not None
 
     def is_directory(self, path: str) -> bool:
         """Tell whether ``path`` names a directory."""
-        return os.path.isdir(path)
+        status = _status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def is_link(self, path: str) -> bool:
         """Tell whether the last component of ``path`` is a symbolic link."""
-        return os.path.islink(path)
+        try:
+            return stat.S_ISLNK(os.lstat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def size_of(self, path: str) -> int:
         """Return the length of the file ``path`` in bytes."""
@@ -243,11 +251,21 @@ class RealDisk:
 
     def sync_directory(self, path: str) -> None:
         """Make the names in directory ``path`` durable. Blocks on the device."""
-        number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held = self._held.get(path)
+        if held is not None:
+            held.sync()
+            return
+        number = os.open(path, _DIRECTORY_FLAGS)
         try:
             os.fsync(number)
         finally:
             os.close(number)
+
+    def hold_directory(self, path: str) -> RealHeldDirectory:
+        """Keep a descriptor of directory ``path`` for ``sync_directory``."""
+        held = RealHeldDirectory(path, os.open(path, _DIRECTORY_FLAGS), self._held)
+        self._held[path] = held
+        return held
 
     def open_volume(self, path: str) -> RealVolume | None:
         """Keep a descriptor of ``path``: the kernel tells errors to whom it knows by then."""
@@ -301,6 +319,17 @@ class RealDisk:
                 number = file.fileno()
                 if number is not None:
                     os.posix_fadvise(number, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+
+def _status(path: str) -> os.stat_result | None:
+    """Return what the kernel says of ``path``; None when nothing is there. Raises OSError.
+
+    A device or a kernel that cannot tell must not be taken for one that says no (as by os.path).
+    """
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _holder_in_kernel(status: os.stat_result) -> int | None:

@@ -6,14 +6,14 @@ replication.relocation. What a crash in between leaves is settled by log.futures
 reliability rules 3 and 14.
 """
 
-import errno
 import logging
+from contextlib import suppress
 from posixpath import basename, dirname
 
 from ottla.env.clock import Clock
 from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
 from ottla.log.copying import LogCopy, SourceUnreadable
-from ottla.log.faults import sync_directory
+from ottla.log.faults import SyncFailed, sync_directory
 from ottla.log.layout import deleted_directory, future_directory, unique_part
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -86,11 +86,7 @@ class LogCopies:
             sync_directory(disk, target_dir)
             log = self._open(copy, target)
         except (OSError, OttlaError) as error:
-            # Which of the two a restart finds is not sure: nothing may be added to either.
-            failure = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
-            logger.error("%s is offline until a restart: %s", before.topic_partition, error)  # noqa: TRY400
-            before.take_out(failure)
-            before.tenancy.end()
+            self._undo(copy, target, old, error)
             raise
         before.abandon()
         self._manager.copying.pop(before.topic_partition, None)
@@ -98,12 +94,33 @@ class LogCopies:
         self._manager.put(log)
         return log
 
+    def _undo(self, copy: LogCopy, target: str, old: str, error: OSError | OttlaError) -> None:
+        """Let the log before go on although the copy bears its name, for it cannot be opened.
+
+        Nothing was added to either. The copy gives the name up first, durably: two directories of
+        one name are no partition at the next start.
+        """
+        before, disk = copy.log, self._disk
+        try:
+            if isinstance(error, SyncFailed):
+                raise error  # Nothing that is done in its log directory lasts for sure.
+            disk.rename(target, copy.directory)
+            sync_directory(disk, dirname(target))
+        except OSError as failure:
+            # Which of the two a restart finds is not sure: nothing may be added to either.
+            logger.error("%s is offline until a restart: %s", before.topic_partition, failure)  # noqa: TRY400
+            before.take_out(failure)
+            before.tenancy.end()
+            self._manager.refused(dirname(target), failure)
+        else:
+            self._take_back(before, old)
+
     def _take_back(self, log: Log, renamed: str) -> None:
         """Let ``log`` have its directory back, or fail."""
         try:
-            if self._disk.exists(renamed):
+            with suppress(FileNotFoundError):  # Its renaming was what the disk refused.
                 self._disk.rename(renamed, log.directory)
-                sync_directory(self._disk, dirname(log.directory))
+            sync_directory(self._disk, dirname(log.directory))
         except OSError as error:
             logger.error("%s is offline until a restart: %s", log.topic_partition, error)  # noqa: TRY400
             log.take_out(error)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from posixpath import dirname
 
-from ottla.env.disk import Disk, Lock, Volume
+from ottla.env.disk import Disk, HeldDirectory, Lock, Volume
 from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
@@ -60,6 +60,7 @@ class LogDirectory:
 
     __slots__ = (
         "_disk",
+        "_held",
         "_limits",
         "_lock",
         "_volume",
@@ -81,6 +82,8 @@ class LogDirectory:
         self.failure: Fault | None = None
         """Why it is offline; None while it serves. Invariant: set once, never taken back."""
         self._lock: Lock | None = None
+        self._held: HeldDirectory | None = None
+        """Use: its names are made durable although the process may have no descriptor left."""
         self._volume: Volume | None = None
         """Use: lets its files be synced together. Open from before the first write."""
         self.log_count = 0
@@ -116,6 +119,7 @@ class LogDirectory:
         except BlockingIOError as error:
             why = "another process uses this data directory"
             raise LogDirectoryUnusable(path, why, "stop it, or choose another one") from error
+        self._held = disk.hold_directory(path)
         self._volume = disk.open_volume(path)
 
     def _identify(self, cluster_id: str, node_id: int, rng: Rng) -> None:
@@ -202,6 +206,9 @@ class LogDirectory:
 
     def release(self) -> None:
         """Let others use it. Harmless when it is not held."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
         if self._volume is not None:
             self._volume.close()
             self._volume = None

@@ -224,8 +224,5 @@ class LogMaker:
                 self._nothing_left(where)
             elif isinstance(fault, OSError):
                 self._manager.refused(dirname(target), fault)
-        for target in job.renamed:
-            if dirname(target) in job.unsynced:
-                self._manager.unsynced.add(target)
-            self._manager.deleted.append(target)
+        self._manager.deleted.extend(job.renamed)
         return {name: storage_error(fault) for name, fault in job.faults.items()}

@@ -175,8 +175,6 @@ class RemovalJob:
         self.faults: dict[TopicPartition, OSError | KafkaError] = {}
         self.renamed: list[str] = []
         """Directories that bear other names now."""
-        self.unsynced: set[str] = set()
-        """Log directories in which that is not durable yet, for want of a descriptor."""
 
     def run(self) -> None:
         """Rename them, durably. Blocks; on any thread."""
@@ -198,7 +196,6 @@ class RemovalJob:
                 sync_directory(self._disk, log_dir)
             except OSError as error:
                 self.faults.update(dict.fromkeys(names, error))
-                self.unsynced.add(log_dir)
 
 
 def storage_error(fault: Fault) -> KafkaError:

@@ -22,7 +22,7 @@ from ottla.ids import TopicId, TopicPartition
 from ottla.log.checkpoints import replace_file
 from ottla.log.config import LogConfig
 from ottla.log.directory import DuplicatePartition, Fault, LogDirectory
-from ottla.log.faults import Meaning, SyncFailed, is_out_of_space, meaning_of, sync_directory
+from ottla.log.faults import Meaning, SyncFailed, is_out_of_space, meaning_of
 from ottla.log.futures import settle_futures
 from ottla.log.health import LogState
 from ottla.log.layout import (
@@ -107,8 +107,6 @@ class LogManager:
         self.left: dict[TopicPartition, set[str]] = {}
         """Those that may have a directory although there is no log of theirs here, and in which log
         directories: it could not be renamed (yet), or its making failed."""
-        self.unsynced: set[str] = set()
-        """Those of ``deleted`` whose new name is not durable yet. Use: as that."""
         self._offline_directories: dict[TopicPartition, str] = {}
         self._unclean: set[str] = set()
         """Directories that hold a partition which could not be opened."""
@@ -446,9 +444,6 @@ class LogManager:
         """
         for directory in list(self.deleted):
             with suppress(OSError, ValueError):
-                if directory in self.unsynced:  # Else a crash could bring a part of it back.
-                    sync_directory(self._disk, dirname(directory))
-                    self.unsynced.discard(directory)
                 for name in self._disk.list_directory(directory):
                     self._disk.remove(f"{directory}/{name}")
                 self._disk.remove_directory(directory)

@@ -1,5 +1,6 @@
 """What every disk promises, asked of each one: the kernel's, the one in memory, the faulty one."""
 
+import errno
 import itertools
 import os
 import sys
@@ -8,7 +9,7 @@ import pytest
 
 from ottla.env.clock import SystemClock
 from ottla.env.disk import MAP_UNIT_BYTES
-from ottla.env.faulty_disk import FaultyDisk
+from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
 
@@ -184,6 +185,25 @@ def test_directories_and_files_are_told_apart(disk, home, file):
         disk.list_directory(f"{home}/file")
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.EACCES])
+def test_a_kernel_that_cannot_tell_does_not_say_no(tmp_path, monkeypatch, number):
+    disk = RealDisk()
+
+    def refuse(path, *_, **__):
+        raise OSError(number, os.strerror(number), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        patch.setattr(os, "lstat", refuse)
+        for ask in (disk.exists, disk.is_directory, disk.is_link):
+            with pytest.raises(OSError, match=os.strerror(number)):
+                ask(str(tmp_path))
+    file = disk.open(str(tmp_path / "file"), create=True)
+    file.close()
+    for ask in (disk.exists, disk.is_directory, disk.is_link):
+        assert not ask(str(tmp_path / "file" / "below a file"))
+
+
 def test_names_are_listed_sorted(disk, home):
     for name in ("b", "a", "10", "9"):
         disk.open(f"{home}/{name}", create=True).close()
@@ -273,6 +293,46 @@ def test_directories_can_be_synced(disk, home):
     disk.sync_directory(home)
     with pytest.raises(FileNotFoundError):
         disk.sync_directory(f"{home}/nothing")
+
+
+def test_a_held_directory_is_synced_without_a_descriptor(disk, home, monkeypatch, request):
+    disk.make_directory(f"{home}/a")
+    held = disk.hold_directory(f"{home}/a")
+    disk.open(f"{home}/a/file", create=True).close()
+    with monkeypatch.context() as patch:
+        if "real" in request.node.callspec.params["disk"]:
+            patch.setattr(os, "open", no_descriptor)
+        if isinstance(disk, FaultyDisk):
+            disk.fail(DiskCall.SYNC_DIRECTORY, errno=errno.EMFILE, lasting=True)
+        disk.sync_directory(f"{home}/a")
+    held.release()
+    held.release()
+    if isinstance(disk, FaultyDisk):
+        with pytest.raises(OSError, match="Too many open files"):
+            disk.sync_directory(f"{home}/a")
+        disk.heal()
+    disk.sync_directory(f"{home}/a")
+    with pytest.raises(FileNotFoundError):
+        disk.hold_directory(f"{home}/nothing")
+
+
+def no_descriptor(path, *_):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
+def test_a_held_directory_whose_path_is_anothers_is_not_called_durable(tmp_path):
+    disk, path = RealDisk(), str(tmp_path / "a")
+    disk.make_directory(path)
+    held = disk.hold_directory(path)
+    disk.rename(path, f"{path}.old")
+    with pytest.raises(FileNotFoundError):
+        disk.sync_directory(path)
+    disk.make_directory(path)
+    with pytest.raises(OSError, match="Stale") as caught:
+        disk.sync_directory(path)
+    assert caught.value.errno == errno.ESTALE
+    held.release()
+    disk.sync_directory(path)
 
 
 def test_who_holds_a_lock_can_be_asked(disk, home):

@@ -1,6 +1,7 @@
 """Replicas move between log directories while they serve, and a crash leaves one of the two."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -167,6 +168,37 @@ async def test_a_refused_call_loses_nothing(two, words, call, number):
             manager.stop()
         if not struck:
             return
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+@pytest.mark.parametrize("call", [DiskCall.OPEN, DiskCall.SYNC_DIRECTORY, DiskCall.LOOK])
+async def test_a_move_in_a_shortage_leaves_the_partition_in_service(two, words, call, number):
+    if call is DiskCall.SYNC_DIRECTORY and number == errno.ENOMEM:
+        pytest.skip("a sync that fails is no shortage")
+    for nth in range(1, 60):
+        node = two(segment_bytes=700)
+        fill(node, words)
+        made = node.disk.counts[call]
+        node.disk.fail(call, nth=nth, errno=number, lasting=True)
+        relocation = node.replica_manager.relocation
+        relocation.move(T0, "/b")
+        await finish(node, lambda: not relocation._moves)  # noqa: B023 - it is done by then
+        struck = node.disk.counts[call] - made >= nth
+        node.disk.heal()
+        node.measure_space()
+        node.executor.run_all()
+        answer = node.append((0, words.batch(b"after")))
+        node.executor.run_all()
+        assert words.codes(answer) == [ErrorCode.NONE], nth
+        assert all(one.is_online for one in node.log_manager.directories.values()), nth
+        before = everything(node.partition().log)
+        node.log_manager._release()
+        manager = restart(node.disk._inner.crash(SeededRng(nth)))
+        assert everything(manager.get(T0)) == before, nth
+        manager.stop()
+        if not struck:
+            return
+    pytest.fail("it takes more calls")
 
 
 async def test_deleted_records_stay_deleted_through_a_move_and_a_power_cut(two, words):
