@@ -13,6 +13,7 @@ from os.path import abspath
 from ottla.cluster.adoption import adopt
 from ottla.cluster.configs import Configs, broker_config_in_force
 from ottla.cluster.controller import Controller, Hosted
+from ottla.cluster.known_directories import look_for_known
 from ottla.cluster.membership import Membership
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.topics import Placement
@@ -356,6 +357,15 @@ class Broker:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
         assert self._log_manager is not None, "the log directories are open"
+        self._log_manager.miss(
+            await look_for_known(
+                self._store,
+                self._keys,
+                self._node_id,
+                self._log_manager.directories.values(),
+                self._config[options.LOG_DIRS_GIVEN_UP],
+            )
+        )
         revision = await adopt(
             self._store,
             self._keys,

@@ -92,6 +92,14 @@ LOG_DIRS = Option(
     validator=DIRECTORIES,
     deviates="Kafka's is /tmp/kafka-logs, which a restart of the machine empties.",
 )
+LOG_DIRS_GIVEN_UP = Option(
+    "ottla.log.dirs.given.up",
+    LIST,
+    (),
+    "Log directories that are lost for good, by the directory.id of their meta.properties, which"
+    " the broker's log names when one is missing. Partitions that lay in them are made anew, empty."
+    " Until a missing directory is named here they are offline.",
+)
 NUM_PARTITIONS = Option(
     "num.partitions",
     INT,
@@ -131,6 +139,7 @@ _TOPICS = (
     LISTENERS,
     ADVERTISED_LISTENERS,
     LOG_DIRS,
+    LOG_DIRS_GIVEN_UP,
     NUM_PARTITIONS,
     DEFAULT_REPLICATION_FACTOR,
     AUTO_CREATE_TOPICS_ENABLE,

@@ -15,6 +15,7 @@ from ottla.env.rng import Rng
 from ottla.errors import CorruptFile, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.log.faults import is_shortage
 from ottla.log.layout import LOCK, META_PROPERTIES, RESERVE
 from ottla.log.space import SpaceLimits
 
@@ -64,6 +65,7 @@ class LogDirectory:
         "_limits",
         "_lock",
         "_volume",
+        "directory_id",
         "failure",
         "is_full",
         "is_short",
@@ -86,6 +88,9 @@ class LogDirectory:
         """Use: its names are made durable although the process may have no descriptor left."""
         self._volume: Volume | None = None
         """Use: lets its files be synced together. Open from before the first write."""
+        self.directory_id = ""
+        """What it is known by wherever it is mounted; empty until it is taken, and for one of an
+        old Kafka, which had no ids."""
         self.log_count = 0
         """Use: a new log goes where there are the fewest. Invariant: those of the log manager's
         logs that are in it."""
@@ -106,8 +111,24 @@ class LogDirectory:
             self._make_and_lock()
             self._identify(cluster_id, node_id, rng)
         except (OSError, CorruptFile) as error:
-            self.failure = error
+            self.set_failure(error)
             self.release()
+
+    def set_failure(self, error: Fault) -> None:
+        """Be offline, at a start. Raises LogDirectoryUnusable when the disk is not to blame.
+
+        Nothing has been lost by a start that ends for want of descriptors or memory; all that lies
+        here would be offline until the next one otherwise.
+        """
+        if isinstance(error, OSError) and is_shortage(error):
+            raise self.short(error) from error
+        self.failure = error
+
+    def short(self, error: OSError) -> LogDirectoryUnusable:
+        """Return the error that tells people what a start was short of."""
+        why = f"it cannot be opened now ({error.strerror})"
+        fix = "raise the limit (ulimit -n) or see who takes what it lacks, then start again"
+        return LogDirectoryUnusable(self.path, why, fix)
 
     def _make_and_lock(self) -> None:
         disk, path = self._disk, self.path
@@ -136,6 +157,7 @@ class LogDirectory:
                 f"this is node {node_id} of cluster {cluster_id}"
             )
             raise LogDirectoryUnusable(self.path, why, "point this node at its own directory")
+        self.directory_id = meta.directory_id
 
     # Space.
 

@@ -103,6 +103,11 @@ def is_out_of_space(error: OSError) -> bool:
     return meaning_of(error) is Meaning.FULL
 
 
+def is_passing(fault: BaseException) -> bool:
+    """Tell whether ``fault`` is a refusal that passes by itself: no space, no descriptors."""
+    return isinstance(fault, OSError) and meaning_of(fault) in {Meaning.FULL, Meaning.SHORTAGE}
+
+
 def is_shortage(error: OSError) -> bool:
     """Tell whether ``error`` passes by itself and is not the disk's."""
     return meaning_of(error) is Meaning.SHORTAGE

@@ -11,7 +11,7 @@ from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from ottla.env.rng import Rng
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.log.config import LogConfig
 from ottla.log.layout import deleted_directory, partition_directory
@@ -96,7 +96,10 @@ class LogMaker:
         where, topic_id, is_new = wanted
         name = partition_directory(where)
         if where in self._manager.offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._manager.offline[where]))
+            kept = self._manager.reopening(where)
+            if kept is None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._manager.offline[where]))
+            return NewLog(where, topic_id, f"{kept.log_dir}/{name}", config, kept=kept)
         log = self._manager.logs.get(where)
         if log is not None:
             if log.topic_id == topic_id:
@@ -106,11 +109,9 @@ class LogMaker:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, why)
             return NewLog(where, topic_id, log.directory, config, log)
         if not is_new:
-            offline = [
-                path for path, found in self._manager.directories.items() if not found.is_online
-            ]
-            if offline:
-                why = f"it is not in the log directories that work; offline: {', '.join(offline)}"
+            away = self._manager.away()
+            if away:
+                why = f"it is not in the log directories that work; {', '.join(away)}"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         log_dir = self._emptiest_log_dir(added)
         added[log_dir] += 1
@@ -153,7 +154,10 @@ class LogMaker:
             log_dir = dirname(new.directory)
             if isinstance(outcome, OSError):
                 self._manager.refused(log_dir, outcome)
-            self._leave(where, log_dir)
+            if new.kept is None:
+                self._leave(where, log_dir)
+            elif isinstance(outcome, OttlaError | OSError):
+                self._manager.offline[where] = outcome
             made[where] = storage_error(outcome)
         for where, outcome in job.outcomes.items():
             made[where] = outcome if isinstance(outcome, Log) else storage_error(outcome)
@@ -162,12 +166,15 @@ class LogMaker:
     def _take(self, new: NewLog, log: Log) -> Log | KafkaError:
         directory = self._manager.directories[dirname(new.directory)]
         if not directory.is_online:  # Its disk has failed since: nobody may write there.
-            self._leave(new.where, directory.path)
+            if new.kept is None:
+                self._leave(new.where, directory.path)
             if new.found is None:
                 log.abandon()
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
         log.topic_id = new.topic_id
-        if new.found is None:
+        if new.kept is not None:
+            self._manager.is_back(new.where, new.kept)
+        elif new.found is None:
             self._manager.high_watermarks.pop(new.where, None)
         self._nothing_left(new.where)
         self._manager.put(log)

@@ -42,6 +42,15 @@ class Wanted(NamedTuple):
     """False: it may be in a log directory that is offline, and is then not made again, empty."""
 
 
+class Kept(NamedTuple):
+    """A partition that a start could not open for want of something, and what is known of it."""
+
+    log_dir: str
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+
+
 class NewLog(NamedTuple):
     """Where a wanted log is to be."""
 
@@ -53,6 +62,8 @@ class NewLog(NamedTuple):
     """It is open already, but its directory does not say of which topic it is."""
     leftovers: Sequence["Renaming"] = ()
     """What is in the way: two directories of one name are no partition at the next start."""
+    kept: Kept | None = None
+    """It is there, and only to be opened."""
 
 
 class Renaming(NamedTuple):
@@ -89,7 +100,7 @@ class MakingJob:
             self._sync(log_dir)
 
     def _free_names(self) -> bool:
-        names = [new.where for new in self.new if new.found is None]
+        names = [new.where for new in self.new if new.found is None and new.kept is None]
         self.forgotten = self._checkpoints.forget(names)
         for log_dir, error in self.forgotten.failures.items():
             for new in self.new:
@@ -113,7 +124,7 @@ class MakingJob:
                 disk.rename(directory, target)
                 self.cleared.append(target)
             sync_directory(disk, dirname(target))  # It may be gone, and not durably.
-        if not disk.exists(new.directory):
+        if new.kept is None and not disk.exists(new.directory):
             disk.make_directory(new.directory)
             # Made durable with the segment's name, when the log is opened.
             write_partition_metadata(disk, metadata, new.topic_id, is_synced=False)
@@ -123,8 +134,8 @@ class MakingJob:
             new.directory,
             new.where,
             new.config,
-            recovery_point=0,
-            log_start_offset=0,
+            recovery_point=0 if new.kept is None else new.kept.recovery_point,
+            log_start_offset=0 if new.kept is None else new.kept.log_start_offset,
             is_clean=False,
         )
         try:

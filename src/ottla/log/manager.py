@@ -22,7 +22,14 @@ from ottla.ids import TopicId, TopicPartition
 from ottla.log.checkpoints import replace_file
 from ottla.log.config import LogConfig
 from ottla.log.directory import DuplicatePartition, Fault, LogDirectory
-from ottla.log.faults import Meaning, SyncFailed, is_out_of_space, meaning_of
+from ottla.log.faults import (
+    Meaning,
+    SyncFailed,
+    is_out_of_space,
+    is_passing,
+    is_shortage,
+    meaning_of,
+)
 from ottla.log.futures import settle_futures
 from ottla.log.health import LogState
 from ottla.log.layout import (
@@ -36,6 +43,7 @@ from ottla.log.layout import (
 )
 from ottla.log.log import Log
 from ottla.log.log_maker import LogMaker
+from ottla.log.making import Kept
 from ottla.log.offset_checkpoints import (
     OFFSET_CHECKPOINTS,
     CheckpointJob,
@@ -103,6 +111,9 @@ class LogManager:
         self.copying: dict[TopicPartition, str] = {}
         """Which log directory a partition is being copied to: its checkpoints are written there,
         too."""
+        self.missing: tuple[str, ...] = ()
+        """Log directories that this node had and is not started with now, as told to people: what
+        is in them is not here, and must not be made anew. Set by ``miss``."""
         self.maker = LogMaker(self, rng, config_for, threads=making_threads)
         self.left: dict[TopicPartition, set[str]] = {}
         """Those that may have a directory although there is no log of theirs here, and in which log
@@ -161,6 +172,15 @@ class LogManager:
             # What replaced one of them may lie where nothing can be read now.
             self.deleted.clear()
 
+    def miss(self, directories: Sequence[str]) -> None:
+        """Take note that there are log directories which are not here. Before logs are made.
+
+        What has replaced a directory that is to be removed may lie in one of them.
+        """
+        self.missing = tuple(directories)
+        if self.missing:
+            self.deleted.clear()
+
     def online(self) -> list[LogDirectory]:
         """Return the log directories that serve."""
         return [directory for directory in self.directories.values() if directory.is_online]
@@ -169,7 +189,7 @@ class LogManager:
         try:
             return self._disk.list_directory(directory.path)
         except OSError as error:
-            directory.failure = error
+            directory.set_failure(error)
             return []
 
     def _settle_futures(
@@ -180,6 +200,8 @@ class LogManager:
         try:
             names, dropped = settle_futures(self._disk, by_path)
         except OSError as error:
+            if is_shortage(error):
+                raise self.online()[0].short(error) from error
             logger.error("copies of partitions are left as they are: %s", error)  # noqa: TRY400
             return {directory: self._names_in(directory) for directory in self.online()}
         self.deleted.extend(dropped)
@@ -201,7 +223,7 @@ class LogManager:
         try:
             self._open_all(directory.path, names)
         except OSError as error:
-            directory.failure = error
+            directory.set_failure(error)
             for where, log in list(self.logs.items()):
                 if dirname(log.directory) == directory.path:
                     log.abandon()
@@ -260,6 +282,8 @@ class LogManager:
             else:
                 self.offline[topic_partition] = outcome
                 self._set_apart(log_dir, topic_partition)
+                if isinstance(outcome, OSError) and is_passing(outcome):
+                    self.refused(log_dir, outcome)  # It is tried again when that is over.
         for outcome in outcomes.values():
             if isinstance(outcome, SyncFailed):
                 raise outcome
@@ -319,6 +343,33 @@ class LogManager:
                 for name in OFFSET_CHECKPOINTS
             }
             self._open_found(log_dir, [where], points, is_clean=False)
+
+    def away(self) -> list[str]:
+        """Return the log directories in which partitions may be that are not found, for people."""
+        offline = [path for path, found in self.directories.items() if not found.is_online]
+        return [*(f"offline: {path}" for path in offline), *self.missing]
+
+    def reopening(self, where: TopicPartition) -> Kept | None:
+        """Return what is known of an offline partition that may be opened now.
+
+        None: what keeps it offline does not pass by itself.
+        """
+        fault, log_dir = self.offline[where], self._offline_directories.get(where)
+        if log_dir is None or not self.directories[log_dir].is_online or not is_passing(fault):
+            return None
+        offsets = self.checkpoints.kept(log_dir, where)
+        return Kept(
+            log_dir,
+            offsets.get(RECOVERY_POINT_CHECKPOINT, 0),
+            offsets.get(LOG_START_CHECKPOINT, 0),
+            offsets.get(HIGH_WATERMARK_CHECKPOINT, 0),
+        )
+
+    def is_back(self, where: TopicPartition, kept: Kept) -> None:
+        """Take note that an offline partition has been opened. Its log is ``put`` next."""
+        del self.offline[where], self._offline_directories[where]
+        self.checkpoints.keep_no_more(where)
+        self.high_watermarks[where] = kept.high_watermark
 
     def _set_apart(self, log_dir: str, topic_partition: TopicPartition) -> None:
         """Keep what is known of an offline partition in ``log_dir`` for the day it is back."""
@@ -432,7 +483,8 @@ class LogManager:
     def may_have_left(self, topic: str) -> bool:
         """Tell whether a directory of the deleted ``topic`` may still bear its name."""
         return (
-            any(where.topic == topic for where in self.left)
+            bool(self.missing)
+            or any(where.topic == topic for where in self.left)
             or any(not directory.is_online for directory in self.directories.values())
             or any(where.topic == topic for where in self.offline)
         )

@@ -113,6 +113,11 @@ class OffsetCheckpoints:
             if offset is not None:
                 self._kept.setdefault(path, {})[where] = offset
 
+    def kept(self, log_dir: str, where: TopicPartition) -> dict[str, int]:
+        """Return what the files of ``log_dir`` said of an offline partition, by file name."""
+        found = {name: self._kept.get(f"{log_dir}/{name}", {}) for name in OFFSET_CHECKPOINTS}
+        return {name: offsets[where] for name, offsets in found.items() if where in offsets}
+
     def keep_no_more(self, where: TopicPartition) -> None:
         """Let the entries of a partition that is not offline any more be what they will be."""
         for offsets in self._kept.values():

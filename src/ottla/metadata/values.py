@@ -56,10 +56,12 @@ class BrokerValue(NamedTuple):
 
 
 class KnownBrokerValue(NamedTuple):
-    """``brokers/known/<id>``: what tells a wiped disk from a restart."""
+    """``brokers/known/<id>``: what outlives the process.
 
-    directory_ids: tuple[str, ...] = ()
-    last_clean_shutdown: str = ""
+    ``directories``: the path of each log directory that the node has ever had, by directory id.
+    """
+
+    directories: Mapping[str, str]
 
 
 class TopicValue(NamedTuple):
@@ -210,15 +212,12 @@ def decode_broker(data: bytes) -> BrokerValue:
 
 def encode_known_broker(value: KnownBrokerValue) -> bytes:
     """Return the value of ``brokers/known/<id>``."""
-    return _encode(
-        {"dir_ids": value.directory_ids, "last_clean_shutdown": value.last_clean_shutdown}
-    )
+    return _encode({"directories": dict(value.directories)})
 
 
 def decode_known_broker(data: bytes) -> KnownBrokerValue:
     """Read the value of ``brokers/known/<id>``."""
-    fields = _Fields(data)
-    return KnownBrokerValue(fields.texts("dir_ids"), fields.text("last_clean_shutdown"))
+    return KnownBrokerValue(_Fields(data).text_by_text("directories"))
 
 
 def encode_config(entries: Mapping[str, str]) -> bytes:

@@ -87,6 +87,9 @@ class Hosting:
         """Use: look-ups on every request."""
         self.unopened: dict[TopicPartition, str] = {}
         """Why a partition has no log. Invariant: each is in ``partitions``, with a failed one."""
+        self._never_made: set[TopicPartition] = set()
+        """Those of ``unopened`` that were nowhere when they were to be made first: whichever log
+        directory goes offline later, they are not in it."""
         self.listeners: list[Callable[[TopicPartition], None]] = []
         """Told on the loop of each partition that was not there when the image told of it, and is
         hosted now."""
@@ -140,18 +143,19 @@ class Hosting:
     def host_all(self, image: MetadataImage) -> None:
         """Host every partition that the image says this node holds; at start. Blocks."""
         wanted: dict[TopicPartition, PartitionState] = {}
+        is_new = not self._log_manager.away()  # All that is anywhere is found.
         topic_ids: list[Wanted] = []
         for name, topic in image.topics.items():
             for index, state in enumerate(topic.partitions):
                 if self._node_id in state.replicas:
                     where = TopicPartition(name, index)
                     wanted[where] = state
-                    topic_ids.append(Wanted(where, topic.topic_id, is_new=False))
+                    topic_ids.append(Wanted(where, topic.topic_id, is_new))
         job = self._log_manager.maker.making_job(topic_ids)
         job.run()
         made = self._log_manager.maker.made(job)
         for where, topic_id, _ in topic_ids:
-            self._host(where, topic_id, wanted[where], made[where])
+            self._host(where, topic_id, wanted[where], made[where], is_new=is_new)
 
     def apply(self, delta: MetadataDelta) -> None:
         """Note what comes, host no more what goes, and see to the rest later."""
@@ -172,7 +176,8 @@ class Hosting:
         for where in list(self.unopened):
             if where not in self._making:
                 partition = self.partitions[where]
-                self._make(where, partition.topic_id, partition.state, is_new=False)
+                is_new = where in self._never_made
+                self._make(where, partition.topic_id, partition.state, is_new=is_new)
         self._work()
 
     def _take(
@@ -187,7 +192,7 @@ class Hosting:
             partition.apply_state(state)
             if where not in self.unopened:
                 return
-        self._make(where, topic_id, state, is_new=is_new)
+        self._make(where, topic_id, state, is_new=is_new or where in self._never_made)
 
     def _make(
         self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
@@ -207,6 +212,7 @@ class Hosting:
             del self.partitions[where]
         else:
             partition = None
+        self._never_made.discard(where)
         if self.unopened.pop(where, None) is None and not was_making and partition is None:
             return
         self._add(_Step(where, topic_id, None, is_new=False, partition=partition))
@@ -259,7 +265,7 @@ class Hosting:
         for step in steps:
             if self._is_wanted(step):
                 _, state = self._making.pop(step.where)
-                self._host(step.where, step.topic_id, state, made[step.where])
+                self._host(step.where, step.topic_id, state, made[step.where], is_new=step.is_new)
                 for listener in self.listeners:
                     listener(step.where)
             # Else it was deleted meanwhile: the step that removes it comes behind this one.
@@ -274,8 +280,13 @@ class Hosting:
         topic_id: TopicId,
         state: PartitionState,
         outcome: Log | KafkaError,
+        *,
+        is_new: bool,
     ) -> None:
+        self._never_made.discard(where)
         if isinstance(outcome, KafkaError):
+            if is_new and where not in self._log_manager.offline:
+                self._never_made.add(where)
             if self.unopened.get(where) != str(outcome):
                 logger.error("%s is offline: %s", where, outcome)
             self.unopened[where] = str(outcome)
