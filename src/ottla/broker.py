@@ -50,7 +50,7 @@ from ottla.metadata.store import (
     Put,
 )
 from ottla.metadata.values import BrokerValue, MetaValue, decode_meta, encode_meta
-from ottla.network.connection import Dispatch, Peer
+from ottla.network.connection import Dispatch, Keep, Peer
 from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.listener import Listener
@@ -96,6 +96,7 @@ class Broker:
         self._awake_clock = AwakeClock(self._env.clock)
         self._node_id = NodeId(config[options.NODE_ID])
         self._keys = Keys(STORE_CLUSTER)
+        self._budget = ReceiveBudget(config[options.QUEUED_MAX_REQUEST_BYTES])
         self._log_manager: LogManager | None = None
         self._store: MetadataStore | None = None
         self._follower: ImageFollower | None = None
@@ -159,6 +160,7 @@ class Broker:
             waiting_fetches_max=self._config[options.FETCH_MAX_WAITING],
             flush_sweep_interval_ms=self._config[options.LOG_FLUSH_SCHEDULER_INTERVAL_MS],
             read_executor=self._env.read_executor,
+            request_memory=self._budget,
         )
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
@@ -413,15 +415,15 @@ class Broker:
             )
         )
 
-        def open_dispatch(peer: Peer) -> Dispatch:
-            return partial(router.dispatch, client=Client(*peer))
+        def open_dispatch(peer: Peer, keep: Keep) -> Dispatch:
+            return partial(router.dispatch, client=Client(*peer), keep=keep)
 
         limits, log_manager = self._limits(), self._log_manager
         listener = Listener(
             net=self._env.net,
             clock=self._env.clock,
             limits=limits,
-            budget=ReceiveBudget(limits.queued_bytes_max),
+            budget=self._budget,
             open_dispatch=open_dispatch,
             turns=self._turns,
             room=lambda: connections_room_of(self._env.open_files_max, len(log_manager.logs)),

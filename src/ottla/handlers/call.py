@@ -11,6 +11,7 @@ from ottla.pending import Pending
 from ottla.protocol.primitives import RecordBytes
 from ottla.protocol.schema import Message
 from ottla.records.region import Region
+from ottla.request_memory import LetGo, RequestMemory
 from ottla.sliced import Steps
 
 Request_contra = TypeVar("Request_contra", bound=Message, contravariant=True)
@@ -50,6 +51,16 @@ Chunk = RecordBytes | Region
 Answer = list[Chunk]
 """A whole framed response, in pieces."""
 
+Keep = Callable[[memoryview], tuple[memoryview, LetGo]]
+"""Makes the bytes of the frame at hand last, for work that goes on behind the call it is given to;
+returns them, and what gives their memory back."""
+
+
+def copied(frame: memoryview) -> tuple[memoryview, LetGo]:
+    """Keep a frame without a bound: for those who have no connection."""
+    return memoryview(bytearray(frame)), RequestMemory(len(frame)).hold(len(frame))
+
+
 Encode = Callable[[Message, int], Answer]
 """Frames a response of one (API, version): the message, and its request's correlation id."""
 
@@ -66,6 +77,16 @@ Direct = Callable[[memoryview, int, int], Answer | Pending[Answer | None] | Unus
 """Serves the usual requests of one (API, version) from their bytes: the frame, where the client id
 in its header ends, the correlation id. Any other request is UNUSUAL: it goes the ordinary way,
 through its decoder and ``Handler.handle``."""
+
+
+class LongHandler(Handler[Request_contra], Protocol[Request_contra]):
+    """A handler that reads the request's records after ``handle`` would have returned."""
+
+    def handle_long(self, request: Request_contra, call: Call) -> Steps[Any]:
+        """Do as ``handle`` for a request that names very much; its bytes stay until that is over.
+
+        Without it ``handle`` serves long requests, too: nothing of theirs but records is bytes.
+        """
 
 
 class DirectHandler(Handler[Request_contra], Protocol[Request_contra]):

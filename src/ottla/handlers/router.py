@@ -10,7 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from ottla.errors import MalformedMessage
-from ottla.handlers.call import UNUSUAL, Answer, Call, Chunk, Client, Direct, Handler, Response
+from ottla.handlers.call import (
+    UNUSUAL,
+    Answer,
+    Call,
+    Chunk,
+    Client,
+    Direct,
+    Handler,
+    Keep,
+    Response,
+    copied,
+)
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
@@ -21,13 +32,17 @@ from ottla.protocol.header import (
     response_header_is_flexible,
 )
 from ottla.protocol.primitives import Splices, spliced_bytes
-from ottla.protocol.schema import Message
+from ottla.protocol.schema import Message, freed
+from ottla.request_memory import LetGo
 from ottla.sliced import Slices, Steps
 
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 LENGTH_BYTES = 4
 LONG_FRAME_BYTES = 32 * 1024
-"""A longer request is decoded, and answered, in steps; records have the way of their own."""
+"""A longer request is decoded, served, answered and freed in steps."""
+FEW_STEPS = 4
+"""What a Produce request names, however long it is, is served at once if decoding it takes fewer
+steps (of some hundred partitions each): then its records are read where they were received."""
 
 _UNSUPPORTED_API_VERSIONS = struct.pack(">hihhh", 35, 1, ApiKey.API_VERSIONS, 0, 4)
 """The v0 body that an ApiVersions request from the future gets: error 35 and the one range that
@@ -38,6 +53,7 @@ class Route(NamedTuple):
     """One served (API, version): everything a request needs, found by one dictionary lookup."""
 
     handle: Callable[[Any, Call], Response]
+    handle_long: Callable[[Any, Call], Response]
     decode: Callable[[memoryview, int, int], tuple[Any, int]]
     encode: Callable[[Any, bytearray, Splices], None]
     is_flexible_response: bool
@@ -70,8 +86,10 @@ class Router:
         """Return the advertised version range of every API served, by key."""
         return {key: API_TABLE[key].advertised_versions for key in sorted(self._handlers)}
 
-    def dispatch(self, frame: memoryview, client: Client) -> Answer | Pending[Answer | None] | None:
-        """Serve one frame, which is valid only during this call.
+    def dispatch(
+        self, frame: memoryview, client: Client, keep: Keep = copied
+    ) -> Answer | Pending[Answer | None] | None:
+        """Serve one frame, which is valid only during this call unless it is kept.
 
         Raises MalformedMessage when it cannot be decoded or is of an API or version not served;
         CloseConnection when the handler says so.
@@ -96,11 +114,30 @@ class Router:
                 raise MalformedMessage(f"API {key} version {version} is not served")
             route = self._compile(ApiKey(key), version)
         call = Call(version, client_id, client)
-        if size > LONG_FRAME_BYTES and key != ApiKey.PRODUCE:
-            steps = self._serve_long(route, bytes(frame), position, call, correlation_id)
-            return self._run(steps, route, call)
-        request, _ = route.decode(frame, position, size)
+        if size <= LONG_FRAME_BYTES:
+            request, _ = route.decode(frame, position, size)
+        else:
+            request = self._decode_few(route, frame, position, call)
+            if request is None:
+                steps = self._serve_long(route, keep(frame), position, call, correlation_id)
+                return self._run(steps, route, call)
         return self._answer(route.handle(request, call), route, call, correlation_id)
+
+    def _decode_few(
+        self, route: Route, frame: memoryview, position: int, call: Call
+    ) -> Message | None:
+        """Return a long request that names few partitions, to be served at once; else None."""
+        if route.name != ApiKey.PRODUCE.name:
+            return None
+        steps = self._step_codec(route, call).decode(frame, position, len(frame))
+        try:
+            for _ in range(FEW_STEPS):
+                next(steps)
+        except StopIteration as end:
+            request: Message = end.value[0]
+            return request
+        steps.close()
+        return None
 
     def _answer(
         self, response: Response, route: Route, call: Call, correlation_id: int
@@ -112,7 +149,9 @@ class Router:
             return None
         if isinstance(response, Pending):
             return self._answer_later(response, route, call, correlation_id, is_long=False)
-        return self._run(self._answer_in_steps(response, route, call, correlation_id), route, call)
+        return self._run(
+            self._answer_in_steps([response], route, call, correlation_id), route, call
+        )
 
     def _answer_later(
         self,
@@ -137,7 +176,7 @@ class Router:
                 if isinstance(found, Message) and not is_long:
                     answer = _encode(found, correlation_id, route)
                 elif found is not None:
-                    steps = self._answer_in_steps(found, route, call, correlation_id)
+                    steps = self._answer_in_steps([found], route, call, correlation_id)
                     answer = self._run(steps, route, call)
             except Exception as error:  # noqa: BLE001 - travels to whoever listens
                 later.fail(error)
@@ -152,19 +191,35 @@ class Router:
         return later
 
     def _serve_long(
-        self, route: Route, frame: bytes, position: int, call: Call, correlation_id: int
+        self,
+        route: Route,
+        kept: tuple[memoryview, LetGo],
+        position: int,
+        call: Call,
+        correlation_id: int,
     ) -> Steps[Answer | Pending[Answer | None] | None]:
         """Decode, serve and answer a request that may name very much. Raises as ``dispatch``."""
-        codec = self._step_codec(route, call)
-        request, _ = yield from codec.decode(memoryview(frame), position, len(frame))
-        response = route.handle(request, call)
-        return (yield from self._answer_in_steps(response, route, call, correlation_id))
+        frame, let_go = kept
+        try:
+            codec = self._step_codec(route, call)
+            decoded = yield from codec.decode(frame, position, len(frame))
+            request = [decoded[0]]
+            del decoded
+            response = [route.handle_long(request[0], call)]
+            answer = yield from self._answer_in_steps(response, route, call, correlation_id)
+            yield from freed(request)
+        finally:
+            let_go()
+        return answer
 
     def _answer_in_steps(
-        self, response: Response, route: Route, call: Call, correlation_id: int
+        self, response: list[Response], route: Route, call: Call, correlation_id: int
     ) -> Steps[Answer | Pending[Answer | None] | None]:
-        """Answer in steps; what is waited for has no place among the running meanwhile."""
-        message = response
+        """Answer in steps; what is waited for has no place among the running meanwhile.
+
+        Takes the one ``response`` out of its list: nobody else holds it, and it is freed in steps.
+        """
+        message = response.pop()
         if not (message is None or isinstance(message, Message | Pending)):
             message = yield from message
         if message is None:
@@ -174,6 +229,10 @@ class Router:
         out = bytearray(9 if route.is_flexible_response else 8)
         splices: Splices = []
         yield from self._step_codec(route, call).encode(message, out, splices)
+        if len(out) > LONG_FRAME_BYTES:
+            answered = [message]
+            del message
+            yield from freed(answered)
         return _frame(out, splices, correlation_id)
 
     def _run(
@@ -204,6 +263,7 @@ class Router:
         api = API_TABLE[key]
         route = Route(
             handle=self._handlers[key].handle,
+            handle_long=getattr(self._handlers[key], "handle_long", self._handlers[key].handle),
             decode=api.request.decoder(version),
             encode=api.response.encoder(version),
             is_flexible_response=response_header_is_flexible(key, version),

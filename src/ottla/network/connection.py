@@ -27,6 +27,7 @@ from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
+from ottla.request_memory import LetGo
 from ottla.turns import SLICE_SECONDS, Turns
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,11 @@ Dispatch = Callable[[memoryview], Answer | Pending[Answer | None] | None]
 """Takes one frame, valid only during the call. None: there is no answer to this request.
 Raises MalformedMessage or CloseConnection when the answer is to hang up."""
 
-OpenDispatch = Callable[[Peer], Dispatch]
+Keep = Callable[[memoryview], tuple[memoryview, LetGo]]
+"""Called by a Dispatch for the frame it was given, if that is needed for longer than the call:
+returns its bytes, and what is called when they are not needed any more. Once per frame."""
+
+OpenDispatch = Callable[[Peer, Keep], Dispatch]
 """Called once per connection: what the requests of one connection share lives in the closure."""
 
 
@@ -128,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self.peer = Peer(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]))
-        self._dispatch = self._open_dispatch(self.peer)
+        self._dispatch = self._open_dispatch(self.peer, self._reader.keep)
         self._on_made(self)
         if self._is_draining:  # The listener stopped between the accept and now.
             self._hang_up()

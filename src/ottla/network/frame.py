@@ -4,12 +4,14 @@ Owns a connection's receive buffer and where frames start and end in it; does no
 look inside a frame. Between requests a connection owns no memory: bytes are received into one
 scratch buffer that all connections of the loop share, and only what a partial frame leaves behind
 is kept. The declared length is never allocated: the buffer doubles as bytes really arrive, within
-the budget that all connections share (reliability rows 1 and 2).
+the budget that all connections share (reliability rows 1 and 2). A frame that is needed for longer
+than the call it is given to takes its buffer along (``keep``).
 """
 
 import struct
 
 from ottla.errors import MalformedMessage
+from ottla.request_memory import LetGo, RequestMemory
 
 SCRATCH_BYTES = 256 * 1024
 SCARCE_READ_BYTES = 4096
@@ -21,32 +23,12 @@ HEADER_BYTES_MIN = 8
 _LENGTH = struct.Struct(">i")
 
 
-class ReceiveBudget:
+class ReceiveBudget(RequestMemory):
     """The receive memory of all connections together, and the scratch buffer they share."""
 
     def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        """Use: bytes in buffers that connections own. Invariant: >= 0; above the limit only by
-        leftovers."""
-
-    def take(self, size_bytes: int) -> bool:
-        """Reserve ``size_bytes``; False (and nothing reserved) when that exceeds the budget."""
-        if self.used_bytes + size_bytes > self.limit_bytes:
-            return False
-        self.used_bytes += size_bytes
-        return True
-
-    def give_back(self, size_bytes: int) -> None:
-        """Return a reservation."""
-        self.used_bytes -= size_bytes
-        assert self.used_bytes >= 0, "receive memory given back twice"
-
-    @property
-    def is_scarce(self) -> bool:
-        """Tell whether connections should rather give their buffers up than keep them for reuse."""
-        return self.used_bytes * 2 > self.limit_bytes
 
 
 class FrameReader:
@@ -108,6 +90,25 @@ class FrameReader:
         self._start = begin + length
         return self._buffer[begin : self._start]
 
+    def keep(self, frame: memoryview) -> tuple[memoryview, LetGo]:
+        """Return the frame that was taken last as one that lasts, and what gives its memory back.
+
+        It counts in the budget until then. A large frame takes its buffer along, and the connection
+        goes on with another one; what the scratch buffer holds is copied.
+        """
+        buffer = self._buffer
+        if not self._is_owned or len(frame) * 2 < len(buffer):
+            return memoryview(bytearray(frame)), self._budget.hold(len(frame))
+        held = self._end - self._start
+        rest = buffer[self._start : self._end]
+        self._buffer, self._is_owned = self._budget.scratch, False
+        if held > len(self._buffer):
+            self._budget.hold(held)
+            self._buffer, self._is_owned = memoryview(bytearray(held)), True
+        self._buffer[:held] = rest
+        self._start, self._end = 0, held
+        return frame, self._budget.letting_go(len(buffer))
+
     @property
     def has_frame(self) -> bool:
         """Tell whether ``next_frame`` would return a frame, or refuse one, without more bytes."""
@@ -144,7 +145,7 @@ class FrameReader:
             size = max(held * 2, SCARCE_READ_BYTES)
             if not self._budget.take(size):
                 size = max(held, SCARCE_READ_BYTES)
-                self._budget.used_bytes += size
+                self._budget.hold(size)
             self._own(size)
         elif self._start >= held:  # Else moving would cost more than the frames taken so far did.
             self._move_to_front()

@@ -56,6 +56,7 @@ from ottla.replication.producer_limit import forget_silent_producers
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.relocation import Relocation
 from ottla.replication.snapshot_sweep import SnapshotSweep
+from ottla.request_memory import RequestMemory
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +82,14 @@ class ReplicaManager:
         waiting_fetches_max: int,
         flush_sweep_interval_ms: int = INT64_MAX,
         read_executor: Executor | None = None,
+        request_memory: RequestMemory | None = None,
     ) -> None:
         """``flush_sweep_interval_ms``: see ``FlushSweep``.
 
         ``read_executor``: for reads that wait for the device; None: ``executor`` does both.
+        ``request_memory``: where copies of batches count; None: they do not.
         """
+        self.request_memory = request_memory or RequestMemory(INT64_MAX)
         self._node_id = node_id
         self._log_manager = log_manager
         log_manager.listeners.append(self._directory_changed)
@@ -318,6 +322,7 @@ class ReplicaManager:
             if len(records) <= config.max_message_bytes:
                 copied = memoryview(bytearray(records))
             copies.append((where, copied, config))
+        let_go = self.request_memory.hold(sum(len(copied) for _, copied, _ in copies if copied))
 
         def work() -> list[tuple[TopicPartition, Analysis | KafkaError]]:
             return [(where, analysed(records, config, now_ms)) for where, records, config in copies]
@@ -326,6 +331,7 @@ class ReplicaManager:
             analyses: list[tuple[TopicPartition, Analysis | KafkaError]] | None,
             error: BaseException | None,
         ) -> None:
+            let_go()
             if analyses is None:
                 assert error is not None, "work either returns or raises"
                 pending.fail(as_exception(error))

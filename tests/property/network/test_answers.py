@@ -98,7 +98,7 @@ def test_answers_leave_in_request_order_exactly_once(
             clock=ManualClock(),
             limits=limits,
             budget=budget,
-            open_dispatch=lambda peer: broker.dispatch,
+            open_dispatch=lambda peer, keep: broker.dispatch,
         )
         _, port = await listener.start(host="127.0.0.1", port=0)
         _, client = await net.connect(Client, host="127.0.0.1", port=port)

@@ -80,7 +80,7 @@ class Script:
         self.hook = None
         self.peers = []
 
-    def open(self, peer):
+    def open(self, peer, keep):
         self.peers.append(peer)
         return self.dispatch
 

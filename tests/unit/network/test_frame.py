@@ -198,3 +198,64 @@ def test_taking_many_queued_frames_one_by_one_moves_few_bytes(budget):
             moved += reader.held_bytes
     assert reader.held_bytes == 0
     assert moved <= len(stream)
+
+
+def received(reader, data):
+    """Receive all of ``data`` before a frame is asked for."""
+    while data:
+        view = reader.writable()
+        count = min(len(view), len(data))
+        view[:count] = data[:count]
+        reader.received(count)
+        data = data[count:]
+
+
+@pytest.mark.parametrize("rest", [b"", framed(b"the next one"), framed(b"n" * 300_000)])
+def test_a_kept_frame_stays_as_it_was_and_counts_until_it_is_let_go(budget, rest):
+    reader = FrameReader(budget, 1 << 20)
+    large = bytes(range(256)) * 3000
+    received(reader, framed(large) + rest)
+    kept, let_go = reader.keep(reader.next_frame())
+    assert budget.used_bytes >= len(large)
+    again = reader.next_frame()
+    assert again is None if not rest else bytes(again) == rest[4:]
+    reader.settle()
+    assert feed(reader, framed(b"\xff" * 200_000)) == [b"\xff" * 200_000]
+    assert bytes(kept) == large
+    reader.release()
+    assert budget.used_bytes >= len(large)
+    let_go()
+    let_go()
+    assert budget.used_bytes == 0
+
+
+def test_a_frame_in_the_scratch_buffer_is_copied_when_it_is_kept_and_counts(budget):
+    reader = FrameReader(budget, 1 << 20)
+    received(reader, framed(b"x" * 40_000) + framed(b"behind it"))
+    kept, let_go = reader.keep(reader.next_frame())
+    assert budget.used_bytes == 40_000
+    assert bytes(reader.next_frame()) == b"behind it"
+    budget.scratch[:] = bytes(len(budget.scratch))
+    assert bytes(kept) == b"x" * 40_000
+    let_go()
+    assert budget.used_bytes == 0
+
+
+def test_what_is_kept_beyond_the_limit_keeps_the_others_from_receiving():
+    budget = ReceiveBudget(300_000)
+    reader, other = FrameReader(budget, 1 << 20), FrameReader(budget, 1 << 20)
+    received(reader, framed(b"x" * 230_000))
+    _, let_go = reader.keep(reader.next_frame())
+    assert budget.is_scarce
+    half = framed(b"y" * 250_000)
+    received(other, half[:4096])
+    other.settle()
+    at = other.held_bytes
+    while (view := other.writable()) is not None:
+        count = len(view)
+        view[:] = half[at : at + count]
+        other.received(count)
+        at += count
+    assert at < 70_000
+    let_go()
+    assert other.writable() is not None

@@ -15,7 +15,7 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.sliced import STRIDE, Steps
+from ottla.sliced import STRIDE, Steps, each
 
 NO_LOW_WATERMARK = -1
 
@@ -32,8 +32,9 @@ class DeleteRecords:
         wanted: dict[TopicPartition, int] = {}
         refused: dict[TopicPartition, KafkaError] = {}
         for topic in request.topics:
-            for part in topic.partitions:
-                if (len(wanted) + len(refused)) % STRIDE == STRIDE - 1:
+            yield None
+            for count, part in enumerate(topic.partitions, 1):
+                if not count % STRIDE:
                     yield None
                 where = TopicPartition(topic.name, part.partition_index)
                 if where in refused:
@@ -48,19 +49,19 @@ class DeleteRecords:
         outcomes = dict(zip(wanted, deleted, strict=True))
         answers: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
         for topic in request.topics:
+            yield None
             found = answers.setdefault(topic.name, {})
-            for part in topic.partitions:
-                if len(found) % STRIDE == STRIDE - 1:
+            for count, part in enumerate(topic.partitions, 1):
+                if not count % STRIDE:
                     yield None
                 index = part.partition_index
                 where = TopicPartition(topic.name, index)
                 found[index] = _result(index, refused.get(where) or outcomes[where])
-        return DeleteRecordsResponse(
-            topics=[
-                DeleteRecordsTopicResult(name=name, partitions=list(found.values()))
-                for name, found in answers.items()
-            ]
+        topics = yield from each(
+            answers.items(),
+            lambda one: DeleteRecordsTopicResult(name=one[0], partitions=list(one[1].values())),
         )
+        return DeleteRecordsResponse(topics=topics)
 
 
 def _result(partition: int, outcome: int | KafkaError) -> DeleteRecordsPartitionResult:

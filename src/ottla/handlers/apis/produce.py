@@ -9,6 +9,7 @@ from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.metadata import is_internal
+from ottla.handlers.apis.produce_many import produce_many
 from ottla.handlers.apis.produce_one import ProduceOne
 from ottla.handlers.apis.produce_transactional import TransactionalAppends
 from ottla.handlers.call import Answer, Call, Direct, Encode
@@ -27,6 +28,7 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.sliced import Steps
 
 TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
@@ -108,6 +110,10 @@ class Produce:
                 transactional_id, appends, version=version, acks=acks, timeout_ms=timeout_ms
             )
         return appended.then(answer) if isinstance(appended, Pending) else answer(appended)
+
+    def handle_long(self, request: ProduceRequest, call: Call) -> Steps[ProduceResponse | None]:
+        """Do as ``handle`` for very many partitions; the request's bytes stay until it is over."""
+        return produce_many(request, lambda part: self.handle(part, call))
 
     def direct(self, version: int, encode: Encode) -> Direct:
         """Return the shorter way of requests with one batch."""

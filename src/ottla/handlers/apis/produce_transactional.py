@@ -55,7 +55,7 @@ class TransactionalAppends:
         self, transactional_id: str, appends: Appends, *, version: int, acks: int, timeout_ms: int
     ) -> Outcomes:
         """Append what may be, refuse the rest; one outcome per entry, in order."""
-        producers = {_producer(records) for _, records in appends if is_transactional(records)}
+        producers = {producer_of(records) for _, records in appends if is_transactional(records)}
         if len(producers) > 1:
             refusal = AppendRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return [refusal for _ in appends]
@@ -77,6 +77,8 @@ class TransactionalAppends:
             return request.append(appends, self._transactions.verify(request.producer, unknown))
         # The request's bytes are gone when the answer is there.
         copies = [(where, memoryview(bytearray(records))) for where, records in appends]
+        size_bytes = sum(len(records) for _, records in appends)
+        let_go = self._replica_manager.request_memory.hold(size_bytes)
         gaps = [
             where
             for where, records in appends
@@ -86,6 +88,7 @@ class TransactionalAppends:
         outcomes: Pending[list[AppendOutcome]] = Pending()
 
         def added(done: Pending[Answer]) -> None:
+            let_go()
             assert done.value is not None, "a coordinator answers"
             codes = dict.fromkeys(unknown, done.value.code)
             if done.value.code is ErrorCode.NONE:
@@ -198,6 +201,7 @@ _NOT_READY = frozenset(
 )
 
 
-def _producer(records: memoryview) -> tuple[int, int]:
+def producer_of(records: memoryview) -> tuple[int, int]:
+    """Return the producer of a transactional batch: its id and epoch."""
     header = read_header(records)
     return header.producer_id, header.producer_epoch
