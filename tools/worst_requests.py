@@ -330,6 +330,99 @@ def _leave(wish: _Wish) -> Made:
     yield "LEAVE_GROUP", 4, {"group_id": f"{GROUP}-1", "members": members}
 
 
+def _topics_to_make(wish: _Wish) -> Made:
+    if wish.kind == "known":
+        return
+    key = ApiKey.CREATE_TOPICS
+    topic = wish.table(key, "topics")
+    placed = wish.table(key, "topics.assignments")
+    config = wish.table(key, "topics.configs")
+    plain = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    if wish.kind == "unknown":
+        made = [topic(name=name, **plain) for name in wish.texts()]
+        yield "CREATE_TOPICS", 7, {"topics": made, "validate_only": True}
+        return
+    configs = [config(name=f"c{number}", value="x") for number in range(wish.elements)]
+    yield "CREATE_TOPICS", 6, {"topics": [topic(name="x", **{**plain, "configs": configs})]}
+    chosen = [
+        placed(partition_index=number, broker_ids=[1]) for number in range(wish.elements // 2)
+    ]
+    fixed = {"num_partitions": -1, "replication_factor": -1, "configs": []}
+    yield (
+        "CREATE_TOPICS",
+        7,
+        {"topics": [topic(name="x", assignments=chosen, **fixed)], "validate_only": True},
+    )
+
+
+def _partitions_to_make(wish: _Wish) -> Made:
+    key = ApiKey.CREATE_PARTITIONS
+    topic = wish.table(key, "topics")
+    placed = wish.table(key, "topics.assignments")
+    common = {"timeout_ms": 1000, "validate_only": True}
+    if wish.kind == "one":
+        chosen = [placed(broker_ids=[1]) for _ in range(wish.elements // 2)]
+        made = [topic(name=wish.topics.names[0], count=len(chosen), assignments=chosen)]
+    else:
+        made = [
+            topic(name=name, count=20, assignments=None) for name in wish.texts(wish.topics.names)
+        ]
+    yield "CREATE_PARTITIONS", 3, {"topics": made, **common}
+
+
+def _topics_to_delete(wish: _Wish) -> Made:
+    if wish.kind != "known":
+        yield "DELETE_TOPICS", 5, {"topic_names": wish.texts(), "timeout_ms": 1000}
+
+
+def _many_configs(wish: _Wish) -> Made:
+    """Very many configs of one resource."""
+    if wish.kind != "unknown":
+        return
+    for api, version in (("ALTER_CONFIGS", 1), ("INCREMENTAL_ALTER_CONFIGS", 0)):
+        key = ApiKey[api]
+        config = wish.table(key, "resources.configs")
+        more = {"config_operation": 0} if "config_operation" in config.FIELDS else {}
+        one = wish.table(key, "resources")(
+            resource_type=4,
+            resource_name="",
+            configs=[config(name=name, value="1", **more) for name in wish.texts()],
+        )
+        yield api, version, {"resources": [one], "validate_only": True}
+    table = wish.table(ApiKey.DESCRIBE_CONFIGS, "resources")
+    asked = table(
+        resource_type=2, resource_name=wish.topics.names[0], configuration_keys=wish.texts()
+    )
+    yield "DESCRIBE_CONFIGS", 3, {"resources": [asked]}
+
+
+def _join(wish: _Wish) -> Made:
+    table = wish.table(ApiKey.JOIN_GROUP, "protocols")
+    protocols = [table(name=name, metadata=b"") for name in wish.texts()]
+    times = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 1000}
+    joining = {"member_id": "", "protocol_type": "consumer", "protocols": protocols, **times}
+    yield "JOIN_GROUP", 3, {"group_id": f"join-{wish.kind}-{wish.elements}", **joining}
+
+
+def _sync(wish: _Wish) -> Made:
+    table = wish.table(ApiKey.SYNC_GROUP, "assignments")
+    given = [table(member_id=name, assignment=b"") for name in wish.texts()]
+    whose = {"group_id": f"{GROUP}-1", "generation_id": 1, "member_id": "x"}
+    yield "SYNC_GROUP", 3, {"assignments": given, **whose}
+
+
+def _beat(wish: _Wish) -> Made:
+    table = wish.table(ApiKey.CONSUMER_GROUP_HEARTBEAT, "topic_partitions")
+    whose = {"group_id": f"beat-{wish.kind}-{wish.elements}", "member_id": "m"}
+    joining = {**whose, "member_epoch": 0, "rebalance_timeout_ms": 1000, "topic_partitions": []}
+    names = wish.texts(wish.topics.names)
+    yield "CONSUMER_GROUP_HEARTBEAT", 1, {**joining, "subscribed_topic_names": names}
+    owned = [
+        table(topic_id=one.to_bytes(16, "big"), partitions=[0]) for one in range(wish.elements // 2)
+    ]
+    yield "CONSUMER_GROUP_HEARTBEAT", 0, {**whose, "member_epoch": 1, "topic_partitions": owned}
+
+
 def _produce(wish: _Wish) -> Made:
     key = ApiKey.PRODUCE
     topic, part = wish.table(key, "topic_data"), wish.table(key, "topic_data.partition_data")
@@ -388,6 +481,13 @@ _MAKERS = (
                 request={"transactional_id": "worst", "group_id": f"{GROUP}-1",
                                        "producer_id": 0, "producer_epoch": 0})),
     ("WRITE_TXN_MARKERS", _markers),
+    ("CREATE_TOPICS", _topics_to_make),
+    ("CREATE_PARTITIONS", _partitions_to_make),
+    ("DELETE_TOPICS", _topics_to_delete),
+    ("MANY_CONFIGS", _many_configs),
+    ("JOIN_GROUP", _join),
+    ("SYNC_GROUP", _sync),
+    ("CONSUMER_GROUP_HEARTBEAT", _beat),
     ("PRODUCE", _produce),
 )  # fmt: skip
 

@@ -42,9 +42,11 @@ from ottla.pending import Pending, pending_of
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
+"""How often a change is decided anew because others changed the same config meanwhile."""
 EACH_TURN = 16
 """So many things that a request names are looked at per turn of the loop: 2 ms at most."""
-"""How often a change is decided anew because others changed the same config meanwhile."""
+CHANGES_MAX = 1000
+"""So many configs one resource is given at a time: several times what there are options."""
 
 CLUSTER_DEFAULT = ""
 """The name of the broker config that holds for every broker."""
@@ -322,6 +324,9 @@ def _parts(text: str) -> list[str]:
 
 def _check_changes(changes: Sequence[ConfigChange]) -> None:
     """Refuse what no resource can take."""
+    if len(changes) > CHANGES_MAX:
+        why = f"More than {CHANGES_MAX} configs of one resource."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
     if len({change.key for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     without = [

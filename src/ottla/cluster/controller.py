@@ -62,9 +62,9 @@ Asked = TypeVar("Asked")
 Made = TypeVar("Made")
 
 ATTEMPTS_MAX = 10
+"""Of a deletion, while others change the topic."""
 EACH_TURN = 16
 """So many things that a request names are looked at per turn of the loop: 2 ms at most."""
-"""Of a deletion, while others change the topic."""
 
 
 class TopicOutcome(NamedTuple):

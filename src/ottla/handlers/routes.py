@@ -20,7 +20,7 @@ from ottla.env.rng import Rng
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.add_offsets_to_txn import AddOffsetsToTxn
 from ottla.handlers.apis.add_partitions_to_txn import AddPartitionsToTxn
-from ottla.handlers.apis.alter_configs import AlterConfigs
+from ottla.handlers.apis.alter_configs import AlterConfigs, IncrementalAlterConfigs
 from ottla.handlers.apis.alter_replica_log_dirs import AlterReplicaLogDirs
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.apis.consumer_group_describe import ConsumerGroupDescribe
@@ -46,7 +46,6 @@ from ottla.handlers.apis.find_coordinator import (
     FindCoordinator,
 )
 from ottla.handlers.apis.heartbeat import Heartbeat
-from ottla.handlers.apis.incremental_alter_configs import IncrementalAlterConfigs
 from ottla.handlers.apis.init_producer_id import InitProducerId
 from ottla.handlers.apis.join_group import JoinGroup
 from ottla.handlers.apis.leave_group import LeaveGroup

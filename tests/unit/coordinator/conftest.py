@@ -174,11 +174,16 @@ class GroupNode:
         )
 
     def fetch(self, group="g", require_stable=False):
-        pending = self.coordinator.fetch_offsets(group, None, require_stable=require_stable)
+        names = doubles.result_of(
+            self.coordinator.partitions_of(group, require_stable=require_stable)
+        )
+        if isinstance(names, Exception):
+            return names
+        pending = self.coordinator.fetch_offsets(group, names, require_stable=require_stable)
         found = doubles.result_of(pending)
         if isinstance(found, Exception):
             return found
-        return {(one.topic, one.partition): one.committed.offset for one in found}
+        return {(one.topic, one.partition): one.committed.offset for one in found if one.committed}
 
     def member(self, group="g"):
         """A member of a stable group of one; its id and generation."""

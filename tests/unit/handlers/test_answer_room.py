@@ -66,11 +66,13 @@ class Groups:
     def __init__(self):
         self.fetches = 0
 
+    def partitions_of(self, group_id, **_):
+        return resolved([("t", index) for index in range(100)])
+
     def fetch_offsets(self, group_id, wanted, **_):
         self.fetches += 1
         stored = CommittedOffset(1, -1, "x" * 1000, -1)
-        keys = [("t", index) for index in range(100)] if wanted is None else wanted
-        return resolved([FetchedOffset(*key, stored) for key in keys])
+        return resolved([FetchedOffset(*key, stored) for key in wanted])
 
 
 def fetched(handler, *groups, version=8):

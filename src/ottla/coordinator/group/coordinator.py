@@ -291,15 +291,29 @@ class GroupCoordinator:
             )
         return ended
 
+    def partitions_of(
+        self, group_id: str, *, require_stable: bool
+    ) -> Pending[list[tuple[str, int]] | KafkaError]:
+        """Return the partitions that a group has committed offsets of; see ``fetch_offsets``."""
+
+        def run(shard: GroupsShard, pending: Pending[list[tuple[str, int]] | KafkaError]) -> None:
+            topics = shard.machine.offsets.of_group(group_id)
+            pending.resolve(
+                [(topic, index) for topic, committed in topics.items() for index in committed]
+            )
+
+        turn = _Turn.ALONE if require_stable else _Turn.AT_ONCE
+        return self._in_turn(group_id, run, empty_id=True, turn=turn)
+
     def fetch_offsets(
         self,
         group_id: str,
-        wanted: Sequence[tuple[str, int]] | None,
+        wanted: Sequence[tuple[str, int]],
         *,
         require_stable: bool,
         member: tuple[str | None, int] = (None, -1),
     ) -> Pending[list[FetchedOffset] | KafkaError]:
-        """Return durable offsets, of ``wanted`` in its order or (None) all there are.
+        """Return durable offsets, of ``wanted`` in its order.
 
         With ``require_stable`` one that a transaction is about to change is refused
         (UNSTABLE_OFFSET_COMMIT), and commits on their way are waited for. ``member``, an id and an
@@ -311,15 +325,8 @@ class GroupCoordinator:
             consumers = shard.machine.consumers.groups.get(group_id)
             if consumers is not None and (member[0] is not None or member[1] >= 0):
                 check_member_epoch(consumers, member[0] or "", member[1])
-            keys = wanted
-            if keys is None:
-                keys = [
-                    (topic, partition)
-                    for topic, partition, _ in offsets.committed_of_group(group_id)
-                    if shard.machine.committed(group_id, topic, partition) is not None
-                ]
             found = []
-            for topic, partition in keys:
+            for topic, partition in wanted:
                 if require_stable and offsets.is_pending(group_id, topic, partition):
                     code = ErrorCode.UNSTABLE_OFFSET_COMMIT
                     found.append(FetchedOffset(topic, partition, None, code))

@@ -31,6 +31,8 @@ from ottla.sliced import STRIDE, Steps, each
 TOP_LEVEL_ERROR_SINCE = 2
 BATCHED_SINCE = 8
 IDS_SINCE = 10
+OFFSETS_AT_A_TIME = 256
+"""They are looked up together: a millisecond or two."""
 NOTHING = CommittedOffset(-1, -1, "", -1)
 """What a partition without a commit is answered with."""
 
@@ -53,7 +55,9 @@ class OffsetFetch:
         if call.api_version < BATCHED_SINCE:
             return (yield from self._single(request, call.api_version, room))
         groups: list[OffsetFetchResponseGroup] = []
-        for asked in list({_wish(one): one for one in request.groups}.values()):
+        wishes: dict[tuple[object, ...], OffsetFetchRequestGroup] = {}
+        yield from each(request.groups, lambda one: wishes.setdefault(_wish(one), one))
+        for asked in list(wishes.values()):
             found = yield from self._group(
                 asked, call.api_version, room, require_stable=request.require_stable
             )
@@ -71,14 +75,14 @@ class OffsetFetch:
         wanted: list[tuple[str, int]] | None = None
         unknown: list[bool] = []
         if asked.topics is not None:
-            wanted, unknown = self._wanted(asked.topics, version)
-        outcome: Fetched = yield self._groups.fetch_offsets(
+            wanted, unknown = yield from self._wanted(asked.topics, version)
+        outcome = yield from self._fetch(
             asked.group_id,
             wanted,
+            room,
             require_stable=require_stable,
             member=(asked.member_id, asked.member_epoch),
         )
-        outcome = _fitting(outcome, wanted, room)
         if isinstance(outcome, KafkaError):
             return OffsetFetchResponseGroup(
                 group_id=asked.group_id, topics=[], error_code=outcome.code
@@ -89,13 +93,55 @@ class OffsetFetch:
             topics = yield from self._topics(asked.topics, unknown, outcome, version)
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
+    def _fetch(
+        self,
+        group_id: str,
+        wanted: Sequence[tuple[str, int]] | None,
+        room: AnswerRoom,
+        *,
+        require_stable: bool,
+        member: tuple[str | None, int] = (None, -1),
+    ) -> Steps[Fetched]:
+        """Return what is ``wanted``, all there is if that is None, or why not, some at a time.
+
+        A partition named again is answered again, as in Kafka, while there is room.
+        """
+        names = wanted
+        if names is None:
+            known: list[tuple[str, int]] | KafkaError = yield self._groups.partitions_of(
+                group_id, require_stable=require_stable
+            )
+            if isinstance(known, KafkaError):
+                return known
+            names = known
+        found: list[FetchedOffset] = []
+        elements, begin = 0, 0
+        while not begin or begin < len(names):  # Also if there are none: the group may be refused.
+            some: Fetched = yield self._groups.fetch_offsets(
+                group_id,
+                names[begin : begin + OFFSETS_AT_A_TIME],
+                require_stable=require_stable,
+                member=member,
+            )
+            if isinstance(some, KafkaError):
+                return some
+            if wanted is None:
+                some = [one for one in some if one.committed or one.code is not ErrorCode.NONE]
+            found += some
+            elements += sum(weight(one.committed.metadata) if one.committed else 1 for one in some)
+            begin += OFFSETS_AT_A_TIME
+            yield None
+        has_repeated = wanted is not None and len(set(wanted)) < len(wanted)
+        return found if room.take(elements, first_is_free=not has_repeated) else room.refusal
+
     def _wanted(
         self, asked: Sequence[OffsetFetchRequestTopics], version: int
-    ) -> tuple[list[tuple[str, int]], list[bool]]:
+    ) -> Steps[tuple[list[tuple[str, int]], list[bool]]]:
         """Return what is asked for by name, and which of the topics have an unknown id."""
         wanted: list[tuple[str, int]] = []
         unknown: list[bool] = []
         for topic in asked:
+            yield None
             name: str | None = topic.name
             if version >= IDS_SINCE:
                 known = self._image.topic_by_id(topic.topic_id)
@@ -167,13 +213,13 @@ class OffsetFetch:
     ) -> Steps[OffsetFetchResponse]:
         wanted = None
         if request.topics is not None:
-            wanted = [
-                (topic.name, index) for topic in request.topics for index in topic.partition_indexes
-            ]
-        outcome: Fetched = yield self._groups.fetch_offsets(
-            request.group_id, wanted, require_stable=request.require_stable
+            wanted = []
+            for topic in request.topics:
+                wanted += [(topic.name, index) for index in topic.partition_indexes]
+                yield None
+        outcome = yield from self._fetch(
+            request.group_id, wanted, room, require_stable=request.require_stable
         )
-        outcome = _fitting(outcome, wanted, room)
         if isinstance(outcome, KafkaError):
             if version >= TOP_LEVEL_ERROR_SINCE:
                 return OffsetFetchResponse(error_code=outcome.code)
@@ -190,20 +236,6 @@ def _wish(asked: OffsetFetchRequestGroup) -> tuple[object, ...]:
     else:
         wanted = None
     return asked.group_id, asked.member_id, asked.member_epoch, wanted
-
-
-def _fitting(
-    outcome: Fetched, wanted: Sequence[tuple[str, int]] | None, room: AnswerRoom
-) -> Fetched:
-    """Return what was found if the answer has room for it.
-
-    A partition named again is answered again, as in Kafka, while there is room.
-    """
-    if isinstance(outcome, KafkaError):
-        return outcome
-    elements = sum(weight(one.committed.metadata) if one.committed else 1 for one in outcome)
-    has_repeated = wanted is not None and len(set(wanted)) < len(wanted)
-    return outcome if room.take(elements, first_is_free=not has_repeated) else room.refusal
 
 
 def _single_topics(
