@@ -99,6 +99,13 @@ class File(Protocol):
     def volume(self) -> Volume | None:
         """Return what can sync this file together with others; None: nothing, or it is closed."""
 
+    def takes_blocks(self) -> bool:
+        """Tell whether the file system may have to find room for what was written.
+
+        Room for what was written since the last call; False once more only after further writes.
+        For a file that is never synced but together with others, or after one that was.
+        """
+
     def is_cached(self, position: int, length: int) -> bool:
         """Tell whether reading ``length`` bytes there would probably not wait for the device.
 

@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from ottla.env.disk import File, Volume
+from ottla.env.disk import Volume
 from ottla.env.stall_meter import StallMeter
-from ottla.env.sync_queue import SyncQueue
+from ottla.env.sync_queue import SyncJob, SyncQueue
 
 Result = TypeVar("Result")
 
@@ -34,10 +34,11 @@ class Executor(Protocol):
         Never runs ``done`` before ``submit`` has returned. Does not block.
         """
 
-    def submit_sync(self, file: File, done: Callable[[None, BaseException | None], None]) -> None:
-        """Do as ``submit(file.sync, done)``, at less cost. An error is an OSError.
+    def submit_sync(self, job: SyncJob) -> None:
+        """Sync a file off the loop, then tell on it; never before this returns. Does not block.
 
-        Files that are due together and have one ``File.volume`` may be synced by one call.
+        Files that are due together and have one ``File.volume`` may be synced by one call, and are
+        told of together. An error is an OSError.
         """
 
     def hold_syncs(self) -> None:
@@ -82,7 +83,6 @@ def new_lock() -> AbstractContextManager[bool]:
 
 
 _Job = Callable[[], None]
-_SyncDone = Callable[[None, BaseException | None], None]
 
 
 def run_all(works: Iterable[_Job], *, threads: int) -> None:
@@ -173,14 +173,15 @@ class ThreadExecutor:
         if len(self._threads) < min(unfinished, self._limit):
             self._start_thread()
 
-    def submit_sync(self, file: File, done: Callable[[None, BaseException | None], None]) -> None:
+    def submit_sync(self, job: SyncJob) -> None:
         """Sync on a thread that needs no interpreter, where there is one; else on any.
 
         Raises RuntimeError after ``close``.
         """
         if self._closed:
             raise RuntimeError(f"executor {self._name} is closed")
-        self._queue().submit(file, done)
+        syncs = self._syncs or self._queue()
+        syncs.submit(job)
 
     def hold_syncs(self) -> None:
         """Hold the syncs that are to come."""
@@ -284,7 +285,7 @@ class ManualExecutor:
         self._jobs: deque[_Job] = deque()
         self._closed = False
         self._held = 0
-        self._due: list[tuple[File, _SyncDone]] = []
+        self._due: list[SyncJob] = []
 
     def submit(
         self,
@@ -305,12 +306,15 @@ class ManualExecutor:
 
         self._jobs.append(job)
 
-    def submit_sync(self, file: File, done: Callable[[None, BaseException | None], None]) -> None:
+    def submit_sync(self, job: SyncJob) -> None:
         """Queue the file's sync."""
         if self._held:
-            self._due.append((file, done))
+            self._due.append(job)
         else:
-            self.submit(file.sync, done)
+            self._submit_one(job)
+
+    def _submit_one(self, job: SyncJob) -> None:
+        self.submit(job.file.sync, lambda _, error: job.told(deque((job,)), error))
 
     def hold_syncs(self) -> None:
         """Gather syncs."""
@@ -322,29 +326,24 @@ class ManualExecutor:
         if self._held:
             return
         due, self._due = self._due, []
-        by_volume: dict[Volume | None, list[tuple[File, _SyncDone]]] = {}
-        for file, done in due:
-            by_volume.setdefault(file.volume(), []).append((file, done))
-        for volume, waits in by_volume.items():
-            if volume is None or len(waits) == 1:
-                for file, done in waits:
-                    self.submit(file.sync, done)
+        by_volume: dict[Volume | None, list[SyncJob]] = {}
+        for job in due:
+            by_volume.setdefault(job.file.volume(), []).append(job)
+        for volume, jobs in by_volume.items():
+            if volume is None or len(jobs) == 1:
+                for job in jobs:
+                    self._submit_one(job)
             else:
-                self._submit_together(volume, waits)
+                self._submit_together(volume, jobs)
 
-    def _submit_together(self, volume: Volume, waits: list[tuple[File, _SyncDone]]) -> None:
-        files = [file for file, _ in waits]
-
-        def told(_: None, error: BaseException | None) -> None:
+    def _submit_together(self, volume: Volume, jobs: list[SyncJob]) -> None:
+        def ended(_: None, error: BaseException | None) -> None:
             if error is not None:
                 volume.distrust()
-            for file, done in waits:
-                own = error
-                if isinstance(error, OSError):
-                    own = OSError(error.errno, error.strerror, file.path)
-                done(None, own)
+            for job in jobs:
+                job.told(deque((job,)), error)
 
-        self.submit(lambda: volume.sync(files), told)
+        self.submit(lambda: volume.sync([job.file for job in jobs]), ended)
 
     @property
     def waiting(self) -> int:

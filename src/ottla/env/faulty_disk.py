@@ -317,6 +317,10 @@ class FaultyFile:
         """As ``File.volume``."""
         return self._disk.volume_of(self.inner)
 
+    def takes_blocks(self) -> bool:
+        """Say what is always right; it is not asked where there is no descriptor."""
+        return True
+
     def is_cached(self, position: int, length: int) -> bool:
         """As ``File.is_cached``."""
         return self.inner.is_cached(position, length)

@@ -210,6 +210,10 @@ class MemoryFile:
         """Return the disk's, once it was opened."""
         return self._disk.volume if self._open else None
 
+    def takes_blocks(self) -> bool:
+        """Say what is always right; it is not asked where there is no descriptor."""
+        return True
+
     def is_cached(self, position: int, length: int) -> bool:
         """Tell that it is: there is no device."""
         return True

@@ -28,6 +28,8 @@ _KERNEL_LOCKS = "/proc/locks"
 _KERNEL_LOCKS_BYTES_MAX = 1024 * 1024
 _LOCK_PROCESS, _LOCK_FILE = 4, 5
 _ZEROS_BYTES = 1 << 20
+BLOCK_BYTES_MIN = 1024
+"""No file system that is synced as a whole has smaller blocks."""
 _BASE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -38,7 +40,15 @@ _NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 class RealFile:
     """A regular file of the kernel's."""
 
-    __slots__ = ("_descriptor", "_path", "_volume", "_volumes")
+    __slots__ = (
+        "_block_end",
+        "_block_start",
+        "_descriptor",
+        "_needs_blocks",
+        "_path",
+        "_volume",
+        "_volumes",
+    )
 
     def __init__(self, path: str, number: int, volumes: Volumes) -> None:
         self._path = path
@@ -46,6 +56,10 @@ class RealFile:
         self._volumes = volumes
         self._volume: RealVolume | None = None
         """Use: the one that was found; it may have lost its trust since."""
+        self._block_start = self._block_end = 0
+        """The block of the file system's that was written to last, by byte; or none."""
+        self._needs_blocks: bool | None = True  # Of a file just opened nothing is known.
+        """Use: see ``takes_blocks``. None: always; it is written to past ``write_at``."""
 
     @property
     def path(self) -> str:
@@ -86,6 +100,8 @@ class RealFile:
         """Write all of ``data`` at ``position``. After an OSError any prefix may be written."""
         descriptor = self._descriptor
         length = len(data)
+        if position + length > self._block_end or position < self._block_start:
+            self._note_blocks(position + length)
         done = os.pwrite(descriptor.number, data, position)
         if done == length:
             return
@@ -93,13 +109,32 @@ class RealFile:
             while done < length:
                 done += os.pwrite(descriptor.number, view[done:], position + done)
 
+    def _note_blocks(self, end: int) -> None:
+        """Note that what is written now goes beyond the block that was written to before."""
+        size_bytes = BLOCK_BYTES_MIN if self._volume is None else self._volume.block_bytes
+        self._block_start = start = (end - 1) // size_bytes * size_bytes
+        # The first one may begin in the inode: none of what is written there is without a move.
+        self._block_end = start + size_bytes if start else 0
+        if self._needs_blocks is False:
+            self._needs_blocks = True
+
+    def takes_blocks(self) -> bool:
+        """Tell whether more was written to than the block that was written to last."""
+        if self._needs_blocks is False:
+            return False
+        if self._needs_blocks:
+            self._needs_blocks = False
+        return True
+
     def truncate(self, size_bytes: int) -> None:
         """Cut or zero-extend the file."""
+        self._block_start = self._block_end = 0
         descriptor = self._descriptor
         os.ftruncate(descriptor.number, size_bytes)
 
     def allocate(self, size_bytes: int) -> None:
         """Make the file ``size_bytes`` long, with its blocks. Raises OSError ENOSPC."""
+        self._needs_blocks = None
         if sys.platform == "linux":
             os.posix_fallocate(self._descriptor.number, 0, size_bytes)
             return
@@ -110,6 +145,7 @@ class RealFile:
         """Map the pages, and have the kernel make them now where it can (MAP_POPULATE)."""
         import mmap  # noqa: PLC0415 - only who preallocates pays for it
 
+        self._needs_blocks = None
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         number = self._descriptor.number
         return memoryview(mmap.mmap(number, length, flags=flags, offset=position))

@@ -60,6 +60,7 @@ class RealVolume:
         self._descriptor: Descriptor = OpenDescriptor(number)
         self._volumes = volumes
         self._device = device
+        self.block_bytes = os.fstatvfs(number).f_bsize
         self.users = 1
         self.is_trusted = True
 

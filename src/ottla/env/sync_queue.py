@@ -12,6 +12,9 @@ files (``sync_threads``), the executor's others.
         -> the lane of its volume -> together -> late? each by itself
                                   -> each by itself, some of them
 
+Who ends together is told together: jobs are told by one call of what they have in common, so that a
+request over very many files costs each of them a few steps and no more.
+
 Errors are as strict as those of single syncs (reliability rule 2). When a sync of everything fails,
 everybody who waits for it is told, and the volume is not asked again: the kernel tells each opened
 file of its own errors, so those that come later learn of theirs. When it is late each file is
@@ -24,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from ottla.env.disk import File, SyncDescriptor, Volume
 from ottla.env.sync_prices import SyncPrices
@@ -36,26 +40,36 @@ AHEAD = 2
 TOLD_MAX = 256
 """Who waits for one and is told in one turn of the loop."""
 
-Done = Callable[[None, BaseException | None], None]
 Submit = Callable[[Callable[[], float], Callable[[float | None, BaseException | None], None]], None]
 """Runs work off the loop, then tells its result or error on it: ``Executor.submit``."""
 
 
-class _Wait:
-    """A file, what keeps it open, and who is told once."""
+class SyncJob:
+    """A file that is to be synced, and who is told. One object goes all the way, once."""
 
-    __slots__ = ("descriptor", "done", "file", "is_told")
+    __slots__ = ("descriptor", "file", "is_told", "told")
 
-    def __init__(self, file: File, descriptor: SyncDescriptor | None, done: Done) -> None:
+    def __init__(self, file: File, told: "Told") -> None:
         self.file = file
-        self.descriptor = descriptor
-        self.done = done
+        self.descriptor: SyncDescriptor | None = None
+        """Use: the queue's; keeps the file open meanwhile."""
+        self.told = told
         self.is_told = False
 
-    def tell(self, error: BaseException | None) -> None:
-        if not self.is_told:
-            self.is_told = True
-            self.done(None, error)
+
+Told = Callable[[deque[Any], BaseException | None], None]
+"""Takes those that have ended, all of its own kind, from the left; None: they are durable, else the
+same has happened to all. What it leaves, when it raises, it is called with again."""
+
+
+def told_each(done: Callable[[SyncJob, BaseException | None], None]) -> Told:
+    """Return what tells one at a time."""
+
+    def told(jobs: deque[SyncJob], error: BaseException | None) -> None:
+        while jobs:
+            done(jobs.popleft(), error)
+
+    return told
 
 
 class _Lane:
@@ -74,12 +88,12 @@ class _Lane:
 
     def __init__(self, volume: Volume, now: float) -> None:
         self.volume = volume
-        self.due: deque[_Wait] = deque()
+        self.due: deque[SyncJob] = deque()
         """Invariant: empty unless held, or some are under way whose end is the time to go on."""
         self.prices = SyncPrices(now)
         self.alone_count = 0
         """Files under way by themselves."""
-        self.together: deque[_Wait] | None = None
+        self.together: deque[SyncJob] | None = None
         """Who waits for the sync of everything that is under way; None: there is none."""
         self.is_late = False
         """Whether that one takes too long to be waited for."""
@@ -102,13 +116,14 @@ class SyncQueue:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._held = 0
 
-    def submit(self, file: File, done: Done) -> None:
-        """Sync, then ``done`` on the loop, never before this returns. Does not block."""
-        wait = _Wait(file, file.sync_descriptor(), done)
+    def submit(self, job: SyncJob) -> None:
+        """Sync, then tell on the loop, never before this returns. Does not block."""
+        file = job.file
+        job.descriptor = file.sync_descriptor()
         volume = file.volume()
         # Who holds is of the loop; to ask which one runs is a system call.
         if volume is None or not (self._held or self._is_ours()):
-            self._start(None, wait)
+            self._start(None, job)
             return
         lane = self._lanes.get(volume)
         if lane is None:
@@ -119,9 +134,9 @@ class SyncQueue:
             or (lane.together is not None and not lane.is_late)
             or lane.alone_count >= self._at_once
         ):
-            lane.due.append(wait)
+            lane.due.append(job)
         else:
-            self._start(lane, wait)
+            self._start(lane, job)
 
     def hold(self) -> None:
         """Begin nothing of what has a volume until ``release``: more comes in the same breath."""
@@ -148,15 +163,15 @@ class SyncQueue:
                 self._sync_here(lane.due.popleft())
         self._threads.close()
 
-    def _sync_here(self, wait: _Wait) -> None:
+    def _sync_here(self, job: SyncJob) -> None:
         """Sync one file on this thread; tell in a later turn, if there is one."""
         error = None
         try:
-            wait.file.sync()
+            job.file.sync()
         except OSError as raised:
             error = raised
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon(wait.tell, error)
+            self._loop.call_soon(self._tell, deque((job,)), error)
 
     def _is_ours(self) -> bool:
         """Tell whether this is the loop that the lanes are of: the first one that came."""
@@ -187,44 +202,48 @@ class SyncQueue:
 
     # One file.
 
-    def _start(self, lane: _Lane | None, wait: _Wait) -> None:
+    def _start(self, lane: _Lane | None, job: SyncJob) -> None:
         """Sync one file by itself."""
         if lane is not None:
             lane.alone_count += 1
-        descriptor = wait.descriptor
+        descriptor = job.descriptor
 
         def ended(code: int, microseconds: int) -> None:
-            error = OSError(code, os.strerror(code), wait.file.path) if code else None
-            self._end(lane, wait, microseconds, error)
+            error = OSError(code, os.strerror(code), job.file.path) if code else None
+            self._end(lane, job, microseconds, error)
 
         if descriptor is None or not self._threads.submit(descriptor, ended):
-            self._submit_work(wait.file.sync, partial(self._end, lane, wait))
+            self._submit_work(job.file.sync, partial(self._end, lane, job))
 
-    def _end(self, lane: _Lane | None, wait: _Wait, us: float, error: BaseException | None) -> None:
+    def _end(
+        self, lane: _Lane | None, job: SyncJob, us: float, error: BaseException | None
+    ) -> None:
         if lane is not None:
             lane.alone_count -= 1
             if error is None:
                 lane.prices.saw_one(us, time.monotonic())
-        wait.tell(error)
+        if not job.is_told:
+            job.is_told = True
+            job.told(deque((job,)), error)
 
     # All of a volume.
 
     def _start_together(self, lane: _Lane, now: float, *, is_probe: bool) -> None:
         """Sync what is due by one call; look after it when that takes too long."""
-        waits = lane.due
+        jobs = lane.due
         lane.due = deque()
-        while len(waits) > TOGETHER_MAX:
-            lane.due.appendleft(waits.pop())
-        lane.together = waits
+        while len(jobs) > TOGETHER_MAX:
+            lane.due.appendleft(jobs.pop())
+        lane.together = jobs
         lane.is_late, lane.is_probe = False, is_probe
-        patience = lane.prices.patience_seconds(len(waits), now, is_probe=is_probe)
+        patience = lane.prices.patience_seconds(len(jobs), now, is_probe=is_probe)
         lane.timer = asyncio.get_running_loop().call_later(patience, self._be_late, lane)
-        self._call(lane, list(waits))
+        self._call(lane, list(jobs))
 
-    def _call(self, lane: _Lane, waits: Sequence[_Wait]) -> None:
+    def _call(self, lane: _Lane, jobs: Sequence[SyncJob]) -> None:
         volume = lane.volume
         descriptor = volume.sync_descriptor()
-        numbers = [wait.descriptor for wait in waits if wait.descriptor is not None]
+        known = [job.descriptor for job in jobs if job.descriptor is not None]
 
         def ended(code: int, microseconds: int) -> None:
             self._end_together(
@@ -233,10 +252,10 @@ class SyncQueue:
 
         if (
             descriptor is None
-            or len(numbers) < len(waits)
-            or not self._threads.submit_together(descriptor, numbers, ended)
+            or len(known) < len(jobs)
+            or not self._threads.submit_together(descriptor, to_write(jobs) or known[:1], ended)
         ):
-            files = [wait.file for wait in waits]
+            files = [job.file for job in jobs]
             self._submit_work(lambda: volume.sync(files), partial(self._end_together, lane))
 
     def _submit_work(
@@ -262,13 +281,13 @@ class SyncQueue:
         """Serve those who wait another way: it may be a gibibyte of somebody else's."""
         assert lane.together is not None, "the timer ends with the call"
         lane.is_late = True
-        for wait in lane.together:
-            self._start(lane, wait)
+        for job in lane.together:
+            self._start(lane, job)
         self._begin(lane)
 
     def _end_together(self, lane: _Lane, us: float, error: BaseException | None) -> None:
-        waits, is_late = lane.together, lane.is_late
-        assert waits is not None, "it was under way"
+        jobs, is_late = lane.together, lane.is_late
+        assert jobs is not None, "it was under way"
         lane.together, lane.is_late = None, False
         if lane.timer is not None:
             lane.timer.cancel()
@@ -280,19 +299,37 @@ class SyncQueue:
             learn(us, time.monotonic())
             if is_late:
                 return  # Each is told by the sync of its own: that may have found an error.
-        self._tell(waits, error)
+        self._tell(jobs, error)
 
-    def _tell(self, waits: deque[_Wait], error: BaseException | None) -> None:
-        """Tell all, some per turn. What is left when one of them fails is told in a later one."""
+    def _tell(self, jobs: deque[SyncJob], error: BaseException | None) -> None:
+        """Tell all, some per turn: neighbours of one kind by one call.
+
+        What is left when one of them fails is told in a later turn.
+        """
+        kind: deque[SyncJob] = deque()
         self.hold()
         try:
-            for _ in range(min(len(waits), TOLD_MAX)):
-                wait = waits.popleft()
-                own = error
-                if isinstance(error, OSError):
-                    own = OSError(error.errno, error.strerror, wait.file.path)
-                wait.tell(own)
+            for _ in range(min(len(jobs), TOLD_MAX)):
+                job = jobs[0]
+                if kind and kind[0].told is not job.told:
+                    kind[0].told(kind, error)
+                jobs.popleft()
+                if not job.is_told:
+                    job.is_told = True
+                    kind.append(job)
+            if kind:
+                kind[0].told(kind, error)
         finally:
-            if waits:
-                asyncio.get_running_loop().call_soon(self._tell, waits, error)
+            for job in reversed(kind):  # One of them has raised.
+                job.is_told = False
+                jobs.appendleft(job)
+            if jobs:
+                asyncio.get_running_loop().call_soon(self._tell, jobs, error)
             self.release()
+
+
+def to_write(jobs: Sequence[SyncJob]) -> list[SyncDescriptor]:
+    """Return the files whose writeback may fail before it comes to the device (docs/adr/0024)."""
+    return [
+        job.descriptor for job in jobs if job.file.takes_blocks() and job.descriptor is not None
+    ]

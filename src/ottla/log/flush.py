@@ -6,80 +6,84 @@ that a late sync can never raise the flushed offset of a log that was truncated 
 (reliability rules 1 and 19).
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from ottla.env.disk import Disk, File
 from ottla.env.executor import Executor
+from ottla.env.sync_queue import SyncJob
 from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
 from ottla.log.faults import sync, sync_failed
 from ottla.log.layout import LEADER_EPOCH_CHECKPOINT
 from ottla.log.segment import Segment
 from ottla.log.tenancy import Tenancy, TenancyOver
 
-Done = Callable[["FlushJob", BaseException | None], None]
+
+class Before(NamedTuple):
+    """What is to be durable before the active file is: rarely there is anything."""
+
+    rolled: Sequence[Segment]
+    """Segments that are full, and were not durable when the flush began."""
+    files: Sequence[File]
+    """Theirs: kept open."""
+    epochs: list[EpochStart] | None
+    """For the leader epoch checkpoint; None: it is as it should be."""
+    disk: Disk
+    directory: str
+    tenancy: Tenancy
 
 
-class FlushJob:
+class FlushJob(SyncJob):
     """Everything appended before ``target_offset`` is durable once ``run`` has returned."""
 
-    __slots__ = (
-        "_directory",
-        "_disk",
-        "_done",
-        "_epochs",
-        "_files",
-        "_tenancy",
-        "generation",
-        "rolled",
-        "target_offset",
-    )
+    __slots__ = ("before", "generation", "owner", "target_offset")
 
     def __init__(
-        self,
-        *,
-        target_offset: int,
-        generation: int,
-        rolled: Sequence[Segment],
-        active: File,
-        disk: Disk,
-        directory: str,
-        epochs: list[EpochStart] | None,
-        tenancy: Tenancy,
+        self, active: File, target_offset: int, generation: int, before: Before | None = None
     ) -> None:
+        self.file = active
+        self.is_told = False
         self.target_offset = target_offset
         """Exclusive: the log end offset when the flush began."""
         self.generation = generation
-        self.rolled = rolled
+        self.before = before
+        self.owner: Any = None
+        """Use: that of who submits it, to know it again."""
+
+    @property
+    def rolled(self) -> Sequence[Segment]:
         """Segments that are full, and were not durable when the flush began."""
-        self._files = [*(segment.file for segment in rolled), active] if rolled else [active]
-        self._disk = disk
-        self._directory = directory
-        self._epochs = epochs
-        self._tenancy = tenancy
+        return () if self.before is None else self.before.rolled
 
     @property
     def saves_epochs(self) -> bool:
         """Whether the leader epoch checkpoint is written, too."""
-        return self._epochs is not None
+        return self.before is not None and self.before.epochs is not None
 
-    def submit(self, executor: Executor, done: Done) -> None:
-        """Have ``run`` done by ``executor``, then ``done``; the usual case the short way.
+    def submit(
+        self,
+        executor: Executor,
+        told: "Callable[[deque[FlushJob], BaseException | None], None]",
+        owner: object = None,
+    ) -> None:
+        """Have it done by ``executor``, then tell with others of the kind; see ``Told``. Once.
 
-        Once. One object per flush goes through the queues, for a request may flush very many logs.
+        The error told may be another file's, too: ``sync_error`` says what it means to this log.
         """
-        self._done = done
-        if self._epochs is not None or len(self._files) > 1:
-            executor.submit(self.run, self._ran)
+        self.owner = owner
+        if self.before is None:
+            self.told = told
+            executor.submit_sync(self)
         else:
-            executor.submit_sync(self._files[0], self._synced)
+            executor.submit(self.run, lambda _, error: told(deque((self,)), error))
 
-    def _ran(self, _: None, error: BaseException | None) -> None:
-        self._done(self, error)
+    def sync_error(self, error: OSError) -> OSError:
+        """Return what an error means that this file's sync, or a common one, has met.
 
-    def _synced(self, _: None, error: BaseException | None) -> None:
-        if isinstance(error, OSError):
-            error = sync_failed(error, self._files[0])
-        self._done(self, error)
+        Where nothing was to be done before the sync, it was the sync that failed.
+        """
+        return error if self.before is not None else sync_failed(error, self.file)
 
     def run(self) -> None:
         """Sync. Blocks; on any thread. Raises SyncFailed: the data's fate is unknown then.
@@ -87,14 +91,17 @@ class FlushJob:
         Any other OSError comes before the first sync: nothing has happened. Does nothing when the
         log has given its directory up.
         """
-        if self._tenancy.is_over:
-            return
-        if self._epochs is not None:
-            path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
-            try:
-                with self._tenancy.inside():
-                    write_epoch_checkpoint(self._disk, path, self._epochs)
-            except TenancyOver:
+        before = self.before
+        if before is not None:
+            if before.tenancy.is_over:
                 return
-        for file in self._files:
-            sync(file)
+            if before.epochs is not None:
+                path = f"{before.directory}/{LEADER_EPOCH_CHECKPOINT}"
+                try:
+                    with before.tenancy.inside():
+                        write_epoch_checkpoint(before.disk, path, before.epochs)
+                except TenancyOver:
+                    return
+            for file in before.files:
+                sync(file)
+        sync(self.file)

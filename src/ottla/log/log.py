@@ -31,7 +31,7 @@ from ottla.log.append import (
 from ottla.log.checkpoints import write_epoch_checkpoint
 from ottla.log.config import LogConfig
 from ottla.log.faults import SyncFailed, ends_directory, sync, sync_directory
-from ottla.log.flush import FlushJob
+from ottla.log.flush import Before, FlushJob
 from ottla.log.full_files import FullFiles
 from ottla.log.health import OPEN, LogHealth, LogState
 from ottla.log.invariants import check_log
@@ -343,27 +343,22 @@ class Log(LogHealth):
         if (
             self.flushed_offset == self.log_end_offset
             or self._flush_job is not None
-            or not self.is_in_service
+            or not (self.state is OPEN or self.is_in_service)
         ):
             return None
-        epochs = self.leader_epochs
+        rolled = self._unsynced
         try:
-            job = FlushJob(
-                target_offset=self.log_end_offset,
-                generation=self._generation,
-                rolled=self._unsynced,
-                active=self._active.file,
-                disk=self._disk,
-                directory=self.directory,
-                epochs=list(epochs.entries) if epochs.is_dirty else None,
-                tenancy=self.tenancy,
-            )
+            active = self._active.file
+            files = [segment.file for segment in rolled] if rolled else ()
         except OSError as error:  # A file that was let go of could not be opened again.
             self.report(error)
             return None
-        self._flush_job = job
-        epochs.is_dirty = False
-        self._unsynced = []
+        before, epochs = None, self.leader_epochs
+        if rolled or epochs.is_dirty:
+            entries = list(epochs.entries) if epochs.is_dirty else None
+            before = Before(rolled, files, entries, self._disk, self.directory, self.tenancy)
+            epochs.is_dirty, self._unsynced = False, []
+        job = self._flush_job = FlushJob(active, self.log_end_offset, self._generation, before)
         return job
 
     def finish_flush(self, job: FlushJob, error: OSError | None) -> None:
@@ -376,12 +371,14 @@ class Log(LogHealth):
         self._flush_job = None
         if self.state is LogState.CLOSED:
             return  # Its topic is gone, or another log took its place.
-        if isinstance(error, OSError) and not ends_directory(error):
+        if error is not None:
+            error = job.sync_error(error)
+        if error is not None and not ends_directory(error):
             # Nothing was synced yet: the next flush does it all.
             self._unsynced = [*job.rolled, *self._unsynced]
             self.leader_epochs.is_dirty = True
             self.report(error)
-        elif isinstance(error, OSError):
+        elif error is not None:
             self._fail(error)
         elif job.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, job.target_offset)

@@ -1,10 +1,10 @@
-"""An append on its way to being answered: what became of each partition, and the wait for commit.
+"""An append on its way to being answered: what became of each partition.
 
-DelayedProduce completes when every partition it appended to is committed past its batch; the
-purgatory wakes it when a high watermark moves. Source: the API refactoring seed.
+Whose commit is waited for is told; the wait is ``replication.commit_queue``. Source: the API
+refactoring seed.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
@@ -77,14 +77,8 @@ def patience_seconds(timeout_ms: int) -> float:
     return max(timeout_ms, OWN_FLUSH_MS) / 1000
 
 
-class Uncommitted(NamedTuple):
-    """An appended batch whose commit is waited for."""
-
-    ordinal: int
-    """Where its outcome stands."""
-    topic_partition: TopicPartition
-    required_offset: int
-    """The high watermark that commits it."""
+Uncommitted = tuple[int, TopicPartition]
+"""An appended batch whose commit is waited for: where its outcome stands, and its partition."""
 
 
 def append_each(
@@ -112,63 +106,10 @@ def append_each(
             continue
         except TooLongForLoop:
             break
-        last_offset = result.last_offset
-        if acks == ACKS_ALL and partition.high_watermark <= last_offset:
-            waiting.append(Uncommitted(len(outcomes), topic_partition, last_offset + 1))
+        if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+            waiting.append((len(outcomes), topic_partition))
         outcomes.append(result)
     return outcomes, waiting
-
-
-class DelayedProduce:
-    """An acks=-1 append whose records are in the log but not committed everywhere yet."""
-
-    __slots__ = ("_outcomes", "_partitions", "_pending", "_waiting")
-
-    def __init__(
-        self,
-        outcomes: list[AppendOutcome],
-        waiting: list[Uncommitted],
-        partitions: Mapping[TopicPartition, Partition],
-        pending: Pending[list[AppendOutcome]],
-    ) -> None:
-        self._outcomes = outcomes
-        self._waiting: dict[Hashable, list[Uncommitted]] = {}
-        """By partition, which a request may name twice. So a request over many partitions costs
-        each of them the same, however many there are."""
-        for uncommitted in waiting:
-            self._waiting.setdefault(uncommitted.topic_partition, []).append(uncommitted)
-        self._partitions = partitions
-        self._pending = pending
-
-    def try_complete(self, key: Hashable) -> bool:
-        """Resolve if nothing is left to wait for, now that the partition ``key`` has moved."""
-        waiting = []
-        for uncommitted in self._waiting.get(key, ()):
-            ordinal, where, required_offset = uncommitted
-            partition = self._partitions.get(where)
-            if partition is None:
-                self._outcomes[ordinal] = GONE
-            elif not partition.is_leader:
-                self._outcomes[ordinal] = LEADERSHIP_MOVED
-            elif partition.is_failed:
-                self._outcomes[ordinal] = FLUSH_FAILED
-            elif partition.high_watermark < required_offset:
-                waiting.append(uncommitted)
-        if waiting:
-            self._waiting[key] = waiting
-            return False
-        self._waiting.pop(key, None)
-        if self._waiting:
-            return False
-        self._pending.resolve(self._outcomes)
-        return True
-
-    def expire(self) -> None:
-        """Resolve; what is not committed by now timed out."""
-        for waiting in self._waiting.values():
-            for uncommitted in waiting:
-                self._outcomes[uncommitted.ordinal] = TIMED_OUT
-        self._pending.resolve(self._outcomes)
 
 
 def joined(

@@ -1,10 +1,13 @@
-"""Appends of one batch that wait for their commit, in the order in which they were made.
+"""Appends that wait for their commit, in the order in which they were made.
 
-The short way of ``DelayedProduce`` for what nearly every producer sends. Each append to a partition
-ends above the one before it, so whoever is in front is committed first: a deque needs neither keys
-nor a watch per append. Owned by the replica manager, one queue for each partition that was waited
-for; told whenever that partition moved. One timer, for the earliest deadline.
+Each append to a partition ends above the one before it, so whoever is in front is committed first:
+a deque needs neither keys nor a watch per append. An append to many partitions stands in the queue
+of each, and is over when the last of them has told. Owned by the replica manager, one queue for
+each partition that was waited for; told whenever that partition moved. One timer per queue, for the
+earliest deadline.
 """
+
+from __future__ import annotations  # else those of inner functions are made at each call
 
 from collections import deque
 
@@ -23,17 +26,25 @@ from ottla.replication.partition import Partition
 from ottla.replication.purgatory import GRACE_SECONDS, STALL_SECONDS
 
 
-class _Wait:
-    """One append, and who waits for it."""
+class CommitWait:
+    """One request's append, to one partition or more, and who waits for it."""
 
-    __slots__ = ("deadline", "pending", "result")
+    __slots__ = ("_left", "_outcomes", "deadline", "pending")
 
-    def __init__(
-        self, result: AppendResult, pending: Pending[list[AppendOutcome]], deadline: float
-    ) -> None:
-        self.result = result
-        self.pending = pending
+    def __init__(self, outcomes: list[AppendOutcome], count: int, deadline: float) -> None:
+        """``outcomes``: what is answered when ``count`` of them are committed."""
+        self.pending: Pending[list[AppendOutcome]] = Pending(overlaps=True)
         self.deadline = deadline
+        self._outcomes = outcomes
+        self._left = count
+
+    def told(self, ordinal: int, refusal: AppendRefusal | None = None) -> None:
+        """Take what became of one that is waited for; None: it is committed. Once for each."""
+        if refusal is not None:
+            self._outcomes[ordinal] = refusal
+        self._left -= 1
+        if not self._left:
+            self.pending.resolve(self._outcomes)
 
 
 class CommitQueue:
@@ -43,9 +54,10 @@ class CommitQueue:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: deque[_Wait] = deque()
-        """Invariant: not resolved; in the order of the appends. (A resend may stand behind later
-        offsets than its own: it is then answered with them.)"""
+        self._waiting: deque[tuple[int, CommitWait, int]] = deque()
+        """Last offset, who waits, and for which of its outcomes. Invariant: not told; in the order
+        of the appends. (A resend may stand behind later offsets than its own: it is then answered
+        with them.)"""
         self._timer: Timer | None = None
         self._timer_deadline = 0.0
         """Invariant: with a timer, not after any deadline."""
@@ -55,12 +67,16 @@ class CommitQueue:
 
     def wait(self, result: AppendResult, *, timeout_seconds: float) -> Pending[list[AppendOutcome]]:
         """Return what resolves to ``[result]`` once that is committed, or to why it was not."""
-        pending: Pending[list[AppendOutcome]] = Pending(overlaps=True)
         deadline = self._clock.monotonic() + max(timeout_seconds, 0.0)
-        self._waiting.append(_Wait(result, pending, deadline))
-        if self._timer is None or deadline < self._timer_deadline:
-            self._arm(deadline)
-        return pending
+        wait = CommitWait([result], 1, deadline)
+        self.add(result.last_offset, wait, 0)
+        return wait.pending
+
+    def add(self, last_offset: int, wait: CommitWait, ordinal: int) -> None:
+        """Tell ``wait`` what becomes of the append that ended with ``last_offset``."""
+        self._waiting.append((last_offset, wait, ordinal))
+        if self._timer is None or wait.deadline < self._timer_deadline:
+            self._arm(wait.deadline)
 
     def settle(self, partition: Partition | None) -> None:
         """Answer all that can be answered now that the partition (None: it is gone) has moved."""
@@ -75,14 +91,14 @@ class CommitQueue:
             self._refuse(FLUSH_FAILED)
         else:
             high_watermark = partition.high_watermark
-            while waiting and waiting[0].result.last_offset < high_watermark:
-                wait = waiting.popleft()
-                wait.pending.resolve([wait.result])
+            while waiting and waiting[0][0] < high_watermark:
+                _, wait, ordinal = waiting.popleft()
+                wait.told(ordinal)
 
     def _refuse(self, refusal: AppendRefusal) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for wait in waiting:
-            wait.pending.resolve([refusal])
+        for _, wait, ordinal in waiting:
+            wait.told(ordinal, refusal)
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
@@ -98,9 +114,9 @@ class CommitQueue:
             # This process stood still. A flush that ended meanwhile could not be heard of yet.
             self._arm(now + GRACE_SECONDS)
             return
-        expired = [wait for wait in self._waiting if wait.deadline <= now]
-        self._waiting = deque(wait for wait in self._waiting if wait.deadline > now)
+        expired = [each for each in self._waiting if each[1].deadline <= now]
+        self._waiting = deque(each for each in self._waiting if each[1].deadline > now)
         if self._waiting:
-            self._arm(min(wait.deadline for wait in self._waiting))
-        for wait in expired:
-            wait.pending.resolve([TIMED_OUT])
+            self._arm(min(wait.deadline for _, wait, _ in self._waiting))
+        for _, wait, ordinal in expired:
+            wait.told(ordinal, TIMED_OUT)

@@ -11,6 +11,7 @@ from __future__ import annotations  # else those of inner functions are made at 
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -172,7 +173,9 @@ class Partition:
         else:
             raise records
         flush_messages = log.config.flush_messages
-        if log.log_end_offset - log.flushed_offset >= flush_messages or log.has_unsynced_segments:
+        if not self._is_flushing and (
+            log.log_end_offset - log.flushed_offset >= flush_messages or log.has_unsynced_segments
+        ):
             self._flush()
         if flush_messages != 1:
             self._advance()
@@ -190,13 +193,20 @@ class Partition:
         if self._is_flushing:
             return
         job = self.log.begin_flush()
-        if job is None:
-            return
-        self._is_flushing = True
-        job.submit(self._executor, self._finish_flush)
+        if job is not None:
+            self._is_flushing = True
+            job.submit(self._executor, _flushes_ended, self)
 
-    def _finish_flush(self, job: FlushJob, error: BaseException | None) -> None:
+    def flush_ended(self, job: FlushJob, error: BaseException | None) -> None:
+        """Take the outcome of the flush in flight."""
         self._is_flushing = False
+        if error is None and not self._flush_waiters and not self._between:
+            log = self.log
+            log.finish_flush(job, None)
+            if log.log_end_offset - log.flushed_offset >= log.config.flush_messages:
+                self._flush()
+            self._advance()
+            return
         waiters, self._flush_waiters = self._flush_waiters, []
         try:
             self._end_flush(job, error)
@@ -349,3 +359,10 @@ class Partition:
         start = self.log.log_start_offset
         assert start <= self.high_watermark <= self.log.log_end_offset
         assert start <= self.last_stable_offset <= self.high_watermark
+
+
+def _flushes_ended(jobs: deque[FlushJob], error: BaseException | None) -> None:
+    """Take the outcome of all partitions' flushes that ended together: see ``Told``."""
+    while jobs:
+        job = jobs.popleft()
+        job.owner.flush_ended(job, error)

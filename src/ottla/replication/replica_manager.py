@@ -32,7 +32,6 @@ from ottla.replication.append import (
     ACKS_ALL,
     AppendOutcome,
     AppendRefusal,
-    DelayedProduce,
     Uncommitted,
     analysed,
     append_each,
@@ -41,7 +40,7 @@ from ottla.replication.append import (
     patience_seconds,
     refusal_of,
 )
-from ottla.replication.commit_queue import CommitQueue
+from ottla.replication.commit_queue import CommitQueue, CommitWait
 from ottla.replication.deletion import Deletion
 from ottla.replication.fetch import (
     FetchedPartition,
@@ -53,7 +52,6 @@ from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.hosting import Hosting
 from ottla.replication.partition import Partition, PartitionSettings
 from ottla.replication.producer_limit import forget_silent_producers
-from ottla.replication.purgatory import Purgatory
 from ottla.replication.relocation import Relocation
 from ottla.replication.snapshot_sweep import SnapshotSweep
 from ottla.request_memory import RequestMemory
@@ -110,7 +108,6 @@ class ReplicaManager:
             gone=self._gone,
         )
         self._partitions = self.hosting.partitions
-        self._produce_purgatory: Purgatory[DelayedProduce] = Purgatory(clock)
         self._fetches = Fetches(
             self._partitions.get,
             clock,
@@ -263,8 +260,12 @@ class ReplicaManager:
     ) -> Pending[list[AppendOutcome]]:
         queue = self._commit_queues.get(where)
         if queue is None:
-            queue = self._commit_queues[where] = CommitQueue(self._clock)
+            queue = self._make_queue(where)
         return queue.wait(result, timeout_seconds=patience_seconds(timeout_ms))
+
+    def _make_queue(self, where: TopicPartition) -> CommitQueue:
+        queue = self._commit_queues[where] = CommitQueue(self._clock)
+        return queue
 
     def _append_here(
         self,
@@ -292,13 +293,17 @@ class ReplicaManager:
         """Return ``outcomes`` when all that is ``waiting`` is committed."""
         if not waiting:
             return outcomes
-        pending: Pending[list[AppendOutcome]] = Pending(overlaps=True)
-        self._produce_purgatory.watch(
-            DelayedProduce(outcomes, waiting, self._partitions, pending),
-            [uncommitted.topic_partition for uncommitted in waiting],
-            timeout_seconds=patience_seconds(timeout_ms),
-        )
-        return pending
+        deadline = self._clock.monotonic() + patience_seconds(timeout_ms)
+        wait = CommitWait(outcomes, len(waiting), deadline)
+        queues = self._commit_queues
+        for ordinal, where in waiting:
+            result = outcomes[ordinal]
+            assert isinstance(result, AppendResult), "what was refused is not waited for"
+            queue = queues.get(where)
+            if queue is None:
+                queue = self._make_queue(where)
+            queue.add(result.last_offset, wait, ordinal)
+        return wait.pending
 
     def _append_large(
         self,
@@ -389,8 +394,6 @@ class ReplicaManager:
         queue = self._commit_queues.get(topic_partition)
         if queue is not None:
             queue.settle(self._partitions.get(topic_partition))
-        if self._produce_purgatory.watched_count:
-            self._produce_purgatory.check(topic_partition)
         if self._fetches.purgatory.watched_count:
             self._fetches.purgatory.check(topic_partition)
 

@@ -9,6 +9,12 @@ import pytest
 from ottla.env.executor import Lane, ManualExecutor, ThreadExecutor, run
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
+from ottla.env.sync_queue import SyncJob, told_each
+
+
+def job(file, done):
+    """Return a job whose end is told as that of work is."""
+    return SyncJob(file, told_each(lambda _, error: done(None, error)))
 
 
 @pytest.fixture(params=["one thread", "three threads", "nice thread", "manual"])
@@ -80,17 +86,17 @@ async def test_a_sync_is_work_like_any_other(executor, settle, make_disk, tmp_pa
         outcomes.append((*outcome, threading.get_ident()))
 
     for _ in range(20):
-        executor.submit_sync(file, done)
+        executor.submit_sync(job(file, done))
     assert outcomes == []
     await settle(lambda: len(outcomes) == 20)
     assert outcomes == [(None, None, threading.get_ident())] * 20
     file.close()
-    executor.submit_sync(file, done)
+    executor.submit_sync(job(file, done))
     await settle(lambda: len(outcomes) == 21)
     assert isinstance(outcomes[-1][1], OSError)
     executor.close()
     with pytest.raises(RuntimeError, match="closed"):
-        executor.submit_sync(file, done)
+        executor.submit_sync(job(file, done))
 
 
 @pytest.mark.parametrize("make_disk", [RealDisk, MemoryDisk])
@@ -107,14 +113,14 @@ async def test_syncs_that_are_held_are_done_together(executor, settle, make_disk
     def done(number, *outcome):
         told.append((number, *outcome))
         if number < 9:  # What is due when others end goes on, too.
-            executor.submit_sync(files[number], partial(done, number + 9))
+            executor.submit_sync(job(files[number], partial(done, number + 9)))
 
     for turn in range(5):
         told.clear()
         executor.hold_syncs()
         for number, file in enumerate(files):
             file.write_at(turn, b"x")
-            executor.submit_sync(file, partial(done, number))
+            executor.submit_sync(job(file, partial(done, number)))
         executor.release_syncs()
         assert told == []
         await settle(lambda: len(told) == 18)

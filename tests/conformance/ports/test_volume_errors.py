@@ -11,13 +11,17 @@ import re
 import shutil
 import struct
 import subprocess
+from array import array
 
 import pytest
 
 from ottla.env.real_disk import RealDisk
+from ottla.env.sync_loop import sync_together
+from ottla.env.sync_queue import SyncJob, to_write
 
 SHUTDOWN = 0x8004587D
 BLOCK_BYTES = 4096
+FIBMAP = 1
 
 
 def run(*command):
@@ -143,3 +147,67 @@ def test_a_file_system_that_finds_no_place_for_a_files_bytes(loop):
     with pytest.raises(OSError, match=r"Bad message|Structure needs cleaning") as raised:
         volume.sync(files)
     assert raised.value.errno in {errno.EBADMSG, errno.EUCLEAN}
+
+
+def fill(path):
+    """Take all the room there is."""
+    with path.open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(1 << 12))
+
+
+def sync_as_the_queue(volume, files):
+    """Sync as syncs that ride together do: only what needs it is written one by one."""
+    jobs = [SyncJob(file, None) for file in files]
+    for job in jobs:
+        job.descriptor = job.file.sync_descriptor()
+    alone = to_write(jobs)
+    descriptors = alone or [jobs[0].descriptor]
+    numbers = [volume.sync_descriptor().number, *(each.number for each in descriptors)]
+    return len(alone), sync_together(array("i", numbers))
+
+
+@pytest.mark.parametrize("loop", ["ext4"], indirect=True)
+def test_no_place_for_bytes_is_told_though_few_files_are_written_one_by_one(loop):
+    loop.mount()
+    volume, files = opened(loop, 9)
+    for file in files:
+        file.write_at(0, b"x" * 5000)
+    assert sync_as_the_queue(volume, files) == (9, 0)
+    for file in files:
+        file.write_at(5000, b"y" * 100)
+    assert sync_as_the_queue(volume, files) == (0, 0), "their blocks are there"
+    loop.unmount()
+    blocks = re.findall(r"Block bitmap at (\d+)", run("dumpe2fs", str(loop.image)))
+    with loop.image.open("r+b") as image:
+        for block in blocks:
+            image.seek(int(block) * BLOCK_BYTES + 8)
+            image.write(os.urandom(64))
+    loop.mount()
+    volume, files = opened(loop, 9)
+    for file in files:
+        file.write_at(5100, b"z" * 100)
+    assert sync_as_the_queue(volume, files) == (9, 0), "nothing is known of a file just opened"
+    for file in files:
+        file.write_at(5200, b"z" * 100)
+    files[7].write_at(5300, b"z" * 4000)
+    written, code = sync_as_the_queue(volume, files)
+    assert (written, code in {errno.EBADMSG, errno.EUCLEAN}) == (1, True)
+
+
+@pytest.mark.parametrize("loop", ["ext4"], indirect=True)
+def test_a_device_that_refuses_a_block_of_a_file_that_is_not_written_by_itself(loop):
+    loop.mount()
+    volume, files = opened(loop, 4)
+    for file in files:
+        file.write_at(0, b"x" * 5000)
+    assert sync_as_the_queue(volume, files) == (4, 0)
+    second_block = struct.pack("i", 1)
+    (block,) = struct.unpack("i", fcntl.ioctl(files[2].fileno(), FIBMAP, second_block))
+    run("fallocate", "-p", "-o", f"{block * BLOCK_BYTES}", "-l", f"{BLOCK_BYTES}", str(loop.image))
+    with pytest.raises(OSError, match="space"):
+        fill(loop.image.parent / "filler")
+    for file in files:
+        file.write_at(5000, b"y" * 100)
+    written, code = sync_as_the_queue(volume, files)
+    assert (written, code in {errno.EIO, errno.ENOSPC}) == (0, True)

@@ -14,9 +14,15 @@ import pytest
 from ottla.env import sync_loop, sync_threads
 from ottla.env.executor import ThreadExecutor
 from ottla.env.real_disk import RealDisk
+from ottla.env.sync_queue import SyncJob, told_each
 from ottla.env.sync_threads import WAITING_MAX, SyncThreads
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere fdatasync is not enough")
+
+
+def job(file, done):
+    """Return a job whose end is told as that of work is."""
+    return SyncJob(file, told_each(lambda _, error: done(None, error)))
 
 
 def load_interpreted():
@@ -95,7 +101,7 @@ async def test_an_error_names_the_file(form, file):
     outcomes = []
     file.close()
     executor = ThreadExecutor(1, "test")
-    executor.submit_sync(file, lambda *one: outcomes.append(one))
+    executor.submit_sync(job(file, lambda *one: outcomes.append(one)))
     assert outcomes == []
     await until(lambda: outcomes)
     ((result, error),) = outcomes
@@ -177,7 +183,7 @@ def test_another_loop_goes_the_ordinary_way(form, file):
 
     async def sync():
         outcomes = []
-        executor.submit_sync(file, lambda *one: outcomes.append(one))
+        executor.submit_sync(job(file, lambda *one: outcomes.append(one)))
         await until(lambda: outcomes)
         return outcomes
 
@@ -202,13 +208,13 @@ async def test_without_descriptors_for_pipes_it_goes_the_ordinary_way(file, monk
 
     with monkeypatch.context() as context:
         context.setattr(os, "pipe", refuse)
-        executor.submit_sync(file, lambda *one: outcomes.append(one))
+        executor.submit_sync(job(file, lambda *one: outcomes.append(one)))
     await until(lambda: outcomes)
     assert executor._threads
     for descriptor in (one for both in made for one in both):
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
-    executor.submit_sync(file, lambda *one: outcomes.append(one))
+    executor.submit_sync(job(file, lambda *one: outcomes.append(one)))
     await until(lambda: len(outcomes) == 2)
     assert outcomes == [(None, None)] * 2
     executor.close()
@@ -228,7 +234,7 @@ async def test_without_room_for_a_thread_it_goes_the_ordinary_way(file, monkeypa
     executor = ThreadExecutor(2, "disk")
     ended = []
     for _ in range(4):
-        executor.submit_sync(file, lambda _, error: ended.append(error))
+        executor.submit_sync(job(file, lambda _, error: ended.append(error)))
     await until(lambda: len(ended) == 4)
     assert ended == [None] * 4
     assert len(refused) == 2

@@ -8,23 +8,21 @@ from ottla.env.executor import ManualExecutor, ThreadExecutor, run
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
+from ottla.env.sync_queue import told_each
 from ottla.log.checkpoints import EpochStart
 from ottla.log.faults import SyncFailed
-from ottla.log.flush import FlushJob
+from ottla.log.flush import Before, FlushJob
 from ottla.log.tenancy import Tenancy
 
 
 def job_of(disk, path, file, epochs=None):
-    return FlushJob(
-        target_offset=1,
-        generation=0,
-        rolled=[],
-        active=file,
-        disk=disk,
-        directory=path,
-        epochs=epochs,
-        tenancy=Tenancy(),
-    )
+    before = None if epochs is None else Before((), (), epochs, disk, path, Tenancy())
+    return FlushJob(file, 1, 0, before)
+
+
+def note(outcomes):
+    """Return who takes what becomes of jobs, as the log would understand it."""
+    return told_each(lambda job, error: outcomes.append(job.sync_error(error)))
 
 
 @pytest.mark.parametrize("is_one_file", [True, False])
@@ -34,10 +32,10 @@ def test_a_sync_that_fails_ends_the_directory_whichever_way_it_goes(is_one_file)
     file = disk.open("/d/0.log", create=True)
     job = job_of(disk, "/d", file, None if is_one_file else [EpochStart(0, 0)])
     outcomes, executor = [], ManualExecutor()
-    job.submit(executor, lambda *outcome: outcomes.append(outcome))
+    job.submit(executor, note(outcomes))
     disk.fail(DiskCall.SYNC, nth=1 if is_one_file else 2)  # The checkpoint is synced first.
     executor.run_all()
-    ((_, error),) = outcomes
+    (error,) = outcomes
     assert isinstance(error, SyncFailed)
     assert (error.errno, error.filename) == (errno.EIO, "/d/0.log")
 
@@ -47,10 +45,10 @@ async def test_the_kernels_refusal_is_a_failed_sync(tmp_path):
     file = disk.open(f"{tmp_path}/0.log", create=True)
     file.close()
     outcomes = []
-    job_of(disk, str(tmp_path), file).submit(executor, lambda *one: outcomes.append(one))
+    job_of(disk, str(tmp_path), file).submit(executor, note(outcomes))
     while not outcomes:
         await run(executor, lambda: None)
-    ((_, error),) = outcomes
+    (error,) = outcomes
     assert isinstance(error, SyncFailed)
     assert (error.errno, error.filename) == (errno.EBADF, file.path)
     executor.close()

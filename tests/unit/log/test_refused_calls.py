@@ -16,6 +16,7 @@ from ottla.env.executor import ManualExecutor
 from ottla.env.faulty_disk import CHANGES, DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
+from ottla.env.sync_queue import told_each
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
@@ -120,11 +121,11 @@ class Life:
             with self.refusals():
                 job = None if log is None else log.begin_flush()
             if job is not None:
-                job.submit(executor, partial(self.end_flush, where, log, job))
+                job.submit(executor, told_each(partial(self.end_flush, where, log)))
         executor.release_syncs()
         executor.run_all()
 
-    def end_flush(self, where, log, job, _, error):
+    def end_flush(self, where, log, job, error):
         log.finish_flush(job, error)
         if error is None:
             self.acknowledged[where] = log.flushed_offset

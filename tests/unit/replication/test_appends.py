@@ -127,7 +127,7 @@ def test_a_partition_named_twice_in_a_request_is_appended_to_twice(node, words):
     answer = node.append((0, words.batch()), (0, words.batch()))
     node.executor.run_all()
     assert offsets(answer, words) == [0, 1]
-    assert node.replica_manager._produce_purgatory.watched_count == 0
+    assert not len(node.replica_manager._commit_queues[TopicPartition("t", 0)])
 
 
 def test_an_append_that_is_not_flushed_in_time_times_out(node, words):
