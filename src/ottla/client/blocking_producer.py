@@ -8,7 +8,7 @@ producer: the error is raised, and nothing more is sent. Knows no records.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -40,6 +40,8 @@ from ottla.records.decode import decode_batches
 
 LAST_VERSION_BEFORE_IMPLICIT = 11
 """The last version of Produce that does not add its partitions to the transaction by itself."""
+JOINED_MAX = 1_000
+"""Partitions that are added to a transaction by one request."""
 DECOMPRESSED_BYTES_MAX = 512 << 20
 """What a batch of our own may decompress to when it is split."""
 _HOPELESS = frozenset(
@@ -63,6 +65,8 @@ class SendingSettings:
     """Requests without an answer, per broker."""
     request_bytes: int = 1 << 20
     """Batches beyond this go with another request. One larger batch goes alone."""
+    gathered_bytes: int = 256 << 10
+    """Small batches wait for company, or ``flush``, until there is so much: fewer requests."""
     buffer_bytes: int = 32 << 20
     """Of batches not acknowledged; ``send`` waits beyond."""
     delivery_timeout_ms: int = 120_000
@@ -126,6 +130,8 @@ class BlockingProducer:
         self._request_count = 0
         self._smallest_refused_bytes: int | None = None
         self._buffered_bytes = 0
+        self._gathered_bytes = 0
+        """Taken since anything was sent."""
 
     def __enter__(self) -> Self:
         return self
@@ -152,23 +158,39 @@ class BlockingProducer:
         UNKNOWN_TOPIC_OR_PARTITION after ``metadata_timeout_ms``.
         """
         found = self._view.topics.get(name)
-        if found is not None and not found.error and not again:
-            return found
-        wanted = {name, *self._view.topics}
+        if found is None or found.error or again:
+            self._find([name])
+        return self._view.topic(name)
 
-        def attempt() -> TopicView:
-            create = self._settings.may_create_topics
-            self._view = self._client.look_up(wanted, create=create)
-            return self._view.topic(name)
+    def join(self, partitions: Collection[TopicPartition]) -> None:
+        """Find these partitions, and have them in the transaction before anything is sent.
 
-        return self._client.retrying(attempt, timeout_ms=self._settings.metadata_timeout_ms)
+        One request for all; ``send`` alone finds them one by one. Raises as ``topic`` does.
+        """
+        self._find({each.topic for each in partitions})
+        lanes = [self._lanes.get(each) or self._open_lane(each) for each in sorted(partitions)]
+        for start in range(0, len(lanes), JOINED_MAX):
+            self._join_transaction(lanes[start : start + JOINED_MAX])
+
+    def _find(self, names: Iterable[str]) -> None:
+        """Ask until these topics are there, or the time for that is over."""
+        names = set(names)
+
+        def attempt() -> None:
+            wanted = names | self._view.topics.keys()
+            self._view = self._client.look_up(wanted, create=self._settings.may_create_topics)
+            for each in names:
+                self._view.topic(each)
+
+        if names:
+            self._client.retrying(attempt, timeout_ms=self._settings.metadata_timeout_ms)
 
     def send(self, partition: TopicPartition, data: bytearray, size_bytes: int) -> None:
         """Send the batch in the first ``size_bytes`` of ``data``, which is not to be touched again.
 
         Its header is complete but for the producer's fields and the sum. Waits while more than
-        ``buffer_bytes`` are not acknowledged. Raises KafkaError, ConnectionFailed: a batch, not
-        necessarily this one, cannot be written.
+        ``buffer_bytes`` are not acknowledged; small batches wait for others, or for ``flush``.
+        Raises KafkaError, ConnectionFailed: a batch, not necessarily this one, cannot be written.
         """
         lane = self._lanes.get(partition) or self._open_lane(partition)
         batch = OutgoingBatch(
@@ -180,6 +202,11 @@ class BlockingProducer:
         lane.add(batch)
         self._busy[partition] = lane
         self._buffered_bytes += size_bytes
+        self._gathered_bytes += size_bytes
+        is_full = self._buffered_bytes > self._settings.buffer_bytes
+        if self._gathered_bytes < self._settings.gathered_bytes and not is_full:
+            return
+        self._gathered_bytes = 0
         self._advance()
         while self._buffered_bytes > self._settings.buffer_bytes:
             self._wait()

@@ -183,7 +183,7 @@ def make(broker, clock):
         made = BlockingProducer(
             Client(broker),
             SETTINGS,
-            SendingSettings(**settings),
+            SendingSettings(**{"gathered_bytes": 0, **settings}),
             identity,
             done=done,
             clock=clock,
@@ -353,6 +353,31 @@ def test_after_the_delivery_timeout_the_last_error_is_raised(make, broker, clock
         producer.flush()
     assert raised.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert clock.now >= 102.0
+
+
+def test_small_batches_wait_for_company_or_the_end(make, broker):
+    producer = make(gathered_bytes=1000)
+    for number, target in enumerate((FIRST, SECOND) * 3):
+        send(producer, target, [b"%d" % number])
+    assert broker.requests == []
+    send(producer, FIRST, [b"x" * 1000])
+    assert len(broker.requests) == 4  # each with a batch of both, as long as both have one
+    send(producer, SECOND, [b"6"])
+    producer.flush()
+    assert broker.values(FIRST) == [b"0", b"2", b"4", b"x" * 1000]
+    assert broker.values(SECOND) == [b"1", b"3", b"5", b"6"]
+
+
+def test_a_transaction_is_joined_at_once_by_all_partitions(make, broker):
+    """Each request is written down durably by the coordinator: one, not one for each partition."""
+    joined = []
+    producer = make(ProducerIdentity(ProducerId(7), 0, "tx"))
+    producer._coordinators.add_partitions = lambda _, partitions: joined.append(list(partitions))
+    producer.join([SECOND, FIRST])
+    for target in (FIRST, SECOND):
+        send(producer, target, [b"a"])
+    producer.flush()
+    assert joined == [[FIRST, SECOND]]
 
 
 def test_a_request_takes_one_batch_of_each_partition_up_to_its_size(make, broker):
