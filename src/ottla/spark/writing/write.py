@@ -32,6 +32,7 @@ from ottla.spark.writing.write_settings import WriteOptions
 
 ROOM_BYTES_FIRST = 64 << 10
 """Of a partition's first batch; it doubles, so that many partitions with few rows cost little."""
+ROOM_BYTES_MIN = 1 << 10
 BUFFERS_MAX = 16
 """Empty buffers of a full batch's size that are kept for the next."""
 
@@ -294,7 +295,11 @@ class RowsWriter:
         if self._free:
             return self._free.pop()
         limit = max(self._batch_bytes(), HEADER_SIZE_BYTES)
-        return bytearray(limit if self._has_closed else min(ROOM_BYTES_FIRST, limit))
+        room = limit if self._has_closed else min(ROOM_BYTES_FIRST, limit)
+        # With thousands of partitions all of them together are not to take more than is allowed.
+        partition_count = sum(topic.partition_count for topic in self._topics.values())
+        fair = self._options.sending.buffer_bytes // 2 // max(partition_count, 1)
+        return bytearray(max(min(room, fair), min(ROOM_BYTES_MIN, limit)))
 
     def _give_back(self, buffer: bytearray) -> None:
         """Keep an empty buffer that has grown to a full batch, at most: writing to it is cheap."""
