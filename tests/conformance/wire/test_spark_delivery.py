@@ -23,9 +23,11 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from ottla.spark.writing.delivery import deliver
+from ottla.spark.writing import transaction
 from ottla.spark.writing.identity import Content, Step
 from ottla.spark.writing.marker import DeliveryError, Marker, marker_place, read_marker
+from ottla.spark.writing.outgoing import Outgoing
+from ottla.spark.writing.sink import Staged
 from ottla.spark.writing.sink_options import parse_sink_options
 from tools.wire_client import WireClient
 
@@ -34,6 +36,12 @@ COMMITTED = FetchLimits(max_wait_ms=100, read_committed=True)
 
 class Killed(BaseException):
     """The end of the process."""
+
+
+def deliver(options, name, marker, batches, **more):
+    """Deliver batches that a task's message holds."""
+    outgoing = Outgoing([Staged(batches=batches)])
+    return transaction.deliver(options, name, marker, outgoing, **more).step
 
 
 @pytest.fixture

@@ -38,9 +38,13 @@ from ottla.spark.writing.sink_options import (
     parse_sink_options,
     require_streams_own,
 )
+from ottla.spark.writing.staging_place import Stage
+from ottla.spark.writing.staging_place import stage as find_stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ottla.spark.writing.staged_files import StagedFile
 
 OCTETS = (BinaryType, StringType, NullType)
 COLUMNS: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
@@ -68,12 +72,16 @@ class Wrote(WriterCommitMessage):
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task wants written: record batches, complete but for who writes them."""
+    """What a task wants written: record batches, complete but for who writes them.
+
+    Either here, or in a file where they are more than a message may hold.
+    """
 
     batch_of: BatchOf | None = None
     """None: no micro-batch, as far as the task knows."""
     batches: list[tuple[TopicPartition, bytearray]] = field(default_factory=list)
     content: Content = NOTHING
+    file: "StagedFile | None" = None
 
 
 def check_columns(schema: StructType, *, topic_given: bool) -> None:
@@ -113,12 +121,14 @@ def _are_headers(found: DataType) -> bool:
     ] == [("key", StringType), ("value", BinaryType)]
 
 
-def write_task(options: SinkOptions, rows: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+def write_task(
+    options: SinkOptions, stage: Stage | None, rows: Iterator["pa.RecordBatch"]
+) -> WriterCommitMessage:
     """Write, or stage, the rows of one task."""
-    if options.is_exactly_once:
+    if stage is not None:
         from ottla.spark.writing.sink_task import stage_rows
 
-        return stage_rows(options, rows)
+        return stage_rows(options, stage, rows)
     from ottla.spark.writing.sink_task import write_rows
 
     return write_rows(options, rows)
@@ -126,15 +136,32 @@ def write_task(options: SinkOptions, rows: Iterator["pa.RecordBatch"]) -> Writer
 
 def commit_batch(
     options: SinkOptions,
+    stage: Stage | None,
     messages: Sequence[WriterCommitMessage | None],
     batch_id: int | None = None,
 ) -> None:
     """End a batch whose tasks have all succeeded. At least once: there is nothing left to do."""
-    if options.is_exactly_once:
+    if stage is not None:
         from ottla.spark.writing.delivery import deliver_staged
 
         staged = [each for each in messages if isinstance(each, Staged)]
-        deliver_staged(options, staged, batch_id)
+        deliver_staged(options, staged, batch_id, stage.place)
+
+
+def abort_batch(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """End a batch that failed: some of its tasks, or its commit."""
+    staged = [each for each in messages if isinstance(each, Staged) and each.file is not None]
+    if staged:
+        from ottla.spark.writing.delivery import remove_staged
+
+        remove_staged(staged)
+
+
+def stage_of(options: SinkOptions) -> Stage | None:
+    """Return where tasks stage; None: they write by themselves."""
+    if not options.is_exactly_once:
+        return None
+    return find_stage(options.staging_location, options.checkpoint)
 
 
 def sink(given: Mapping[str, str], schema: StructType, *, is_stream: bool = False) -> SinkOptions:
@@ -151,14 +178,19 @@ class OttlaWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._stage = stage_of(options)
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        return write_task(self._options, iterator)
+        return write_task(self._options, self._stage, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """End the job."""
-        commit_batch(self._options, messages)
+        commit_batch(self._options, self._stage, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Clear up after a job that failed."""
+        abort_batch(messages)
 
 
 class OttlaStreamWriter(DataSourceStreamArrowWriter):
@@ -166,10 +198,11 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._stage = stage_of(options)
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        return write_task(self._options, iterator)
+        return write_task(self._options, self._stage, iterator)
 
     def commit(
         self,
@@ -177,4 +210,12 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         """End the micro-batch."""
-        commit_batch(self._options, messages, batchId)
+        commit_batch(self._options, self._stage, messages, batchId)
+
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's
+    ) -> None:
+        """Clear up after a micro-batch that failed."""
+        abort_batch(messages)

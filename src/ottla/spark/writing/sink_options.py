@@ -17,6 +17,7 @@ from ottla.config.option import InvalidConfig
 from ottla.spark.connection import CLIENT_ID, CONNECT_TIMEOUT_MS, PREFIX, OptionError
 from ottla.spark.option_table import BOOTSTRAP, BOOTSTRAP_SHORT, INCLUDE_HEADERS, options_of
 from ottla.spark.writing.identity import BatchOf, Step
+from ottla.spark.writing.staging_place import LOCATION, has_scheme, local_path
 from ottla.spark.writing.write_settings import WriteOptions, read_write_settings
 
 Value = TypeVar("Value")
@@ -31,6 +32,7 @@ ON_CHANGED_BATCH = "onChangedBatch"
 APP_ID = "txnAppId"
 VERSION = "txnVersion"
 CHECKPOINT = "checkpointLocation"
+ID_PREFIX = "ottla-spark-"
 
 OPTIONS = (
     BOOTSTRAP,
@@ -39,6 +41,7 @@ OPTIONS = (
     DELIVERY,
     TRANSACTIONAL_ID,
     MAX_BYTES,
+    LOCATION,
     ON_MISSING_MARKER,
     ON_CHANGED_BATCH,
     APP_ID,
@@ -74,9 +77,7 @@ WITHOUT_MEANING = frozenset(
 
 RETRY_TIMEOUT_MS = 60_000
 """How long a step of a transaction outlasts a broker that is restarted."""
-TRANSACTION_TIMEOUT_MS = 60_000
-"""Kafka's default for a producer. The transaction is open only while the driver sends."""
-MAX_BYTES_DEFAULT = 128 << 20
+MAX_BYTES_DEFAULT = 16 << 20
 MAX_BYTES_LIMIT = 1 << 30
 """A task's answer is one value of a column, and has to be an array of the JVM's."""
 
@@ -97,9 +98,10 @@ class SinkOptions:
     delivery: Delivery
     transactional_id: str | None
     """None: made of the query's id."""
-    transaction_timeout_ms: int
-    staged_bytes_max: int
-    """Of one batch delivered exactly once, as it goes over the wire."""
+    transaction_timeout_ms: int | None
+    """None: chosen by the size of the batch."""
+    message_bytes_max: int
+    """Of one batch delivered exactly once, in the messages of all tasks; more goes to files."""
     missing_is_new: bool
     """What ``marker.decide`` is to think of a batch without a marker."""
     changed: Step | None = None
@@ -108,6 +110,8 @@ class SinkOptions:
     """The batch that the options themselves name."""
     checkpoint: str | None = None
     """Where a streaming query has its checkpoint, if it told."""
+    staging_location: str | None = None
+    """Where those files go; None: the driver looks for a place."""
 
     @property
     def topic(self) -> str | None:
@@ -127,7 +131,14 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     delivery = _word(values, DELIVERY, {each.value: each for each in Delivery})
     transactional_id = values.get(TRANSACTIONAL_ID) or values.get(PREFIX + TRANSACTIONAL_ID)
     if delivery is Delivery.AT_LEAST_ONCE:
-        names = (TRANSACTIONAL_ID, PREFIX + TRANSACTIONAL_ID, TRANSACTION_TIMEOUT, APP_ID, VERSION)
+        names = (
+            TRANSACTIONAL_ID,
+            PREFIX + TRANSACTIONAL_ID,
+            TRANSACTION_TIMEOUT,
+            LOCATION,
+            APP_ID,
+            VERSION,
+        )
         for name in names:
             if name.lower() in values:
                 message = f"option {name} needs {DELIVERY}={Delivery.EXACTLY_ONCE.value}"
@@ -138,14 +149,15 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         write=write,
         delivery=delivery,
         transactional_id=transactional_id,
-        transaction_timeout_ms=_duration(values, TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS),
-        staged_bytes_max=_size(values, MAX_BYTES, MAX_BYTES_DEFAULT, MAX_BYTES_LIMIT),
+        transaction_timeout_ms=_duration(values, TRANSACTION_TIMEOUT),
+        message_bytes_max=_size(values, MAX_BYTES, MAX_BYTES_DEFAULT, MAX_BYTES_LIMIT),
         missing_is_new=_word(values, ON_MISSING_MARKER, {"fail": False, "write": True}),
         changed=_word(
             values, ON_CHANGED_BATCH, {"fail": None, "skip": Step.SKIP, "write": Step.WRITE}
         ),
         by_hand=_by_hand(values),
         checkpoint=values.get(CHECKPOINT.lower()),
+        staging_location=_location(values),
     )
 
 
@@ -224,10 +236,26 @@ def _word(values: Mapping[str, str], name: str, words: Mapping[str, Value]) -> V
     return words[text]
 
 
-def _duration(values: Mapping[str, str], name: str, default: int) -> int:
+def transactional_id_of(options: SinkOptions, batch: BatchOf) -> str:
+    """Return whose transactions those of a sink are. A stream has one sink: the query's id does."""
+    return options.transactional_id or ID_PREFIX + batch.query_id
+
+
+def _location(values: Mapping[str, str]) -> str | None:
+    text = values.get(LOCATION.lower())
+    if text is not None and local_path(text) is None and not has_scheme(text):
+        message = (
+            f"option {LOCATION} is an absolute path or a URI, that the driver and all executors "
+            f"share, not {text!r}"
+        )
+        raise OptionError(message)
+    return text
+
+
+def _duration(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name.lower())
     if text is None:
-        return default
+        return None
     try:
         return int(text) if text.strip().isdigit() else parse_duration_ms(text)
     except ValueError as error:

@@ -2,11 +2,13 @@
 
 The executor's side. Exactly once, tasks write nothing, so a task that is tried again, runs twice or
 never ends does no harm: what it hands back are its batches, encoded and compressed, and the driver
-(``delivery``) only numbers and sends them. Owns the bound on what is handed back.
+(``delivery``) only numbers and sends them. Owns the bound on what passes through the driver's heap:
+a task with more has a file for it (``staging``).
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,13 +17,18 @@ from ottla.client.blocking import BlockingClient
 from ottla.client.blocking_producer import BlockingProducer
 from ottla.client.lanes import Written
 from ottla.client.view import TopicView
+from ottla.env.rng import SystemRng
 from ottla.ids import TopicPartition
 from ottla.spark.writing.content import ContentSum
-from ottla.spark.writing.delivery import too_large
 from ottla.spark.writing.identity import BatchOf
 from ottla.spark.writing.sink import Staged, Wrote
-from ottla.spark.writing.sink_options import RETRY_TIMEOUT_MS, SinkOptions
+from ottla.spark.writing.sink_options import RETRY_TIMEOUT_MS, SinkOptions, transactional_id_of
+from ottla.spark.writing.staged_files import StagedFile, attempt_directory, message_bytes_max
+from ottla.spark.writing.staging_place import Stage
 from ottla.spark.writing.write import RowsWriter
+
+if TYPE_CHECKING:
+    from ottla.spark.writing.staging import StagingWriter
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -30,16 +37,26 @@ DESCRIPTION = "spark.job.description"
 """Properties that Spark gives the tasks of a micro-batch, and of what ``foreachBatch`` runs in its
 own thread. Threads that the user starts, and Spark Connect, have none of them."""
 
+BATCH_IN_MESSAGE_BYTES = 100
+"""What a batch takes in a message, beside its own bytes: the topic's name and so on."""
+
 
 class StagingProducer:
-    """Takes batches as ``BlockingProducer`` does, and keeps them."""
+    """Takes batches as ``BlockingProducer`` does, and keeps them: a few here, more in a file."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, stage: Stage, directory: str) -> None:
+        """``directory`` is where this task's file goes, if there is to be one."""
         self._client = BlockingClient(options.client)
         self._cluster = BlockingProducer(self._client, options.client, options.write.sending)
-        self._bytes_max = options.staged_bytes_max
-        self.size_bytes = 0
+        context = TaskContext.get()
+        self._task = 0 if context is None else context.partitionId()
+        self._bytes_max = message_bytes_max(options.message_bytes_max, self._task)
+        self._stage = stage
+        self._directory = directory
+        self._size_bytes = 0
+        self._writer: StagingWriter | None = None
         self.batches: list[tuple[TopicPartition, bytearray]] = []
+        self.file: StagedFile | None = None
 
     @property
     def written(self) -> dict[TopicPartition, Written]:
@@ -56,19 +73,37 @@ class StagingProducer:
         return self._cluster.topic(name, again=again)
 
     def send(self, partition: TopicPartition, data: bytearray, size_bytes: int) -> None:
-        """Keep a copy of the batch. Raises DeliveryError when there are too many."""
-        self.size_bytes += size_bytes
-        if self.size_bytes > self._bytes_max:
-            raise too_large(self._bytes_max)
-        self.batches.append((partition, bytearray(memoryview(data)[:size_bytes])))
+        """Keep the batch; ``data`` is free again. Raises StagingError."""
+        batch = memoryview(data)[:size_bytes]
+        self._size_bytes += size_bytes + BATCH_IN_MESSAGE_BYTES
+        if self._writer is None and self._size_bytes <= self._bytes_max:
+            self.batches.append((partition, bytearray(batch)))
+            return
+        if self._writer is None:
+            self._writer = self._open()
+        self._writer.write(partition, batch)
 
     def flush(self) -> None:
-        """Nothing is under way."""
+        """Close the file: no batch comes after this. Raises StagingError."""
+        if self._writer is not None:
+            self.file = self._writer.finish()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and remove a file that was not finished."""
+        if self._writer is not None:
+            self._writer.abandon()
         self._cluster.close()
         self._client.close()
+
+    def _open(self) -> "StagingWriter":
+        from ottla.spark.writing.staging import StagingWriter
+
+        name = f"{self._task}-{SystemRng().random_bytes(8).hex()}"
+        writer = StagingWriter(self._stage.place, self._directory, name)
+        for partition, batch in self.batches:
+            writer.write(partition, memoryview(batch))
+        self.batches = []
+        return writer
 
 
 def batch_of_task(options: SinkOptions) -> BatchOf | None:
@@ -118,14 +153,17 @@ def write_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Wrote:
     return Wrote({partition: each.record_count for partition, each in written.items()})
 
 
-def stage_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Staged:
+def stage_rows(options: SinkOptions, stage: Stage, rows: Iterator[pa.RecordBatch]) -> Staged:
     """Return the rows of this task as batches. Blocks.
 
-    Raises RowError, DeliveryError, and what asking for the topics' partitions raises.
+    Raises RowError, StagingError, and what asking for the topics' partitions raises.
     """
     batch_of = batch_of_task(options)
     options = patient(options, batch_of)
-    producer = StagingProducer(options)
+    owner = None if batch_of is None else transactional_id_of(options, batch_of)
+    number = None if batch_of is None else batch_of.batch_id
+    directory = attempt_directory(stage.attempt, owner, number)
+    producer = StagingProducer(options, stage, directory)
     summed = ContentSum()
     writer = RowsWriter(options.client, options.write, sender=producer, seen=summed.add)
     try:
@@ -134,4 +172,4 @@ def stage_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Staged:
         writer.finish()
     finally:
         writer.abort()
-    return Staged(batch_of, producer.batches, summed.content)
+    return Staged(batch_of, producer.batches, summed.content, producer.file)

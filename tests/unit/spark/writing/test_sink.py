@@ -27,8 +27,10 @@ from ottla.spark.writing.sink import (
     Wrote,
     check_columns,
     commit_batch,
+    stage_of,
 )
 from ottla.spark.writing.sink_options import Delivery, parse_sink_options
+from ottla.spark.writing.transaction import Delivered
 
 OPTIONS = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
 EXACTLY = OPTIONS | {"delivery": "exactly-once"}
@@ -63,10 +65,20 @@ def schema(text):
 
 @pytest.fixture
 def delivered(monkeypatch):
-    """What was to be delivered: (transactional id, marker, batches)."""
+    """What was to be delivered: (transactional id, marker, batches, rules)."""
     calls = []
-    monkeypatch.setattr(delivery, "deliver", lambda _options, *what: calls.append(what))
+
+    def deliver(_options, name, marker, outgoing, rules=None):
+        calls.append((name, marker, list(outgoing), rules))
+        return Delivered(Step.WRITE, marker)
+
+    monkeypatch.setattr(delivery, "deliver", deliver)
     return calls
+
+
+def commit(options, tasks, batch_id=None):
+    """End a batch as a writer does."""
+    commit_batch(options, stage_of(options), tasks, batch_id)
 
 
 def test_the_defaults():
@@ -74,8 +86,9 @@ def test_the_defaults():
     assert options.delivery is Delivery.AT_LEAST_ONCE
     assert options.topic == "t"
     assert options.write.sending.is_idempotent
-    assert (options.transactional_id, options.transaction_timeout_ms) == (None, 60_000)
-    assert options.staged_bytes_max == 128 << 20
+    assert (options.transactional_id, options.transaction_timeout_ms) == (None, None)
+    assert options.message_bytes_max == 16 << 20
+    assert options.staging_location is None
     assert not options.missing_is_new
 
 
@@ -87,6 +100,7 @@ def test_every_option_is_understood():
             "kafka.transactional.id": "x",
             "kafka.transaction.timeout.ms": "90s",
             "exactlyoncemaxbytes": "64m",
+            "staginglocation": "s3://bucket/staging",
             "onmissingmarker": "write",
             "kafka.compression.type": "zstd",
             "kafka.metadata.max.age.ms": "1000",  # of no use here, but a producer's
@@ -98,7 +112,8 @@ def test_every_option_is_understood():
     assert options.is_exactly_once
     assert options.topic is None
     assert (options.transactional_id, options.transaction_timeout_ms) == ("x", 90_000)
-    assert options.staged_bytes_max == 64 << 20
+    assert options.message_bytes_max == 64 << 20
+    assert options.staging_location == "s3://bucket/staging"
     assert options.missing_is_new
 
 
@@ -114,6 +129,11 @@ def test_every_option_is_understood():
         ({"kafka.zebra": "1"}, "zebra"),
         ({"exactlyoncemaxbytes": "much"}, "option exactlyOnceMaxBytes is a size"),
         ({"exactlyoncemaxbytes": "2g"}, "option exactlyOnceMaxBytes is at most 1 GiB"),
+        ({"stagingLocation": "/s"}, "option stagingLocation needs delivery=exactly-once"),
+        (
+            {"delivery": "exactly-once", "staginglocation": "data/staging"},
+            "option stagingLocation is an absolute path or a URI",
+        ),
         ({"onmissingmarker": "shrug"}, "option onMissingMarker is fail or write"),
         ({"transactional.id": "x"}, "option transactional.id needs delivery=exactly-once"),
         (
@@ -186,7 +206,7 @@ def test_the_writers_travel_and_overwriting_is_refused():
 
 def test_at_least_once_the_driver_has_nothing_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "ottla.spark.writing.delivery", None)  # importing it now fails
-    commit_batch(parse_sink_options(OPTIONS), [Wrote({PLACE: 1}), None], 3)
+    commit(parse_sink_options(OPTIONS), [Wrote({PLACE: 1}), None], 3)
 
 
 def staged(batch_of=None, *batches, rows=0, total=0):
@@ -203,15 +223,15 @@ def test_a_micro_batch_is_delivered_under_its_querys_id_with_all_its_rows(delive
         None,
         staged(Q3, rows=2, total=half + 5),
     ]
-    commit_batch(parse_sink_options(EXACTLY), tasks, 3)
+    commit(parse_sink_options(EXACTLY), tasks, 3)
     marker = Marker("q", 3, "t", "run", Content(3, 5))
     assert delivered == [("ottla-spark-q", marker, [(PLACE, b"a")], Rules())]
 
 
 def test_a_job_outside_of_streams_has_no_marker_and_an_id_of_its_own(delivered):
     for _ in range(2):
-        commit_batch(parse_sink_options(EXACTLY), [staged()])
-    (first, marker, _), (second, _, _) = delivered
+        commit(parse_sink_options(EXACTLY), [staged()])
+    (first, marker, _, _), (second, _, _, _) = delivered
     assert marker is None
     assert first != second
 
@@ -220,14 +240,14 @@ def test_a_job_outside_of_streams_has_no_marker_and_an_id_of_its_own(delivered):
 def test_an_id_without_a_known_batch_is_refused(delivered, tasks):
     """Over Connect and in threads: written as a job that comes once, a replay would be double."""
     with pytest.raises(DeliveryError, match=r"not known: over Spark Connect.*write_batch"):
-        commit_batch(parse_sink_options(EXACTLY | {"transactional.id": "x"}), tasks)
+        commit(parse_sink_options(EXACTLY | {"transactional.id": "x"}), tasks)
     assert delivered == []
 
 
 def test_in_foreach_batch_each_sink_needs_an_id_and_may_leave_batches_out(delivered):
     with pytest.raises(DeliveryError, match=r"needs the option transactional\.id"):
-        commit_batch(parse_sink_options(EXACTLY), [staged(Q3)])
-    commit_batch(parse_sink_options(EXACTLY | {"transactional.id": "x"}), [staged(Q3)])
+        commit(parse_sink_options(EXACTLY), [staged(Q3)])
+    commit(parse_sink_options(EXACTLY | {"transactional.id": "x"}), [staged(Q3)])
     marker = Marker("q", 3, "t", "run", Content(0, 0))
     assert delivered == [("x", marker, [], Rules(are_gaps_legal=True))]
 
@@ -239,8 +259,8 @@ def test_a_batch_is_named_by_hand_as_deltas_are(delivered):
     options = parse_sink_options(BY_HAND)
     assert options.by_hand == BatchOf("orders", 7)
     tasks = [staged(options.by_hand)]
-    commit_batch(options, tasks)
-    commit_batch(parse_sink_options(BY_HAND | {"transactional.id": "x"}), tasks)
+    commit(options, tasks)
+    commit(parse_sink_options(BY_HAND | {"transactional.id": "x"}), tasks)
     marker = Marker("orders", 7, "t", None, Content(0, 0))
     rules = Rules(are_gaps_legal=True)
     assert delivered == [("ottla-spark-orders", marker, [], rules), ("x", marker, [], rules)]
@@ -281,7 +301,7 @@ def test_a_streams_batch_is_known_by_its_plan_too(delivered, tmp_path):
     for text in ("1", "1", "2"):
         options = plan(tmp_path, 5_000, text)
         os.utime(tmp_path / "offsets" / "3")
-        commit_batch(options, [staged(Q3)], 3)
+        commit(options, [staged(Q3)], 3)
     (one, other, third) = [each[1].plan for each in delivered]
     assert len(one) == 16
     assert other != third
@@ -289,7 +309,7 @@ def test_a_streams_batch_is_known_by_its_plan_too(delivered, tmp_path):
 
 
 def test_a_batch_planned_long_ago_tells_its_age(delivered, tmp_path):
-    commit_batch(plan(tmp_path, EXPIRY_MS + 1), [staged(Q3)], 3)
+    commit(plan(tmp_path, EXPIRY_MS + 1), [staged(Q3)], 3)
     assert delivered[0][3].age_ms > EXPIRY_MS
 
 
@@ -315,20 +335,11 @@ def test_a_plan_that_says_no_time_is_a_plan(tmp_path, text):
 )
 def test_tasks_of_another_batch_are_refused(delivered, tasks):
     with pytest.raises(DeliveryError, match="tasks of different batches"):
-        commit_batch(parse_sink_options(EXACTLY), tasks, 3)
+        commit(parse_sink_options(EXACTLY), tasks, 3)
     assert delivered == []
 
 
 def test_what_to_do_with_a_changed_batch_can_be_said(delivered):
     for word, step in (("fail", None), ("skip", Step.SKIP), ("write", Step.WRITE)):
-        commit_batch(parse_sink_options(EXACTLY | {"onchangedbatch": word}), [staged(Q3)], 3)
+        commit(parse_sink_options(EXACTLY | {"onchangedbatch": word}), [staged(Q3)], 3)
         assert delivered[-1][3].changed is step
-
-
-def test_more_than_the_driver_should_hold_is_refused(delivered):
-    options = parse_sink_options(EXACTLY | {"exactlyoncemaxbytes": "10"})
-    batch = (PLACE, bytearray(6))
-    commit_batch(options, [staged(Q3, batch)], 3)
-    with pytest.raises(DeliveryError, match="raise exactlyOnceMaxBytes"):
-        commit_batch(options, [staged(Q3, batch), staged(Q3, batch)], 3)
-    assert len(delivered) == 1

@@ -1,0 +1,273 @@
+"""One batch into its topics exactly once, by the driver, in one transaction.
+
+Between the tasks' record batches (``outgoing``) and the cluster. The order of the steps is what
+makes it exactly once; each of them may be the last before the process is killed:
+
+    1  InitProducerId       ends what a predecessor left open, and keeps it out from now on
+    2  read the marker      this batch, with these rows, is there: done. (Before step 1 it would
+                            be a guess.)
+    3  Produce              every batch, numbered by this epoch
+    4  TxnOffsetCommit      the marker, in the same transaction
+    5  EndTxn               rows and marker are there, or neither
+
+Killed before 5: the batch comes again, step 1 aborts it, it is written. Killed after: it comes
+again, step 2 finds the marker. Open for longer than its timeout, the coordinator aborts it, and it
+is sent again from step 1 on. Knows no Arrow. Source: KIP-98, KIP-447; docs/adr.
+"""
+
+import contextlib
+from dataclasses import replace
+from typing import NamedTuple
+
+from ottla.client.blocking import BlockingClient
+from ottla.client.blocking_coordinators import BlockingCoordinators
+from ottla.client.blocking_producer import BlockingProducer
+from ottla.client.errors import ConnectionFailed
+from ottla.client.sending import NO_IDENTITY
+from ottla.config.human import duration_text, size_text
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.ids import TopicPartition
+from ottla.spark.writing.identity import Step
+from ottla.spark.writing.marker import (
+    DeliveryError,
+    Marker,
+    Rules,
+    decide,
+    marker_place,
+    read_marker,
+    write_marker,
+)
+from ottla.spark.writing.outgoing import Outgoing
+from ottla.spark.writing.sink_options import TRANSACTION_TIMEOUT, TRANSACTIONAL_ID, SinkOptions
+
+FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+OVER = (
+    *FENCED,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.TRANSACTION_ABORTABLE,
+)
+"""What a producer hears whose transaction was aborted."""
+ABORT_TIMEOUT_MS = 5_000
+"""For leaving no transaction open after a failure; who comes next does it anyway."""
+TRIES = 3
+"""How often a batch is sent whose transaction ran out of time."""
+TIMEOUT_MS_MIN = 60_000
+"""Kafka's default for a producer."""
+TIMEOUT_MS_MAX = 900_000
+"""Kafka's default of ``transaction.max.timeout.ms``, the most that a broker takes."""
+BYTES_PER_MS = 4 << 10
+"""A rate that is surely reached. A long timeout costs something only where the driver dies in the
+middle and does not come back: readers of committed records wait so long."""
+
+
+class Delivered(NamedTuple):
+    """How a batch was delivered."""
+
+    step: Step
+    """SKIP: it was there already."""
+    found: Marker | None
+    """The marker that was there before."""
+
+
+def timeout_ms_for(size_bytes: int, given_ms: int | None, number: int) -> int:
+    """Return the transaction's timeout for the try with this number, from 0.
+
+    ``given_ms`` is the option's. None: by the size, and once it was too short, the longest.
+    """
+    if given_ms is not None:
+        return given_ms
+    return (
+        TIMEOUT_MS_MAX
+        if number
+        else min(TIMEOUT_MS_MIN + size_bytes // BYTES_PER_MS, TIMEOUT_MS_MAX)
+    )
+
+
+def deliver(
+    options: SinkOptions,
+    transactional_id: str,
+    marker: Marker | None,
+    outgoing: Outgoing,
+    rules: Rules = Rules(),  # noqa: B008 - a value
+) -> Delivered:
+    """Write ``outgoing`` and ``marker`` in one transaction, or find that they are there. Blocks.
+
+    ``marker`` None: nobody will ask for this batch again; the transaction is all there is.
+    Raises DeliveryError, StagingError, KafkaError, ConnectionFailed: then nothing of it is to be
+    seen, but for an error of the last step, which says so.
+    """
+    # The tasks were there a moment ago.
+    with BlockingClient(replace(options.client, awaits_cluster=True)) as client:
+        delivery = _Delivery(client, options, transactional_id, marker, outgoing)
+        found = None
+        for number in range(TRIES):
+            delivery.begin(number)
+            if marker is not None:
+                found = delivery.marker_there()
+                if number and found == marker:  # the last try's, whose end we did not hear
+                    return Delivered(Step.WRITE, None)
+                if decide(found, marker, rules) is Step.SKIP:
+                    return Delivered(Step.SKIP, found)
+            elif outgoing.is_empty:
+                break
+            try:
+                delivery.run()
+            except OttlaError as error:
+                if not delivery.has_timed_out(error):
+                    raise delivery.explained(error) from error
+                if number + 1 == TRIES:
+                    raise delivery.too_slow() from error
+            else:
+                break
+    return Delivered(Step.WRITE, found)
+
+
+class _Delivery:
+    """The tries to write one batch."""
+
+    def __init__(
+        self,
+        client: BlockingClient,
+        options: SinkOptions,
+        transactional_id: str,
+        marker: Marker | None,
+        outgoing: Outgoing,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._id = transactional_id
+        self._marker = marker
+        self._outgoing = outgoing
+        self._coordinators = BlockingCoordinators(client)
+        self._producer = NO_IDENTITY
+        self._timeout_ms = 0
+        self._began_at: float | None = None
+        """When the transaction was opened, or a little earlier; None: it is not."""
+        self._ends = False
+        """Whether EndTxn was sent."""
+        self._best = (0, 1.0)
+        """What the best try has sent: bytes acknowledged, in so many seconds."""
+
+    def begin(self, number: int) -> None:
+        """Take the id over (step 1) for the try with this number."""
+        given_ms = self._options.transaction_timeout_ms
+        self._timeout_ms = timeout_ms_for(self._outgoing.size_bytes, given_ms, number)
+        self._began_at, self._ends = None, False
+        while True:
+            try:
+                self._producer = self._coordinators.take_over(self._id, self._timeout_ms)
+            except KafkaError as error:
+                if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                    raise
+                if given_ms is not None or self._timeout_ms < 2:
+                    raise self._timeout_refused(error) from error
+                self._timeout_ms //= 2  # the broker's limit is below Kafka's default
+            else:
+                return
+
+    def marker_there(self) -> Marker | None:
+        """Return what was committed last (step 2)."""
+        assert self._marker is not None, "only then is there one to be read"
+        place = marker_place(self._marker.topic)
+        return read_marker(self._coordinators.committed(self._id, [place]).get(place))
+
+    def run(self) -> None:
+        """Write everything (steps 3 to 5). Leaves no transaction open when it raises."""
+        partitions = self._outgoing.partitions
+        self._began_at = self._client.clock.monotonic()
+        try:
+            self._send(partitions)
+            if self._marker is not None:
+                place = marker_place(self._marker.topic)
+                offset = {place: write_marker(self._marker, self._log_end(place))}
+                self._coordinators.commit_offsets(self._producer, self._id, offset)
+        except OttlaError as error:
+            if not self.has_timed_out(error):
+                self._abort()
+            raise
+        self._ends = True
+        self._coordinators.end(self._producer, commit=True)
+
+    def has_timed_out(self, error: OttlaError) -> bool:
+        """Tell whether the coordinator has aborted the transaction because it took too long.
+
+        It says no more than that the epoch is over. Another driver may have taken over as well;
+        then the marker tells, once this one has taken over again.
+        """
+        if self._began_at is None or not isinstance(error, KafkaError):
+            return False
+        elapsed_ms = (self._client.clock.monotonic() - self._began_at) * 1000
+        return elapsed_ms >= self._timeout_ms and error.code in OVER
+
+    def too_slow(self) -> DeliveryError:
+        """Return the error for a batch that takes longer than a transaction may."""
+        sent_bytes, seconds = self._best
+        rate = size_text(int(sent_bytes / seconds))
+        return DeliveryError(
+            f"the transaction of {size_text(self._outgoing.size_bytes)} under {self._id} ran out "
+            f"of time {TRIES} times, and nothing of it is to be seen: {size_text(sent_bytes)} were "
+            f"sent in {seconds:.0f} s ({rate}/s), and it may be open for "
+            f"{duration_text(self._timeout_ms)}. Give it more time ({TRANSACTION_TIMEOUT}, and "
+            "transaction.max.timeout.ms of the brokers, which bounds it), make it smaller "
+            "(kafka.compression.type; from the next batch on maxOffsetsPerTrigger of the source), "
+            "or find out what makes the cluster or the staging location slow"
+        )
+
+    def explained(self, error: OttlaError) -> OttlaError:
+        """Return ``error`` with what it means for the batch."""
+        if isinstance(error, KafkaError) and error.code in FENCED:
+            return DeliveryError(
+                f"another producer has taken over transactional id {self._id}: the same query runs "
+                f"twice, or two sinks share a {TRANSACTIONAL_ID}. Nothing of this batch was "
+                f"written by this one ({error})"
+            )
+        if self._ends and isinstance(error, ConnectionFailed):
+            return DeliveryError(
+                f"the commit of transactional id {self._id} was not answered, so it may be done or "
+                f"not: the query finds that out when it is started again ({error})"
+            )
+        return error
+
+    def _send(self, partitions: frozenset[TopicPartition]) -> None:
+        options = self._options
+        with BlockingProducer(
+            self._client, options.client, options.write.sending, self._producer
+        ) as sender:
+            try:
+                sender.join(partitions)
+                for partition, batch in self._outgoing:
+                    sender.send(partition, batch, len(batch))
+                sender.flush()
+            finally:
+                self._note(sum(each.size_bytes for each in sender.written.values()))
+
+    def _note(self, sent_bytes: int) -> None:
+        assert self._began_at is not None, "it is open"
+        seconds = self._client.clock.monotonic() - self._began_at
+        if sent_bytes >= self._best[0]:
+            self._best = (sent_bytes, max(seconds, 0.001))
+
+    def _log_end(self, place: TopicPartition) -> int:
+        """Return where the log of ``place`` will end when the transaction is committed.
+
+        It is for people's tools only, so a refusal is no reason to fail: 0 then.
+        """
+        try:
+            (end,) = self._client.latest_offsets([place]).values()
+        except KafkaError:
+            return 0
+        ends_with_a_control_record = place in self._outgoing.partitions
+        return end + 1 if ends_with_a_control_record else end
+
+    def _abort(self) -> None:
+        """Let nobody wait for the transaction; failing at that says nothing new."""
+        settings = replace(self._options.client, retry_timeout_ms=ABORT_TIMEOUT_MS)
+        with contextlib.suppress(OttlaError), BlockingClient(settings) as client:
+            BlockingCoordinators(client).end(self._producer, commit=False)
+
+    def _timeout_refused(self, error: KafkaError) -> DeliveryError:
+        return DeliveryError(
+            f"{TRANSACTION_TIMEOUT}={self._timeout_ms} is more than the brokers take: give less, "
+            f"or raise their transaction.max.timeout.ms ({error})"
+        )

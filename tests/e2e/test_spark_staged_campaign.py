@@ -1,0 +1,32 @@
+"""The short form of tests/campaigns/staged_batches.py: killed at each step of a large batch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
+
+CAMPAIGN = Path(__file__).resolve().parent.parent / "campaigns" / "staged_batches.py"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(400)
+def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(target_kind):
+    done = subprocess.run(
+        [sys.executable, CAMPAIGN, "--target", target_kind],
+        capture_output=True,
+        text=True,
+        timeout=390,
+    )
+    assert done.stdout.strip(), done.stderr
+    report = json.loads(done.stdout)
+    assert report["problems"] == []
+    assert (report["kills"], report["rows"]) == (6, 16_000)
+    assert report["files left by kills"] > 0
+    assert report["aborted"] > 0
+    assert done.returncode == 0, done.stdout + done.stderr
