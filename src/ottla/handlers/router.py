@@ -5,6 +5,8 @@ what is said cannot differ), decoding, encoding, and what an unknown request get
 their key only. Source: KIP-35, KIP-511; the live answers in docs/compatibility.md.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast

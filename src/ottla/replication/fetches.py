@@ -4,6 +4,8 @@ Owns the fetches that wait, which end when their client does. Partitions are oth
 Between the ReplicaManager and ``replication.fetch``, which reads one partition.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 from collections.abc import Callable, Generator
 from functools import partial
 

@@ -5,6 +5,8 @@ and tells what is durable. Knows nothing of requests' formats.
 Source: Kafka's GroupCoordinatorShard.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -10,6 +10,8 @@ the markers of the real coordinator out: that one takes the epoch over. Source: 
 TransactionMarkerChannelManager.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -6,6 +6,8 @@ carried on at once: markers into every partition, then the record that says so. 
 restart finds decided. Source: Kafka's TransactionStateManager.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias

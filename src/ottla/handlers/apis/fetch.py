@@ -6,7 +6,9 @@ v16 node endpoints (KIP-951), v18 high watermark of the follower. What a session
 of an answer: ``handlers.fetch_session``.
 """
 
-from collections.abc import Callable, Iterable
+from __future__ import annotations  # else those of inner functions are made at each call
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
@@ -26,8 +28,10 @@ from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -107,12 +111,39 @@ class Fetch:
             self._sessions.remove(request.session_id)
             if request.session_epoch == SESSION_EPOCH_INITIAL and named <= PARTITIONS_MAX:
                 steps = self._begin_session(request, limits, call)
+            elif named <= STRIDE:
+                return self._few(request, limits, call)
             else:
                 steps = self._without_session(request, limits, call)
         if named > AT_ONCE_MAX:
             return steps
         found = at_once(steps)
         return found.then(at_once) if isinstance(found, Pending) else found
+
+    def _few(
+        self, request: FetchRequest, limits: FetchLimits, call: Call
+    ) -> FetchResponse | Pending[FetchResponse]:
+        """Do as ``_without_session`` in one step: half of what they cost are steps otherwise."""
+        asked, by_id = _Asked(), call.api_version >= TOPIC_IDS_SINCE
+        for topic in request.topics:
+            self._ask(asked, topic, topic.partitions, by_id=by_id)
+
+        def answer(fetched: list[FetchedPartition]) -> FetchResponse:
+            found = {item.topic_partition: item for item in fetched}
+            topics = [
+                FetchableTopicResponse(
+                    topic=name,
+                    topic_id=topic_id,
+                    partitions=[
+                        _answered(item, asked, found, limits.isolation) for item in indexes.items()
+                    ],
+                )
+                for (name, topic_id), indexes in asked.topics.items()
+            ]
+            return self._with_endpoints(FetchResponse(responses=topics), call)
+
+        found = self._replica_manager.fetch(list(asked.specs.values()), limits)
+        return found.then(answer) if isinstance(found, Pending) else answer(found)
 
     def _without_session(
         self, request: FetchRequest, limits: FetchLimits, call: Call
@@ -259,36 +290,41 @@ class Fetch:
     def _sort_out(self, request: FetchRequest, *, by_id: bool) -> Steps[_Asked]:
         """Resolve the topics; of a partition that is named twice, the last wish counts."""
         asked = _Asked()
-        image = self._image
         for topic in request.topics:
-            name = topic.topic
-            refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if by_id:
-                known = image.topic_by_id(topic.topic_id)
-                if known is None:
-                    refusal = ErrorCode.UNKNOWN_TOPIC_ID
-                name = topic_id_text(topic.topic_id) if known is None else known.name
-            indexes = asked.topics.setdefault((topic.topic, topic.topic_id), {})
-            yield None
-            for count, part in enumerate(topic.partitions, 1):
-                if not count % STRIDE:
-                    yield None
-                where = TopicPartition(name, part.partition)
-                indexes[part.partition] = where
-                hosted = self._replica_manager.topic_id_of(where)
-                if hosted is None:
-                    asked.refused[where] = refusal
-                    continue
-                asked.specs[where] = FetchSpec(
-                    where,
-                    part.fetch_offset,
-                    part.partition_max_bytes,
-                    part.current_leader_epoch,
-                    topic.topic_id if by_id else hosted,
-                    part.last_fetched_epoch,
-                    by_id,
-                )
+            for begin in range(0, len(topic.partitions) or 1, STRIDE):
+                yield None
+                parts = topic.partitions[begin : begin + STRIDE]
+                self._ask(asked, topic, parts, by_id=by_id)
         return asked
+
+    def _ask(
+        self, asked: _Asked, topic: FetchTopic, parts: Sequence[FetchPartition], *, by_id: bool
+    ) -> None:
+        """Take over what is wished of some partitions of a topic."""
+        name = topic.topic
+        refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if by_id:
+            known = self._image.topic_by_id(topic.topic_id)
+            if known is None:
+                refusal = ErrorCode.UNKNOWN_TOPIC_ID
+            name = topic_id_text(topic.topic_id) if known is None else known.name
+        indexes = asked.topics.setdefault((topic.topic, topic.topic_id), {})
+        for part in parts:
+            where = TopicPartition(name, part.partition)
+            indexes[part.partition] = where
+            hosted = self._replica_manager.topic_id_of(where)
+            if hosted is None:
+                asked.refused[where] = refusal
+                continue
+            asked.specs[where] = FetchSpec(
+                where,
+                part.fetch_offset,
+                part.partition_max_bytes,
+                part.current_leader_epoch,
+                topic.topic_id if by_id else hosted,
+                part.last_fetched_epoch,
+                by_id,
+            )
 
 
 def _response(
@@ -297,17 +333,26 @@ def _response(
     found = {item.topic_partition: item for item in fetched}
 
     def data(item: tuple[int, TopicPartition]) -> PartitionData:
-        index, where = item
-        read = found.get(where)
-        if read is None:
-            return _refused_data(index, asked.refused[where])
-        return _data(read, isolation)
+        return _answered(item, asked, found, isolation)
 
     topics = []
     for (name, topic_id), indexes in asked.topics.items():
         partitions = yield from each(indexes.items(), data)
         topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions))
     return FetchResponse(responses=topics)
+
+
+def _answered(
+    item: tuple[int, TopicPartition],
+    asked: _Asked,
+    found: Mapping[TopicPartition, FetchedPartition],
+    isolation: Isolation,
+) -> PartitionData:
+    index, where = item
+    read = found.get(where)
+    if read is None:
+        return _refused_data(index, asked.refused[where])
+    return _data(read, isolation)
 
 
 def _session_response(

@@ -5,6 +5,8 @@ v9 is flexible; v10 tells the current leader (KIP-951); v13 has topic ids, not n
 Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as Kafka does.
 """
 
+from __future__ import annotations  # else those of inner functions are made at each call
+
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
