@@ -98,7 +98,8 @@ class ProducerState:
         self.last_timestamp = NO_TIMESTAMP
         """Of its last batch or marker: stored because Kafka's format has it."""
         self.last_seen_ms = last_seen_ms
-        """Use: expiry. When this process wrote or loaded a batch of it, by the wall clock."""
+        """Use: expiry. When this process wrote or loaded a batch of it, by the monotonic clock: one
+        that is set forward must not forget producers whose batches are on their way again."""
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         """Use: fences markers of an older coordinator. Of the last end-of-transaction marker."""
         self.current_transaction_first_offset = NO_TRANSACTION

@@ -78,17 +78,24 @@ class Producers:
         ]
         """Base offsets of the transaction index files found; None once they have an owner."""
 
+    def _now_ms(self) -> int:
+        """Return the time by which producers are forgotten: that of a clock that never jumps.
+
+        It counts within one process only, as ``ProducerState.last_seen_ms`` does.
+        """
+        return int(self._clock.monotonic() * 1000)
+
     def check(self, header: BatchHeader, expiration_ms: int) -> BatchMetadata | None:
         """Decide on a batch: None to append it, or the one that it repeats. Raises KafkaError.
 
         ``expiration_ms``: after how long a producer is forgotten, from now on.
         """
         self.states.expiration_ms = expiration_ms
-        return self.states.check(header, self._clock.wall_ms())
+        return self.states.check(header, self._now_ms())
 
     def note(self, header: BatchHeader, last_offset: int, max_timestamp: int) -> None:
         """Note a batch, no marker, that was written with this last offset and largest timestamp."""
-        self.states.update(header, last_offset, max_timestamp, self._clock.wall_ms())
+        self.states.update(header, last_offset, max_timestamp, self._now_ms())
 
     def check_own(
         self, records: memoryview, batches: Sequence[AnalysedBatch], transaction_version: int
@@ -97,7 +104,7 @@ class Producers:
 
         See ``ProducerStates.check`` and ``check_marker``; INVALID_RECORD for a marker that is none.
         """
-        now_ms = self._clock.wall_ms()
+        now_ms = self._now_ms()
         for position, header in batches:
             if not header.has_producer_id:
                 continue
@@ -118,7 +125,7 @@ class Producers:
         segment: Segment,
     ) -> None:
         """Note batches and markers that were written to ``segment``, as ``placed`` says."""
-        now_ms = self._clock.wall_ms()
+        now_ms = self._now_ms()
         for (position, header), batch in zip(batches, placed, strict=True):
             if not header.has_producer_id:
                 continue
@@ -153,7 +160,7 @@ class Producers:
         again. All count as heard of now. Snapshots of what lies above that end go, durably: the log
         may pass their offset again with other batches. Blocks. Raises OSError.
         """
-        now_ms = self._clock.wall_ms()
+        now_ms = self._now_ms()
         self.snapshots.remove_above(log_end_offset)
         self.generation += 1
         self.states = states = ProducerStates(self.states.expiration_ms)
