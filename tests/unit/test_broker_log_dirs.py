@@ -1,6 +1,7 @@
 """A node that is started with other log directories than it had makes nothing anew in silence."""
 
 import asyncio
+import shutil
 
 import pytest
 
@@ -108,6 +109,19 @@ async def test_a_disk_that_was_not_mounted_is_not_taken_for_an_empty_one(paths, 
     await broker.stop()
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_a_directory_that_has_lost_its_identity_only_is_not_missed(paths, is_empty, caplog):
+    one, two, _ = paths
+    await filled(one, two)
+    (two / "meta.properties").write_bytes(b"") if is_empty else (two / "meta.properties").unlink()
+    for _ in range(2):
+        broker = await started(one, two)
+        assert ends(broker) == dict.fromkeys(PLACES, 1)
+        assert not broker._log_manager.missing
+        await broker.stop()
+    assert "given.up" not in caplog.text
+
+
 async def test_what_lay_in_a_directory_that_is_given_up_is_made_anew(paths):
     one, two, _ = paths
     away = await filled(one, two)
@@ -133,3 +147,26 @@ async def test_a_topic_deleted_while_a_directory_is_missing_stays_deleted(paths)
         assert "t" not in broker._follower.image.topics
         await broker.stop()
     assert not [path for path in two.iterdir() if path.name in map(str, PLACES)]
+
+
+@pytest.mark.parametrize("by", ["removal", "renaming", "another one"])
+async def test_a_log_directory_that_vanishes_takes_no_more_records(paths, tmp_path, by):
+    """Its open files took them, acknowledged, and were gone with the process."""
+    one, two, _ = paths
+    away = await filled(one, two)
+    broker = await started(one, two)
+    if by == "removal":
+        shutil.rmtree(two)
+    else:
+        two.rename(tmp_path / "elsewhere")
+    if by == "another one":
+        shutil.copytree(tmp_path / "elsewhere", two)
+    await broker._check_space()
+    for where in PLACES:
+        code = ErrorCode.KAFKA_STORAGE_ERROR if where in away else ErrorCode.NONE
+        assert await append(broker, where) is code
+    assert not broker.failed.is_set()
+    one.rename(tmp_path / "metadata")
+    await broker._check_space()
+    assert "not at its path any more" in str(broker.failure)
+    await broker.stop()

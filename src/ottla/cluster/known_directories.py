@@ -41,20 +41,28 @@ async def look_for_known(
     """Note the ``directories`` of this node; return what people are told of those missing.
 
     ``given_up``: ids that are forgotten unless they are there. A directory that is offline has
-    told no id: it is not among those returned if one of its path is known. Raises what the store
-    raises.
+    told no id: it is not among those returned if one of its path is known. One that has lost
+    its meta.properties, and nothing else, is the one that was known on its path. Raises what the
+    store raises.
     """
     present: dict[str, str] = {}
+    named_anew: set[str] = set()
     offline: set[str] = set()
     for directory in directories:
         if directory.directory_id:
             present[directory.directory_id] = directory.path
+            if directory.is_named_anew:
+                named_anew.add(directory.path)
         elif not directory.is_online:
             offline.add(directory.path)
 
     def joined(value: bytes | None) -> bytes:
         known = {} if value is None else decode_known_broker(value).directories
-        kept = {one: path for one, path in known.items() if one not in given_up}
+        kept = {
+            one: path
+            for one, path in known.items()
+            if one not in given_up and path not in named_anew
+        }
         return encode_known_broker(KnownBrokerValue(kept | present))
 
     entry = await update(store, keys.known_broker(node_id), joined)

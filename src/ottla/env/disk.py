@@ -126,6 +126,12 @@ class Lock(Protocol):
 class HeldDirectory(Protocol):
     """A directory that is kept open, so that its names can be synced without a new descriptor."""
 
+    def ensure_in_place(self) -> None:
+        """Raise OSError (ESTALE) unless its path is still this directory's: somebody removed it.
+
+        Files that are open in it are written and synced as ever, and gone when they are closed.
+        """
+
     def release(self) -> None:
         """Keep it open no more; a sync of it in another thread ends first. Harmless twice."""
 

@@ -6,6 +6,7 @@ to leave things between two names. Belongs to the disks of this room; see ``Disk
 
 import errno
 import os
+from contextlib import suppress
 
 from ottla.env.disk import HeldDirectory
 from ottla.env.real_volume import CLOSED, Descriptor, OpenDescriptor
@@ -21,13 +22,18 @@ class RealHeldDirectory:
         status = os.fstat(number)
         self._identity = (status.st_dev, status.st_ino)
 
+    def ensure_in_place(self) -> None:
+        """Raise OSError unless the path still is this directory's."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = os.stat(self._path)
+            if (status.st_dev, status.st_ino) == self._identity:
+                return
+        raise OSError(errno.ESTALE, "It is not at its path any more", self._path)
+
     def sync(self) -> None:
         """Make the names in it durable. Blocks on the device."""
         descriptor = self._descriptor
-        status = os.stat(self._path)
-        if (status.st_dev, status.st_ino) != self._identity:
-            # Somebody put another one in its place: names were given there, and would not last.
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), self._path)
+        self.ensure_in_place()  # Else names were given elsewhere, and would not last.
         os.fsync(descriptor.number)
 
     def release(self) -> None:
@@ -39,6 +45,9 @@ class RealHeldDirectory:
 
 class MemoryHeldDirectory:
     """A directory in memory: there is nothing to hold."""
+
+    def ensure_in_place(self) -> None:
+        """Do nothing: nobody else removes it."""
 
     def release(self) -> None:
         """Do nothing."""
@@ -52,6 +61,10 @@ class FaultyHeldDirectory:
         self._inner = inner
         self._held = held
         held.add(path)
+
+    def ensure_in_place(self) -> None:
+        """Ask the one behind."""
+        self._inner.ensure_in_place()
 
     def release(self) -> None:
         """Release the one behind."""

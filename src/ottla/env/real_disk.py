@@ -30,7 +30,8 @@ _LOCK_PROCESS, _LOCK_FILE = 4, 5
 _ZEROS_BYTES = 1 << 20
 BLOCK_BYTES_MIN = 1024
 """No file system that is synced as a whole has smaller blocks."""
-_BASE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_BASE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Nothing is different for a regular file; opening a pipe would wait for its other end."""
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -231,14 +232,19 @@ class RealDisk:
             flags |= os.O_CREAT
             if exclusive:
                 flags |= os.O_EXCL
-        return RealFile(path, os.open(path, flags, _FILE_MODE), self._volumes)
+        return self._regular(path, os.open(path, flags, _FILE_MODE))
 
     def open_read_only(self, path: str) -> RealFile:
         """Open for reading. Raises FileNotFoundError, or OSError ELOOP on a symlink."""
-        number = os.open(path, os.O_RDONLY | _BASE_FLAGS)
+        return self._regular(path, os.open(path, os.O_RDONLY | _BASE_FLAGS))
+
+    def _regular(self, path: str, number: int) -> RealFile:
+        """Return the file. A pipe, a socket or a device of that name has no positions to read."""
         file = RealFile(path, number, self._volumes)
-        if stat.S_ISDIR(os.fstat(number).st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        mode = os.fstat(number).st_mode
+        if not stat.S_ISREG(mode):
+            why = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "Not a regular file"
+            raise IsADirectoryError(errno.EISDIR, why, path)
         return file
 
     def exists(self, path: str) -> bool:

@@ -16,7 +16,7 @@ from ottla.errors import CorruptFile, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.log.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from ottla.log.faults import is_shortage
-from ottla.log.layout import LOCK, META_PROPERTIES, RESERVE
+from ottla.log.layout import LOCK, META_PROPERTIES, RESERVE, parse_partition_directory
 from ottla.log.space import SpaceLimits
 
 logger = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class LogDirectory:
         "directory_id",
         "failure",
         "is_full",
+        "is_named_anew",
         "is_short",
         "log_count",
         "path",
@@ -91,6 +92,8 @@ class LogDirectory:
         self.directory_id = ""
         """What it is known by wherever it is mounted; empty until it is taken, and for one of an
         old Kafka, which had no ids."""
+        self.is_named_anew = False
+        """Whether it got its id just now although partitions are in it: its former one is lost."""
         self.log_count = 0
         """Use: a new log goes where there are the fewest. Invariant: those of the log manager's
         logs that are in it."""
@@ -149,6 +152,9 @@ class LogDirectory:
         meta = read_meta_properties(self._disk, path)
         if meta is None:
             directory_id = topic_id_text(TopicId(rng.random_bytes(16)))
+            self.is_named_anew = any(
+                map(parse_partition_directory, self._disk.list_directory(self.path))
+            )
             meta = MetaProperties(cluster_id, node_id, directory_id)
             write_meta_properties(self._disk, path, meta)
         if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
@@ -164,8 +170,11 @@ class LogDirectory:
     def measure(self) -> bool:
         """Tell whether batches are to be refused, and take the reserve when there is room.
 
-        Blocks; on any thread. A volume that does not say how full it is, is as it was.
+        Blocks; on any thread. A volume that does not say how full it is, is as it was. Raises
+        OSError when it is not this directory that bears its name any more.
         """
+        if self._held is not None:
+            self._held.ensure_in_place()
         disk, path = self._disk, f"{self.path}/{RESERVE}"
         try:
             limits = self._limits.on_volume(disk.total_bytes(self.path))

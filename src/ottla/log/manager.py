@@ -396,15 +396,23 @@ class LogManager:
         if directory.is_online and not directory.is_full:
             self._set_full(directory, is_full=True)
 
-    def measure_space(self) -> dict[str, bool]:
-        """Return which directories are to refuse batches. Blocks; on any thread."""
-        return {directory.path: directory.measure() for directory in self.online()}
+    def measure_space(self) -> dict[str, bool | OSError]:
+        """Return which directories are to refuse batches, or are not there. Blocks; any thread."""
+        found: dict[str, bool | OSError] = {}
+        for directory in self.online():
+            try:
+                found[directory.path] = directory.measure()
+            except OSError as error:
+                found[directory.path] = error
+        return found
 
-    def space_measured(self, found: Mapping[str, bool]) -> None:
+    def space_measured(self, found: Mapping[str, bool | OSError]) -> None:
         """Take what ``measure_space`` has found. On the loop."""
         for path, is_full in found.items():
             directory = self.directories[path]
-            if directory.is_online and directory.is_full != is_full:
+            if isinstance(is_full, OSError):
+                self.refused(path, is_full)
+            elif directory.is_online and directory.is_full != is_full:
                 self._set_full(directory, is_full=is_full)
             elif directory.is_online and directory.end_shortage():
                 for listener in self.listeners:

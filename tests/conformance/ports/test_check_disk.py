@@ -185,6 +185,19 @@ def test_directories_and_files_are_told_apart(disk, home, file):
         disk.list_directory(f"{home}/file")
 
 
+@pytest.mark.timeout(20)
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
+    disk, pipe = RealDisk(), str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    for opened in (disk.open, disk.open_read_only):
+        with pytest.raises(IsADirectoryError):
+            opened(pipe)
+        with pytest.raises(OSError, match="directory"):
+            opened(str(tmp_path))
+    with pytest.raises(OSError, match="regular"):
+        disk.open_read_only("/dev/null")
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.EACCES])
 def test_a_kernel_that_cannot_tell_does_not_say_no(tmp_path, monkeypatch, number):
     disk = RealDisk()
@@ -325,10 +338,10 @@ def test_a_held_directory_whose_path_is_anothers_is_not_called_durable(tmp_path)
     disk.make_directory(path)
     held = disk.hold_directory(path)
     disk.rename(path, f"{path}.old")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(OSError, match="not at its path"):
         disk.sync_directory(path)
     disk.make_directory(path)
-    with pytest.raises(OSError, match="Stale") as caught:
+    with pytest.raises(OSError, match="not at its path") as caught:
         disk.sync_directory(path)
     assert caught.value.errno == errno.ESTALE
     held.release()
