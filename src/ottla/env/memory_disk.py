@@ -13,94 +13,10 @@ from collections.abc import Iterable, Sequence
 from ottla.env.clock import Clock, SystemClock
 from ottla.env.disk import Buffer, File
 from ottla.env.held_directory import MemoryHeldDirectory
+from ottla.env.memory_inode import DurableInode, Inode, resize, write
 from ottla.env.rng import Rng
 
-SECTOR_BYTES = 512
-"""What a device writes whole or not at all."""
 DEFAULT_CAPACITY_BYTES = 1 << 40
-
-
-class _Inode:
-    """A file's content, whatever its names."""
-
-    __slots__ = ("content", "guard", "linked", "locked", "modified_ms")
-
-    def __init__(self, content: bytearray, modified_ms: int) -> None:
-        self.content = content
-        self.modified_ms = modified_ms
-        self.guard = threading.Lock()
-        self.linked = True
-        self.locked = False
-
-    def written(self, position: int, data: Buffer) -> None:
-        """Learn of a write that was applied to ``content``."""
-
-    def truncated(self, size_bytes: int) -> None:
-        """Learn of a new length."""
-
-    def synced(self) -> None:
-        """Learn of a sync."""
-
-
-class _DurableInode(_Inode):
-    """Also knows what the device has (``durable``) and what happened since (``pending``)."""
-
-    __slots__ = ("durable", "pending")
-
-    def __init__(self, content: bytearray, durable: bytearray, modified_ms: int) -> None:
-        super().__init__(content, modified_ms)
-        self.durable = durable
-        # (position, bytes) of a write; (size, None) of a truncation. In the order they happened.
-        self.pending: list[tuple[int, bytes | None]] = []
-
-    def written(self, position: int, data: Buffer) -> None:
-        self.pending.append((position, bytes(data)))
-
-    def truncated(self, size_bytes: int) -> None:
-        self.pending.append((size_bytes, None))
-
-    def synced(self) -> None:
-        # Counted first: a writer may append to the list while this runs in an executor's thread.
-        pending_count = len(self.pending)
-        for position, data in self.pending[:pending_count]:
-            if data is None:
-                _resize(self.durable, position)
-            else:
-                _write(self.durable, position, data)
-        del self.pending[:pending_count]
-
-    def forget_unsynced(self) -> None:
-        """Do as a kernel whose fsync failed: the pages are clean, the device has none of it."""
-        self.pending.clear()
-
-    def after_crash(self, rng: Rng) -> bytearray:
-        """Return what the device may hold: synced bytes, and a torn prefix of the others."""
-        survivor = bytearray(self.durable)
-        kept = rng.random_below(len(self.pending) + 1)
-        for index, (position, data) in enumerate(self.pending[: kept + 1]):
-            last = index == kept
-            if data is None:
-                if not last or rng.random_below(2):
-                    _resize(survivor, position)
-                continue
-            arrived = rng.random_below(len(data) + 1) if last else len(data)
-            self._write_by_sectors(survivor, position, data[:arrived], rng)
-        return survivor
-
-    def _write_by_sectors(self, survivor: bytearray, position: int, data: bytes, rng: Rng) -> None:
-        """Write ``data``, each sector with a chance not to have reached the device.
-
-        The file's new length may be there all the same: the sector then reads as it was, or zero.
-        """
-        start = position
-        end = position + len(data)
-        while start < end:
-            stop = min((start // SECTOR_BYTES + 1) * SECTOR_BYTES, end)
-            if rng.random_below(8):
-                _write(survivor, start, data[start - position : stop - position])
-            elif len(survivor) < stop:
-                _resize(survivor, stop)
-            start = stop
 
 
 class _Directory:
@@ -109,11 +25,11 @@ class _Directory:
     __slots__ = ("durable_names", "names")
 
     def __init__(self) -> None:
-        self.names: dict[str, _Inode | _Directory] = {}
-        self.durable_names: dict[str, _Inode | _Directory] = {}
+        self.names: dict[str, Inode | _Directory] = {}
+        self.durable_names: dict[str, Inode | _Directory] = {}
 
 
-_Node = _Inode | _Directory
+_Node = Inode | _Directory
 
 
 _Step = tuple[tuple[_Directory, str, _Node | None], ...]
@@ -125,7 +41,7 @@ class MemoryFile:
 
     __slots__ = ("_disk", "_inode", "_open", "_path", "_writable")
 
-    def __init__(self, disk: "MemoryDisk", path: str, inode: _Inode, *, writable: bool) -> None:
+    def __init__(self, disk: "MemoryDisk", path: str, inode: Inode, *, writable: bool) -> None:
         self._disk = disk
         self._path = path
         self._inode = inode
@@ -159,7 +75,7 @@ class MemoryFile:
             growth = position + len(data) - len(inode.content)
             if growth > 0:
                 self._disk.take(inode.linked, growth, self._path)
-            _write(inode.content, position, data)
+            write(inode.content, position, data)
             inode.written(position, data)
             inode.modified_ms = self._disk.wall_ms()
 
@@ -169,7 +85,7 @@ class MemoryFile:
         inode = self._inode
         with inode.guard:
             self._disk.take(inode.linked, size_bytes - len(inode.content), self._path)
-            _resize(inode.content, size_bytes)
+            resize(inode.content, size_bytes)
             inode.truncated(size_bytes)
             inode.modified_ms = self._disk.wall_ms()
 
@@ -198,7 +114,7 @@ class MemoryFile:
 
         This is what a failed fsync leaves behind; FaultyDisk calls it.
         """
-        if isinstance(self._inode, _DurableInode):
+        if isinstance(self._inode, DurableInode):
             self._inode.forget_unsynced()
 
     def sync_in_volume(self) -> None:
@@ -267,8 +183,8 @@ class MemoryLock:
 
     __slots__ = ("_inode",)
 
-    def __init__(self, inode: _Inode) -> None:
-        self._inode: _Inode | None = inode
+    def __init__(self, inode: Inode) -> None:
+        self._inode: Inode | None = inode
 
     def release(self) -> None:
         """Give the lock up. Harmless when released already."""
@@ -359,7 +275,7 @@ class MemoryDisk:
                 raise _os_error(errno.ENOTEMPTY, target)
         elif isinstance(node, _Directory) and replaced is not None:
             raise _os_error(errno.ENOTDIR, target)
-        if isinstance(replaced, _Inode):
+        if isinstance(replaced, Inode):
             self._unlink(replaced)
         self._step((source_directory, source_name, None), (target_directory, target_name, node))
 
@@ -416,7 +332,7 @@ class MemoryDisk:
     def locked_by(self, path: str) -> int | None:
         """Return 0 when the lock file is held, for there are no processes here."""
         inode = self._find(path)
-        return 0 if isinstance(inode, _Inode) and inode.locked else None
+        return 0 if isinstance(inode, Inode) and inode.locked else None
 
     def free_bytes(self, path: str) -> int:
         """Return the bytes still free of the capacity."""
@@ -468,7 +384,7 @@ class MemoryDisk:
                 raise _os_error(errno.ENOSPC, path)
             self._free_bytes -= growth_bytes
 
-    def _unlink(self, inode: _Inode) -> None:
+    def _unlink(self, inode: Inode) -> None:
         with inode.guard:
             inode.linked = False
             self.take(linked=True, growth_bytes=-len(inode.content), path="")
@@ -504,7 +420,7 @@ class MemoryDisk:
             raise _os_error(errno.EBUSY, path)
         return self._directory_at("/".join(parts[:-1])), parts[-1]
 
-    def _file_at(self, path: str, create: bool, exclusive: bool) -> _Inode:
+    def _file_at(self, path: str, create: bool, exclusive: bool) -> Inode:
         if not _parts(path):
             raise _os_error(errno.EISDIR, path)
         directory, name = self._parent_of(path)
@@ -520,10 +436,10 @@ class MemoryDisk:
             raise _os_error(errno.EEXIST, path)
         return node
 
-    def _new_inode(self) -> _Inode:
+    def _new_inode(self) -> Inode:
         if self._durability:
-            return _DurableInode(bytearray(), bytearray(), self.wall_ms())
-        return _Inode(bytearray(), self.wall_ms())
+            return DurableInode(bytearray(), bytearray(), self.wall_ms())
+        return Inode(bytearray(), self.wall_ms())
 
 
 def _surviving_names(steps: list[_Step], rng: Rng) -> dict[int, dict[str, _Node]]:
@@ -557,9 +473,9 @@ def _rebuild(
             used_bytes += _rebuild(node, copy, names, rng)
         else:
             # Every inode of a disk with durability is a durable one.
-            assert isinstance(node, _DurableInode)
+            assert isinstance(node, DurableInode)
             content = node.after_crash(rng)
-            copy = _DurableInode(content, bytearray(content), node.modified_ms)
+            copy = DurableInode(content, bytearray(content), node.modified_ms)
             used_bytes += len(content)
         target.names[name] = copy
         target.durable_names[name] = copy
@@ -572,24 +488,6 @@ def _apply_durably(step: _Step) -> None:
             directory.durable_names.pop(name, None)
         else:
             directory.durable_names[name] = node
-
-
-def _write(content: bytearray, position: int, data: Buffer) -> None:
-    size = len(content)
-    if position == size:
-        content += data
-        return
-    if position > size:
-        content.extend(bytes(position - size))
-    content[position : position + len(data)] = data
-
-
-def _resize(content: bytearray, size_bytes: int) -> None:
-    growth = size_bytes - len(content)
-    if growth > 0:
-        content.extend(bytes(growth))
-    else:
-        del content[size_bytes:]
 
 
 def _parts(path: str) -> list[str]:

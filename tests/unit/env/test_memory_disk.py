@@ -4,7 +4,8 @@ import errno
 
 import pytest
 
-from ottla.env.memory_disk import SECTOR_BYTES, MemoryDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.memory_inode import SECTOR_BYTES
 from ottla.env.rng import SeededRng
 
 SEEDS = range(200)
