@@ -18,6 +18,7 @@ from ottla.cluster.membership import Membership
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.topics import Placement
 from ottla.config import broker as options
+from ottla.config import coordinator as coordinator_options
 from ottla.config.config import Config
 from ottla.config.topic import stored_topic_config, topic_config
 from ottla.coordinator.internal_topics import InternalTopicMaker
@@ -487,6 +488,7 @@ class Broker:
             node_id=self._node_id,
             broker_config=lambda: self._config_in_force,
             check_topic_config=lambda given: topic_config(given, self._config_in_force),
+            groups_max=self._config[coordinator_options.GROUP_CONFIGS_MAX],
         )
 
     def _cleaner_of(self, replica_manager: ReplicaManager) -> LogCleaner:

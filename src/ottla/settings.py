@@ -137,6 +137,7 @@ def group_settings_of(config: Config) -> GroupSettings:
         offsets_retention_check_interval_ms=config[
             coordinator_options.OFFSETS_RETENTION_CHECK_INTERVAL_MS
         ],
+        groups_max=config[coordinator_options.GROUPS_MAX],
         commit_timeout_ms=config[coordinator_options.OFFSETS_COMMIT_TIMEOUT_MS],
     )
 

@@ -109,8 +109,13 @@ class Configs:
         node_id: NodeId,
         broker_config: Callable[[], Config],
         check_topic_config: Callable[[Mapping[str, str]], Config],
+        groups_max: int,
     ) -> None:
-        """``check_topic_config`` raises InvalidConfig for what no topic may have."""
+        """``check_topic_config`` raises InvalidConfig for what no topic may have.
+
+        ``groups_max``: so many groups may have configs.
+        """
+        self._groups_max = groups_max
         self._store = store
         self._keys = keys
         self._follower = follower
@@ -171,6 +176,8 @@ class Configs:
             guards.append(Guard(topic.key, mod_rev=topic.mod_rev))
         elif target.config_type is ConfigType.GROUP:
             texts = self._plan_group(alteration, given)
+            if entry is None and texts:
+                self._check_room()
         else:
             texts = self._plan_broker(alteration, given)
         value = encode_config(texts)
@@ -221,6 +228,13 @@ class Configs:
         if not is_mine:
             why = f"Unexpected broker id, expected {self._node_id}, but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+    def _check_room(self) -> None:
+        """Raise KafkaError if no further group may have configs."""
+        count = self._follower.image.configured_count(ConfigType.GROUP)
+        if count >= self._groups_max:
+            why = f"{count} groups have configs; ottla.group.configs.max is {self._groups_max}"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, why)
 
     def _plan_topic(self, alteration: Alteration, given: Mapping[str, str]) -> dict[str, str]:
         defaults = self._check_topic_config({})

@@ -7,13 +7,13 @@ back. Whoever asks is answered when the node serves what was made. Source: ``doc
 KIP-516, KIP-464.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ottla.cluster.census import TopicCensus
+from ottla.cluster.in_time import Patience, each_in_time
 from ottla.cluster.topics import (
     Assignment,
     NewPartitions,
@@ -54,17 +54,12 @@ from ottla.metadata.values import (
     encode_partition,
     encode_topic,
 )
-from ottla.pending import Pending, outcome_of, pending_of
+from ottla.pending import Pending, outcome_of
 
 logger = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked")
-Made = TypeVar("Made")
-
 ATTEMPTS_MAX = 10
 """Of a deletion, while others change the topic."""
-EACH_TURN = 16
-"""So many things that a request names are looked at per turn of the loop: 2 ms at most."""
 
 
 class TopicOutcome(NamedTuple):
@@ -73,7 +68,8 @@ class TopicOutcome(NamedTuple):
     topic_id: TopicId
     partition_count: int
     replication_factor: int
-    config: Config
+    config: Config | None
+    """None: it was not asked for."""
 
 
 class Hosted(NamedTuple):
@@ -121,10 +117,28 @@ class Controller:
     # Create.
 
     def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        patience: Patience | None = None,
+        configs_max: int | None = None,
     ) -> Pending[list[TopicOutcome | KafkaError]]:
-        """Create each topic or say why not; one outcome per topic, in order."""
-        return pending_of(self._each(topics, lambda topic: self._create(topic, validate_only)))
+        """Create each topic or say why not; one outcome per topic, in order.
+
+        ``patience``: see ``each_in_time``. ``configs_max``: so many outcomes have the topic's
+        config; None: all.
+        """
+        told = 0
+
+        async def create(topic: NewTopic) -> TopicOutcome:
+            nonlocal told
+            made = await self._create(topic, validate_only)
+            told += 1
+            is_told = configs_max is None or told <= configs_max
+            return made if is_told else made._replace(config=None)
+
+        return each_in_time(topics, create, patience)
 
     def auto_create(self, names: Sequence[str]) -> None:
         """Begin to create topics that somebody asked for; nobody waits for them."""
@@ -229,10 +243,21 @@ class Controller:
     # Partitions.
 
     def create_partitions(
-        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+        self,
+        wanted: Sequence[NewPartitions],
+        *,
+        validate_only: bool = False,
+        patience: Patience | None = None,
     ) -> Pending[list[KafkaError | None]]:
-        """Add partitions to each topic or say why not; None is success, one outcome per topic."""
-        return pending_of(self._each(wanted, lambda more: self._add(more, validate_only)))
+        """Add partitions to each topic or say why not; None is success, one outcome per topic.
+
+        ``patience``: see ``each_in_time``.
+        """
+
+        def add(more: NewPartitions) -> Awaitable[None]:
+            return self._add(more, validate_only)
+
+        return each_in_time(wanted, add, patience)
 
     async def _add(self, wanted: NewPartitions, validate_only: bool) -> None:
         topic = self._image.topics.get(wanted.name)
@@ -263,10 +288,13 @@ class Controller:
     # Delete.
 
     def delete_topics(
-        self, wanted: Sequence[tuple[str | None, TopicId]]
+        self, wanted: Sequence[tuple[str | None, TopicId]], *, patience: Patience | None = None
     ) -> Pending[list[tuple[str, TopicId] | KafkaError]]:
-        """Delete each topic, by name or (name None) by id, or say why not; outcomes in order."""
-        return pending_of(self._each(wanted, lambda named: self._delete(*named)))
+        """Delete each topic, by name or (name None) by id, or say why not; outcomes in order.
+
+        ``patience``: see ``each_in_time``.
+        """
+        return each_in_time(wanted, lambda named: self._delete(*named), patience)
 
     async def _delete(self, name: str | None, topic_id: TopicId) -> tuple[str, TopicId]:
         if not self._may_delete:
@@ -337,20 +365,6 @@ class Controller:
             why = f"the metadata store does not answer for sure: {error}"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
         await self._follower.reached(revision)
-
-    async def _each(
-        self, wanted: Sequence[Asked], one: Callable[[Asked], Awaitable[Made]]
-    ) -> list[Made | KafkaError]:
-        """Do one after the other; each succeeds or fails on its own."""
-        outcomes: list[Made | KafkaError] = []
-        for item in wanted:
-            if len(outcomes) % EACH_TURN == EACH_TURN - 1:
-                await asyncio.sleep(0)  # What is refused at once waits for nothing else.
-            try:
-                outcomes.append(await one(item))
-            except KafkaError as error:
-                outcomes.append(error.with_traceback(None))  # Which would hold the list itself.
-        return outcomes
 
 
 def _given(topic: NewTopic) -> dict[str, str]:

@@ -370,7 +370,9 @@ ANSWER_MAX_ELEMENTS = Option(
     "What one answer of OffsetFetch, DescribeGroups, ConsumerGroupDescribe, DescribeProducers,"
     " DescribeTransactions or DescribeConfigs may hold: offsets, members, producers, ... (each"
     " counts once more per 256 bytes of text). What is named first is answered whatever its size,"
-    " what does not fit behind it is refused with INVALID_REQUEST.",
+    " what does not fit behind it is refused with INVALID_REQUEST. CreateTopics leaves out the"
+    " configs of topics behind that; ListGroups and ListTransactions refuse the whole: ask for some"
+    " states at a time.",
     validator=POSITIVE,
 )
 MAX_PARTITIONS = Option(

@@ -47,6 +47,32 @@ GROUP_PENDING_IDS_MAX = Option(
     " yet. For one more the oldest is forgotten: whoever has it asks for another.",
     validator=POSITIVE,
 )
+GROUP_MEMBER_NAMES_MAX = Option(
+    "ottla.group.member.names.max",
+    INT,
+    10_000,
+    "The protocols that a member may name in a JoinGroup (more: INCONSISTENT_GROUP_PROTOCOL), and"
+    " the topics that it may subscribe to by name in a ConsumerGroupHeartbeat (more:"
+    " INVALID_REQUEST).",
+    validator=POSITIVE,
+)
+GROUPS_MAX = Option(
+    "ottla.groups.max",
+    INT,
+    100_000,
+    "The groups that this node coordinates, those included that are nothing but committed offsets."
+    " A member of another one is refused with GROUP_MAX_SIZE_REACHED, a commit of another one with"
+    " POLICY_VIOLATION, until some are deleted or expire (offsets.retention.minutes).",
+    validator=POSITIVE,
+)
+GROUP_CONFIGS_MAX = Option(
+    "ottla.group.configs.max",
+    INT,
+    10_000,
+    "The groups that may have configs of their own; those of another one are refused with"
+    " POLICY_VIOLATION. They stay until they are deleted by request.",
+    validator=POSITIVE,
+)
 GROUP_CONSUMER_SESSION_TIMEOUT_MS = Option(
     "group.consumer.session.timeout.ms",
     INT,
@@ -297,6 +323,9 @@ OPTIONS: tuple[Option[object], ...] = (
     GROUP_MAX_SESSION_TIMEOUT_MS,
     GROUP_MAX_SIZE,
     GROUP_PENDING_IDS_MAX,
+    GROUP_MEMBER_NAMES_MAX,
+    GROUPS_MAX,
+    GROUP_CONFIGS_MAX,
     GROUP_CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,

@@ -1,16 +1,27 @@
 """Things that a request names more than once: Kafka serves none of them, and answers each once."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from ottla.sliced import STRIDE, Steps
 
 Thing = TypeVar("Thing")
 
 
 def without_repeated(
     things: Sequence[Thing], name_of: Callable[[Thing], str]
-) -> tuple[list[Thing], list[str]]:
+) -> Steps[tuple[list[Thing], list[str]]]:
     """Return the things that are named once, in their order, and the names of all the others."""
-    times = Counter(map(name_of, things))
-    once = [thing for thing in things if times[name_of(thing)] == 1]
+    times: dict[str, int] = {}
+    for count, thing in enumerate(things):
+        name = name_of(thing)
+        times[name] = times.get(name, 0) + 1
+        if not count % STRIDE:
+            yield None
+    once: list[Thing] = []
+    for count, thing in enumerate(things):
+        if times[name_of(thing)] == 1:
+            once.append(thing)
+        if not count % STRIDE:
+            yield None
     return once, [name for name, count in times.items() if count > 1]

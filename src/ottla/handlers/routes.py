@@ -7,6 +7,7 @@ from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import broker as options
+from ottla.config import coordinator as coordinator_options
 from ottla.config.config import Config
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.internal_topics import (
@@ -131,9 +132,11 @@ def router_of(services: Services) -> Router:
                 leaderships,
                 auto_create=config[options.AUTO_CREATE_TOPICS_ENABLE],
             ),
-            ApiKey.CREATE_TOPICS: CreateTopics(controller),
-            ApiKey.DELETE_TOPICS: DeleteTopics(controller, image),
-            ApiKey.CREATE_PARTITIONS: CreatePartitions(controller),
+            ApiKey.CREATE_TOPICS: CreateTopics(
+                controller, services.clock, elements_max=elements_max
+            ),
+            ApiKey.DELETE_TOPICS: DeleteTopics(controller, image, services.clock),
+            ApiKey.CREATE_PARTITIONS: CreatePartitions(controller, services.clock),
             ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(image, advertised),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(
@@ -197,7 +200,11 @@ def _transaction_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
         ApiKey.END_TXN: EndTxn(transactions),
         ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommit(groups, transactions, image),
         ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(transactions),
-        ApiKey.LIST_TRANSACTIONS: ListTransactions(transactions, services.clock),
+        ApiKey.LIST_TRANSACTIONS: ListTransactions(
+            transactions,
+            services.clock,
+            elements_max=services.config[options.ANSWER_MAX_ELEMENTS],
+        ),
         ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(
             transactions, elements_max=services.config[options.ANSWER_MAX_ELEMENTS]
         ),
@@ -207,19 +214,22 @@ def _transaction_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
 def _group_handlers(services: Services) -> dict[ApiKey, Handler[Any]]:
     groups, image = services.groups, services.image
     elements_max = services.config[options.ANSWER_MAX_ELEMENTS]
+    names_max = services.config[coordinator_options.GROUP_MEMBER_NAMES_MAX]
     return {
         ApiKey.OFFSET_COMMIT: OffsetCommit(groups, image),
         ApiKey.OFFSET_FETCH: OffsetFetch(groups, image, elements_max=elements_max),
         ApiKey.OFFSET_DELETE: OffsetDelete(groups, image),
-        ApiKey.JOIN_GROUP: JoinGroup(groups, services.rng),
+        ApiKey.JOIN_GROUP: JoinGroup(groups, services.rng, protocols_max=names_max),
         ApiKey.SYNC_GROUP: SyncGroup(groups),
         ApiKey.HEARTBEAT: Heartbeat(groups),
         ApiKey.LEAVE_GROUP: LeaveGroup(groups),
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(groups, services.rng),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(
+            groups, services.rng, names_max=names_max
+        ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(
             groups, image, elements_max=elements_max
         ),
-        ApiKey.LIST_GROUPS: ListGroups(groups),
+        ApiKey.LIST_GROUPS: ListGroups(groups, elements_max=elements_max),
         ApiKey.DESCRIBE_GROUPS: DescribeGroups(groups, elements_max=elements_max),
         ApiKey.DELETE_GROUPS: DeleteGroups(groups),
     }

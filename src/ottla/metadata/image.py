@@ -13,6 +13,7 @@ deletion spread over several commits appears as one step.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -124,6 +125,8 @@ class MetadataImage:
         # Of topics not (or no longer) visible too: their commits may come before or after.
         self._states: dict[TopicId, dict[int, PartitionState]] = {}
         self._configs: dict[tuple[ConfigType, str], Mapping[str, str]] = {}
+        self._configured: Counter[ConfigType] = Counter()
+        """Invariant: counts the names of each type in ``_configs``."""
         self._brokers: dict[NodeId, BrokerImage] = {}
         self._unreadable: dict[str, str] = {}
         self.revision = 0
@@ -176,6 +179,10 @@ class MetadataImage:
     def configured(self, config_type: ConfigType) -> list[str]:
         """Return the names of this type that something is set for, sorted."""
         return sorted(name for of_type, name in self._configs if of_type is config_type)
+
+    def configured_count(self, config_type: ConfigType) -> int:
+        """Return for how many names of this type something is set."""
+        return self._configured[config_type]
 
     def apply(self, batch: Batch) -> MetadataDelta:
         """Take one commit; return what it changed. Costs in proportion to the topics touched.
@@ -233,8 +240,11 @@ class MetadataImage:
         assert place.config_type is not None
         which = (place.config_type, place.name)
         if entry is None:
-            self._configs.pop(which, None)
+            if self._configs.pop(which, None) is not None:
+                self._configured[place.config_type] -= 1
         else:
+            if which not in self._configs:
+                self._configured[place.config_type] += 1
             self._configs[which] = MappingProxyType(dict(decode_config(entry.value)))
         touched.configs[which] = None
 

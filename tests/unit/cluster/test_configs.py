@@ -6,6 +6,7 @@ import pytest
 
 from ottla.cluster.configs import (
     ATTEMPTS_MAX,
+    CHANGES_MAX,
     Alteration,
     ConfigChange,
     Configs,
@@ -26,6 +27,7 @@ from ottla.metadata.values import TopicValue, encode_config, encode_topic
 
 SET, DELETE, APPEND, SUBTRACT = Operation
 TOPIC_ID = TopicId(b"t" * 16)
+GROUPS_MAX = 3
 
 
 def alteration(*changes, kind=ResourceType.TOPIC, name="t", replaces=False):
@@ -46,6 +48,7 @@ async def configs(following):
         node_id=NodeId(1),
         broker_config=lambda: static,
         check_topic_config=lambda given: topic_config(given, static),
+        groups_max=GROUPS_MAX,
     )
 
 
@@ -213,3 +216,26 @@ async def test_what_this_version_cannot_use_is_passed_over(following):
     assert config[LOG_CLEANUP_POLICY] == ("compact",)
     topic = stored_topic_config({"of.a.newer.version": "1", "segment.ms": "5"}, config)
     assert dict(topic.given()) == {"segment.ms": "5"}
+
+
+async def test_so_many_groups_have_configs_and_no_more(alter):
+    """Nothing else ends them: a client that names a million groups would fill the store."""
+    change = ("consumer.session.timeout.ms", SET, "50000")
+    of = {"kind": ResourceType.GROUP}
+    for number in range(GROUPS_MAX):
+        assert await alter(change, name=f"g{number}", **of) is None
+    assert await alter(change, name="one.more", **of) is ErrorCode.POLICY_VIOLATION
+    assert await alter(change, name="one.more", validate_only=True, **of) is (
+        ErrorCode.POLICY_VIOLATION
+    )
+    assert await alter(("consumer.session.timeout.ms", SET, "55000"), name="g0", **of) is None
+    assert await alter(("consumer.session.timeout.ms", DELETE, None), name="g0", **of) is None
+    assert await alter(change, name="one.more", **of) is None
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+async def test_very_many_configs_of_one_resource_are_refused(alter, replaces):
+    changes = [(f"c{number}", SET, "1") for number in range(CHANGES_MAX + 1)]
+    of = {"kind": ResourceType.BROKER, "name": "", "replaces": replaces}
+    assert await alter(*changes, **of) is ErrorCode.INVALID_REQUEST
+    assert await alter(*changes[1:], **of) is None

@@ -4,19 +4,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.coordinator.group.coordinator import FetchedOffset
+from ottla.coordinator.group.coordinator import FetchedOffset, ListedGroup
 from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.transaction.transaction import TransactionState
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
+from ottla.handlers.apis.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from ottla.handlers.apis.describe_groups import DescribeGroups
 from ottla.handlers.apis.describe_transactions import DescribeTransactions
+from ottla.handlers.apis.join_group import JoinGroup
+from ottla.handlers.apis.list_groups import ListGroups
+from ottla.handlers.apis.list_transactions import ListTransactions
 from ottla.handlers.apis.offset_fetch import OffsetFetch
 from ottla.handlers.call import Call, Client
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
+from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -149,3 +158,66 @@ def test_a_classic_group_named_again_is_answered_once(version):
     request = DescribeGroupsRequest(groups=["g", "h", "g"])
     answer = served(handler.handle(request, call(version)))
     assert [one.group_id for one in answer.groups] == ["g", "h"] == asked
+
+
+def listed(count, name="g{}"):
+    found = [
+        ListedGroup(name.format(number), "consumer", "Empty", "classic") for number in range(count)
+    ]
+    return SimpleNamespace(list_groups=lambda states, types: found)
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "is_told"),
+    [(100, "g{}", True), (101, "g{}", False), (30, "g{}" + "x" * 1000, False)],
+)
+def test_more_groups_than_an_answer_may_hold_are_not_listed_in_part(count, name, is_told):
+    handler = ListGroups(listed(count, name), elements_max=100)
+    request = ListGroupsRequest(states_filter=[], types_filter=[])
+    answer = served(handler.handle(request, call(5)))
+    assert answer.error_code == (NONE if is_told else REFUSED)
+    assert len(answer.groups) == (count if is_told else 0)
+
+
+def test_more_transactions_than_an_answer_may_hold_are_not_listed_in_part():
+    found = [
+        SimpleNamespace(
+            transactional_id=f"id{number}",
+            producer_id=number,
+            state=TransactionState.ONGOING if number < 100 else TransactionState.EMPTY,
+            start_ms=1,
+        )
+        for number in range(101)
+    ]
+    handler = ListTransactions(
+        SimpleNamespace(list_all=lambda: found), ManualClock(), elements_max=100
+    )
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+    answer = served(handler.handle(request, call(1)))
+    assert (answer.error_code, answer.transaction_states) == (REFUSED, [])
+    request = ListTransactionsRequest(
+        state_filters=[TransactionState.ONGOING.value], producer_id_filters=[]
+    )
+    answer = served(handler.handle(request, call(1)))
+    assert (answer.error_code, len(answer.transaction_states)) == (NONE, 100)
+
+
+def test_a_member_that_names_too_much_is_refused_before_it_is_looked_at():
+    names = [f"n{number}" for number in range(11)]
+    protocols = [JoinGroupRequestProtocol(name=name, metadata=b"") for name in names]
+    joining = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        member_id="m",
+        protocol_type="consumer",
+        protocols=protocols,
+    )
+    answer = JoinGroup(None, None, protocols_max=10).handle(joining, call(3))
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert answer.member_id == "m"
+    beating = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=names
+    )
+    answer = ConsumerGroupHeartbeat(None, None, names_max=10).handle(beating, call(1))
+    assert answer.error_code == REFUSED
+    assert "10" in answer.error_message

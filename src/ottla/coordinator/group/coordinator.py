@@ -149,6 +149,8 @@ class GroupCoordinator:
                 return
             if is_new and event.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+            if is_new and consumers is None:
+                self._check_room(ErrorCode.GROUP_MAX_SIZE_REACHED)
             group = machine.make_group(group_id) if is_new else machine.groups[group_id]
             machine.happen(group, event)
 
@@ -216,6 +218,8 @@ class GroupCoordinator:
         """Let a member join, live on, take a step to its target, or leave."""
 
         def run(shard: GroupsShard, pending: Pending[HeartbeatAnswer | KafkaError]) -> None:
+            if beat.epoch == 0 and not shard.machine.knows(group_id):
+                self._check_room(ErrorCode.GROUP_MAX_SIZE_REACHED)
             shard.machine.consumers.heartbeat(group_id, beat, pending)
 
         try:
@@ -249,6 +253,8 @@ class GroupCoordinator:
                 check_commit(group, request)
             else:
                 _check_consumer_commit(consumers, request)
+            if group is None and consumers is None:
+                self._check_room(ErrorCode.POLICY_VIOLATION)
             if group is not None and group.state in (
                 GroupState.STABLE,
                 GroupState.PREPARING_REBALANCE,
@@ -421,6 +427,16 @@ class GroupCoordinator:
         return self._in_turn(group_id, run, empty_id=True, turn=_Turn.ALONE)
 
     # Common.
+
+    def _check_room(self, code: ErrorCode) -> None:
+        """Raise KafkaError of that code if there may not be one more group."""
+        limit = self._settings.groups_max
+        count = sum(
+            len(shard.machine.groups) + len(shard.machine.consumers.groups)
+            for shard in self._runtime.shards
+        )
+        if count >= limit:
+            raise KafkaError(code, f"there are {count} groups; ottla.groups.max is {limit}")
 
     def _in_turn_of_group(
         self, group_id: str, run: Callable[[GroupsShard, Pending[Value | KafkaError]], None]

@@ -41,5 +41,7 @@ class GroupSettings(NamedTuple):
     """``offset.metadata.max.bytes``; Kafka counts UTF-16 code units."""
     offsets_retention_ms: int
     offsets_retention_check_interval_ms: int
+    groups_max: int = 100_000
+    """``ottla.groups.max``"""
     commit_timeout_ms: int = 5_000
     """``offsets.commit.timeout.ms``"""

@@ -167,6 +167,10 @@ class Groups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
+    def knows(self, group_id: str) -> bool:
+        """Tell whether there is a group of that id, of whatever kind."""
+        return group_id in self.groups or group_id in self.consumers.groups
+
     def make_group(self, group_id: str) -> ClassicGroup:
         """Put an empty group there; whoever asks for that has it written.
 

@@ -11,7 +11,6 @@ from ottla.coordinator.transaction.coordinator import Producer, TransactionCoord
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.end_txn import told
 from ottla.handlers.call import Call
-from ottla.handlers.gathering import gathered
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -43,7 +42,7 @@ class AddPartitionsToTxn:
 
     def handle(
         self, request: AddPartitionsToTxnRequest, call: Call
-    ) -> Steps[Pending[Steps[AddPartitionsToTxnResponse]]]:
+    ) -> Steps[AddPartitionsToTxnResponse]:
         """Answer per partition."""
         version = call.api_version
         if version >= BATCHED_SINCE:
@@ -54,36 +53,28 @@ class AddPartitionsToTxn:
             request.v3_and_below_producer_epoch,
         )
         topics = request.v3_and_below_topics
-        added = yield from self._add(producer, topics, version, verify_only=False)
-
-        def respond(codes: Codes) -> Steps[AddPartitionsToTxnResponse]:
-            results = yield from _results(topics, codes)
-            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-
-        return added.then(respond)
+        codes: Codes = yield (yield from self._add(producer, topics, version, verify_only=False))
+        results = yield from _results(topics, codes)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     def _batched(
         self, transactions: Sequence[AddPartitionsToTxnTransaction], version: int
-    ) -> Steps[Pending[Steps[AddPartitionsToTxnResponse]]]:
-        added = []
+    ) -> Steps[AddPartitionsToTxnResponse]:
+        added: list[Pending[Codes]] = []
         for one in transactions:
             producer = Producer(one.transactional_id, one.producer_id, one.producer_epoch)
             codes = yield from self._add(producer, one.topics, version, verify_only=one.verify_only)
             added.append(codes)
-
-        def respond(found: list[Codes]) -> Steps[AddPartitionsToTxnResponse]:
-            results = []
-            for one, codes in zip(transactions, found, strict=True):
-                topics = yield from _results(one.topics, codes)
-                results.append(
-                    AddPartitionsToTxnResult(
-                        transactional_id=one.transactional_id, topic_results=topics
-                    )
+            yield None
+        results = []
+        for one, waited in zip(transactions, added, strict=True):
+            topics = yield from _results(one.topics, (yield waited))
+            results.append(
+                AddPartitionsToTxnResult(
+                    transactional_id=one.transactional_id, topic_results=topics
                 )
-                yield None
-            return AddPartitionsToTxnResponse(results_by_transaction=results)
-
-        return gathered(added).then(respond)
+            )
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
 
     def _add(
         self, producer: Producer, topics: Topics, version: int, *, verify_only: bool

@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from ottla.coordinator.group.consumer_machine import Heartbeat, HeartbeatAnswer
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.env.rng import Rng
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.pending import Pending
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -24,14 +24,18 @@ OWN_IDS_SINCE = 1
 class ConsumerGroupHeartbeat:
     """Hands the request to the group."""
 
-    def __init__(self, groups: GroupCoordinator, rng: Rng) -> None:
+    def __init__(self, groups: GroupCoordinator, rng: Rng, *, names_max: int) -> None:
         self._groups = groups
+        self._names_max = names_max
         self._rng = rng
 
     def handle(
         self, request: ConsumerGroupHeartbeatRequest, call: Call
-    ) -> Pending[ConsumerGroupHeartbeatResponse]:
+    ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
         """Answer when what the heartbeat changes is durable."""
+        if len(request.subscribed_topic_names or ()) > self._names_max:
+            why = f"More than {self._names_max} subscribed topic names."
+            return _respond(KafkaError(ErrorCode.INVALID_REQUEST, why))
         member_id = request.member_id
         if not member_id and request.member_epoch == 0 and call.api_version < OWN_IDS_SINCE:
             member_id = urlsafe_b64encode(self._rng.random_bytes(16)).decode().rstrip("=")

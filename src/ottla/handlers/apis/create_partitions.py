@@ -3,7 +3,9 @@
 from operator import attrgetter
 
 from ottla.cluster.controller import Controller
+from ottla.cluster.in_time import Patience
 from ottla.cluster.topics import NewPartitions
+from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.named_twice import without_repeated
@@ -19,18 +21,21 @@ from ottla.sliced import Steps, each
 class CreatePartitions:
     """Asks the controller; answers when the partitions are there to be used."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, clock: Clock) -> None:
         self._controller = controller
+        self._clock = clock
 
     def handle(
         self, request: CreatePartitionsRequest, call: Call
     ) -> Steps[CreatePartitionsResponse]:
         """Add partitions; each topic succeeds or fails on its own."""
         del call
-        topics, repeated = without_repeated(request.topics, attrgetter("name"))
+        topics, repeated = yield from without_repeated(request.topics, attrgetter("name"))
         wanted = yield from each(topics, _wanted)
         outcomes: list[KafkaError | None] = yield self._controller.create_partitions(
-            wanted, validate_only=request.validate_only
+            wanted,
+            validate_only=request.validate_only,
+            patience=Patience(self._clock, request.timeout_ms),
         )
         answers = yield from each(
             zip(wanted, outcomes, strict=True), lambda one: _result(one[0].name, one[1])

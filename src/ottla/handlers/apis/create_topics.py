@@ -3,7 +3,10 @@
 from operator import attrgetter
 
 from ottla.cluster.controller import Controller, TopicOutcome
+from ottla.cluster.in_time import Patience
 from ottla.cluster.topics import NewTopic
+from ottla.config.topic import TOPIC_TABLE
+from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.config_entries import created
@@ -16,22 +19,28 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.sliced import Steps, each
 
+CONFIGS_SINCE = 5
 _REPEATED = "Duplicate topic name."
 
 
 class CreateTopics:
     """Asks the controller; answers when the topics are there to be used."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, clock: Clock, *, elements_max: int) -> None:
         self._controller = controller
+        self._clock = clock
+        self._configs_max = max(elements_max // len(list(TOPIC_TABLE)), 1)
+        """So many topics are answered with their configs."""
 
     def handle(self, request: CreateTopicsRequest, call: Call) -> Steps[CreateTopicsResponse]:
         """Create what can be created; each topic succeeds or fails on its own."""
-        del call
-        topics, repeated = without_repeated(request.topics, attrgetter("name"))
+        topics, repeated = yield from without_repeated(request.topics, attrgetter("name"))
         wanted = yield from each(topics, _new_topic)
         outcomes: list[TopicOutcome | KafkaError] = yield self._controller.create_topics(
-            wanted, validate_only=request.validate_only
+            wanted,
+            validate_only=request.validate_only,
+            patience=Patience(self._clock, request.timeout_ms),
+            configs_max=self._configs_max if call.api_version >= CONFIGS_SINCE else 0,
         )
         answers: list[CreatableTopicResult] = []
         for topic, outcome in zip(wanted, outcomes, strict=True):
@@ -56,6 +65,12 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 def _answer(name: str, outcome: TopicOutcome | KafkaError) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return _refused(name, outcome.code, outcome.why or outcome.code.text)
+    if outcome.config is None:  # As Kafka answers those who may not see configs.
+        return CreatableTopicResult(
+            name=name,
+            topic_id=outcome.topic_id,
+            topic_config_error_code=ErrorCode.INVALID_REQUEST,
+        )
     return CreatableTopicResult(
         name=name,
         topic_id=outcome.topic_id,

@@ -6,6 +6,8 @@ A topic that is named more than once, be it by name and by id, is not deleted: o
 from collections import Counter
 
 from ottla.cluster.controller import Controller
+from ottla.cluster.in_time import Patience
+from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.ids import NULL_TOPIC_ID, TopicId
@@ -27,20 +29,23 @@ Deleted = tuple[str, TopicId]
 class DeleteTopics:
     """Asks the controller; answers when the topics are gone."""
 
-    def __init__(self, controller: Controller, image: MetadataImage) -> None:
+    def __init__(self, controller: Controller, image: MetadataImage, clock: Clock) -> None:
         self._controller = controller
+        self._clock = clock
         self._image = image
 
     def handle(self, request: DeleteTopicsRequest, call: Call) -> Steps[DeleteTopicsResponse]:
         """Delete what is there; each topic succeeds or fails on its own."""
         asked = request.topics
         if call.api_version < BY_STATE_SINCE:
-            asked = [
-                DeleteTopicState(name=name, topic_id=NULL_TOPIC_ID) for name in request.topic_names
-            ]
+            asked = yield from each(
+                request.topic_names,
+                lambda name: DeleteTopicState(name=name, topic_id=NULL_TOPIC_ID),
+            )
         refused: list[DeletableTopicResult] = []
         wanted: list[DeleteTopicState] = []
-        times = Counter((topic.name, topic.topic_id) for topic in asked)
+        times: Counter[tuple[str | None, TopicId]] = Counter()
+        yield from each(asked, lambda topic: times.update(((topic.name, topic.topic_id),)))
         named_by_id = {topic_id for name, topic_id in times if name is None}
         by_both: set[TopicId] = set()
         for ordinal, ((name, topic_id), count) in enumerate(times.items()):
@@ -61,7 +66,8 @@ class DeleteTopics:
 
         wanted = [one for one in wanted if one.name is not None or one.topic_id not in by_both]
         outcomes: list[Deleted | KafkaError] = yield self._controller.delete_topics(
-            [(topic.name, topic.topic_id) for topic in wanted]
+            [(topic.name, topic.topic_id) for topic in wanted],
+            patience=Patience(self._clock, request.timeout_ms),
         )
         answers = yield from each(zip(wanted, outcomes, strict=True), lambda one: _result(*one))
         return DeleteTopicsResponse(responses=answers + refused)

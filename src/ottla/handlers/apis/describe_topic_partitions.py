@@ -22,7 +22,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from ottla.sliced import STRIDE, Steps
+from ottla.sliced import STRIDE, Steps, each, sorted_in_steps
 
 
 class DescribeTopicPartitions:
@@ -41,15 +41,21 @@ class DescribeTopicPartitions:
         """Answer one page; the cursor says where the next begins."""
         del call
         image = self._image
-        names = sorted({topic.name for topic in request.topics} or set(image.topics))
+        asked: dict[str, None] = dict.fromkeys(image.topics) if not request.topics else {}
+        yield from each(request.topics, lambda topic: asked.setdefault(topic.name))
+        names = yield from sorted_in_steps(asked)
         cursor = request.cursor
         if cursor is not None:
             is_usable = cursor.partition_index >= 0 and (
-                not request.topics or cursor.topic_name in names
+                not request.topics or cursor.topic_name in asked
             )
             if not is_usable:
                 return DescribeTopicPartitionsResponse(
-                    topics=[_missing(name, ErrorCode.INVALID_REQUEST) for name in names]
+                    topics=(
+                        yield from each(
+                            names, lambda name: _missing(name, ErrorCode.INVALID_REQUEST)
+                        )
+                    )
                 )
             names = [name for name in names if name >= cursor.topic_name]
         room = max(min(request.response_partition_limit, self._partition_limit), 1)

@@ -9,7 +9,7 @@ from ottla.coordinator.group.classic_events import Join, JoinAnswer
 from ottla.coordinator.group.classic_group import Protocol
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.env.rng import Rng
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.pending import Pending
 from ottla.protocol.messages.join_group import (
@@ -27,13 +27,19 @@ SKIP_ASSIGNMENT_SINCE = 9
 class JoinGroup:
     """Hands the request to the group's machine."""
 
-    def __init__(self, groups: GroupCoordinator, rng: Rng) -> None:
+    def __init__(self, groups: GroupCoordinator, rng: Rng, *, protocols_max: int) -> None:
         self._groups = groups
+        self._protocols_max = protocols_max
         self._rng = rng
 
-    def handle(self, request: JoinGroupRequest, call: Call) -> Pending[JoinGroupResponse]:
+    def handle(
+        self, request: JoinGroupRequest, call: Call
+    ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
         """Answer once the group has a new generation, or at once with why not."""
         version = call.api_version
+        if len(request.protocols) > self._protocols_max:
+            refused = JoinAnswer(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return _response(refused, version)
         has_rebalance_timeout = version >= REBALANCE_TIMEOUT_SINCE
 
         def make_event(reply: object, is_new_group: bool) -> Join:

@@ -15,6 +15,8 @@ from ottla.protocol.messages.leave_group import (
 from ottla.sliced import Steps, each
 
 MANY_SINCE = 3
+MEMBERS_AT_A_TIME = 500
+"""More of them leave as if by several requests."""
 
 
 class LeaveGroup:
@@ -28,19 +30,24 @@ class LeaveGroup:
         is_many = call.api_version >= MANY_SINCE
         members = [LeavingMember(request.member_id, None)]
         if is_many:
-            members = [
-                LeavingMember(one.member_id, one.group_instance_id) for one in request.members
-            ]
-        outcome: tuple[LeaveAnswer, ...] | KafkaError = yield self._groups.leave(
-            request.group_id, members
-        )
-        if isinstance(outcome, KafkaError):
-            if not (is_many and outcome.code is ErrorCode.UNKNOWN_MEMBER_ID):
-                return LeaveGroupResponse(error_code=outcome.code)
-            outcome = tuple(LeaveAnswer(member, outcome.code) for member in members)
+            members = yield from each(
+                request.members, lambda one: LeavingMember(one.member_id, one.group_instance_id)
+            )
+        answers: list[LeaveAnswer] = []
+        for begin in range(0, max(len(members), 1), MEMBERS_AT_A_TIME):
+            some = members[begin : begin + MEMBERS_AT_A_TIME]
+            outcome: tuple[LeaveAnswer, ...] | KafkaError = yield self._groups.leave(
+                request.group_id, some
+            )
+            if isinstance(outcome, KafkaError):
+                if not (is_many and outcome.code is ErrorCode.UNKNOWN_MEMBER_ID):
+                    return LeaveGroupResponse(error_code=outcome.code)
+                outcome = tuple(LeaveAnswer(member, outcome.code) for member in some)
+            answers += outcome
+            yield None
         if not is_many:
-            return LeaveGroupResponse(error_code=outcome[0].code)
-        return LeaveGroupResponse(members=(yield from each(outcome, _response)))
+            return LeaveGroupResponse(error_code=answers[0].code)
+        return LeaveGroupResponse(members=(yield from each(answers, _response)))
 
 
 def _response(answer: LeaveAnswer) -> MemberResponse:

@@ -2,6 +2,7 @@
 
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import KafkaError
+from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.sliced import Steps, each
@@ -10,15 +11,23 @@ from ottla.sliced import Steps, each
 class ListGroups:
     """Answers from memory."""
 
-    def __init__(self, groups: GroupCoordinator) -> None:
+    def __init__(self, groups: GroupCoordinator, *, elements_max: int) -> None:
         self._groups = groups
+        self._elements_max = elements_max
 
     def handle(self, request: ListGroupsRequest, call: Call) -> Steps[ListGroupsResponse]:
-        """Answer with all groups or, while some are not known yet, with an error."""
+        """Answer with all groups or, while some are not known or they are too many, an error.
+
+        A part of them would look like all; who asks may ask for some states or types.
+        """
         del call
         found = self._groups.list_groups(request.states_filter, request.types_filter)
         if isinstance(found, KafkaError):
             return ListGroupsResponse(error_code=found.code, groups=[])
+        room = AnswerRoom(self._elements_max)
+        weights = yield from each(found, lambda group: weight(group.group_id, group.protocol_type))
+        if not room.take(sum(weights), first_is_free=False):
+            return ListGroupsResponse(error_code=room.refusal.code, groups=[])
         groups = yield from each(
             found,
             lambda group: ListedGroup(

@@ -11,6 +11,7 @@ from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
 from ottla.protocol.messages import list_transactions as messages
 from ottla.protocol.messages.list_transactions import (
@@ -25,9 +26,12 @@ _STATES = frozenset(state.value for state in TransactionState)
 class ListTransactions:
     """Answers from memory."""
 
-    def __init__(self, transactions: TransactionCoordinator, clock: Clock) -> None:
+    def __init__(
+        self, transactions: TransactionCoordinator, clock: Clock, *, elements_max: int
+    ) -> None:
         self._transactions = transactions
         self._clock = clock
+        self._elements_max = elements_max
 
     def handle(
         self, request: ListTransactionsRequest, call: Call
@@ -51,9 +55,12 @@ class ListTransactions:
                 )
             )
 
+        room = AnswerRoom(self._elements_max)
         told = []
         for count, one in enumerate(found, 1):
             if is_wanted(one):
+                if not room.take(weight(one.transactional_id), first_is_free=False):
+                    return _refused(room.refusal.code)  # A part of them would look like all.
                 told.append(
                     messages.TransactionState(
                         transactional_id=one.transactional_id,

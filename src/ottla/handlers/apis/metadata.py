@@ -6,8 +6,6 @@ epochs, v8-v10 authorized operations (KIP-430), v10 topic ids, v12 topics by id,
 does: clients ask again.
 """
 
-from collections.abc import Iterable
-
 from ottla.cluster.controller import Controller
 from ottla.cluster.topics import topic_name_error
 from ottla.errors import ErrorCode
@@ -15,7 +13,7 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from ottla.ids import NULL_TOPIC_ID
+from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.metadata.values import PartitionState
 from ottla.protocol.messages.metadata import (
@@ -88,7 +86,11 @@ class Metadata:
         operations = request.include_topic_authorized_operations
         found: list[MetadataResponseTopic] = []
         missing: list[str] = []
-        for asked in list(_distinct(request.topics or [])):
+        seen: dict[tuple[TopicId, str | None], MetadataRequestTopic] = {}
+        yield from each(
+            request.topics or [], lambda one: seen.setdefault((one.topic_id, one.name), one)
+        )
+        for asked in seen.values():  # Repetitions are dropped, the order is kept.
             if len(found) % STRIDE == STRIDE - 1:
                 yield None
             if asked.topic_id != NULL_TOPIC_ID:
@@ -155,12 +157,6 @@ class Metadata:
 def is_internal(name: str) -> bool:
     """Tell whether a topic is the broker's own."""
     return name in ("__consumer_offsets", "__transaction_state", "__share_group_state")
-
-
-def _distinct(topics: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
-    """Drop repetitions, keeping the order."""
-    seen = {(topic.topic_id, topic.name): topic for topic in topics}
-    return seen.values()
 
 
 def _refusal(request: MetadataRequest, version: int) -> MetadataResponse | None:

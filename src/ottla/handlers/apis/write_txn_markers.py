@@ -33,9 +33,10 @@ class WriteTxnMarkers:
     def handle(self, request: WriteTxnMarkersRequest, call: Call) -> Steps[WriteTxnMarkersResponse]:
         """Answer per partition when what is written is committed; some are written at a time."""
         del call
-        found: list[Codes] = [{} for _ in request.markers]
+        found = yield from each(request.markers, _no_codes)
         window = _Window()
         for one, codes in zip(request.markers, found, strict=True):
+            yield None
             marker = Marker(
                 one.producer_id,
                 one.producer_epoch,
@@ -60,7 +61,12 @@ class WriteTxnMarkers:
         markers: list[WritableTxnMarkerResult] = []
         for one, codes in zip(request.markers, found, strict=True):
             markers.append((yield from _result(one, codes)))
+            codes.clear()
         return WriteTxnMarkersResponse(markers=markers)
+
+
+def _no_codes(_: WritableTxnMarker) -> Codes:
+    return {}
 
 
 class _Window:

@@ -1,0 +1,70 @@
+"""How many groups there may be: whoever makes one more is refused, however it is made."""
+
+import pytest
+
+from ottla.coordinator.group.consumer_machine import Heartbeat
+from ottla.errors import ErrorCode, KafkaError
+
+
+@pytest.fixture
+def groups(make_groups, words):
+    return make_groups(settings=words.SETTINGS._replace(groups_max=3))
+
+
+def beat(groups, group, epoch=0):
+    asked = Heartbeat("m", epoch, None, None, 60_000, ["t"], None, None, {}, "c", "/h")
+    return groups.coordinator.consumer_heartbeat(group, asked)
+
+
+def code(pending):
+    value = pending.value
+    return value.code if isinstance(value, KafkaError) else None
+
+
+def test_one_more_group_is_refused_to_members_and_commits(groups):
+    groups.commit("offsets", (0, 1))
+    groups.join("classic")
+    groups.settle()
+    modern = beat(groups, "modern")
+    groups.settle()
+    assert code(modern) is None
+    too_many = [groups.join("x"), beat(groups, "y"), groups.commit("z", (0, 1))]
+    groups.settle()
+    refused = ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert [code(one) for one in too_many] == [refused, refused, ErrorCode.POLICY_VIOLATION]
+    for name in ("x", "y", "z"):
+        assert not groups.fetch(name)
+
+
+def test_groups_that_are_there_go_on(groups):
+    for name in ("a", "b", "c"):
+        groups.commit(name, (0, 1))
+    groups.settle()
+    again, joined, modern = groups.commit("a", (0, 2)), groups.join("b"), beat(groups, "c")
+    groups.settle()
+    groups.clock.advance(10)
+    groups.settle()
+    assert groups.fetch("a") == {("t", 0): 2}
+    assert code(joined) is not ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert code(modern) is None
+    assert again.value == [ErrorCode.NONE]
+    deleted = groups.coordinator.delete_group("a")
+    groups.settle()
+    assert deleted.value is None
+    groups.commit("d", (0, 1))
+    groups.settle()
+    assert groups.fetch("d") == {("t", 0): 1}
+
+
+def test_who_was_refused_a_member_epoch_is_not_told_of_the_limit(groups):
+    """Kafka's own codes come first where no group would have been made."""
+    for name in ("a", "b", "c"):
+        groups.commit(name, (0, 1))
+    groups.settle()
+    assert code(beat(groups, "x", epoch=5)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert code(groups.join("x", member_id="somebody")) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(groups.commit("x", (0, 1), member_id="m", generation=4)) in (
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    )
