@@ -13,6 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ottla.cluster.census import TopicCensus
+from ottla.cluster.claims import Claims
 from ottla.cluster.in_time import Patience, each_in_time
 from ottla.cluster.topics import (
     Assignment,
@@ -106,6 +107,7 @@ class Controller:
         self._image = follower.image
         self._census = TopicCensus(follower.image)
         follower.add_listener(self._census.apply)
+        self._claims = Claims()
         self._rng = rng
         self._placement = placement
         self._check_config = check_config
@@ -160,9 +162,14 @@ class Controller:
         self.create_topics(wanted).on_done(done)
 
     async def _create(self, topic: NewTopic, validate_only: bool) -> TopicOutcome:
-        plan, config = self._plan(topic)
-        if not validate_only:
-            await self._write_topic(plan)
+        if validate_only:
+            plan, config = self._plan(topic)
+        else:
+            async with self._claims.name(topic.name):
+                plan, config = self._plan(topic)
+                with self._claims.partitions(len(plan.assignments)):
+                    await self._write_topic(plan)
+            await outcome_of(self._hosted.done(plan.name))
         return TopicOutcome(
             topic_id=plan.topic_id,
             partition_count=len(plan.assignments),
@@ -196,7 +203,7 @@ class Controller:
         return TopicPlan(topic.name, new_topic_id(self._rng), assignments, given), config
 
     def _check_room(self, added: int) -> None:
-        present = self._census.partition_count
+        present = self._census.partition_count + self._claims.partition_count
         if present + added > self._partitions_max:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -219,7 +226,6 @@ class Controller:
         except GuardFailed as error:
             why = f"Topic '{plan.name}' already exists."
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, why) from error
-        await outcome_of(self._hosted.done(plan.name))
 
     def _partition_ops(
         self, topic_id: TopicId, first: int, assignments: Sequence[Assignment]
@@ -260,6 +266,16 @@ class Controller:
         return each_in_time(wanted, add, patience)
 
     async def _add(self, wanted: NewPartitions, validate_only: bool) -> None:
+        if validate_only:
+            self._plan_more(wanted)
+            return
+        async with self._claims.name(wanted.name):
+            topic, added = self._plan_more(wanted)
+            with self._claims.partitions(len(added)):
+                await self._write_more(topic, added)
+        await outcome_of(self._hosted.done(wanted.name))
+
+    def _plan_more(self, wanted: NewPartitions) -> tuple[TopicImage, list[Assignment]]:
         topic = self._image.topics.get(wanted.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -267,23 +283,23 @@ class Controller:
         factor = len(topic.partitions[0].replicas)
         added = plan_more_partitions(wanted, present, factor, self._placement())
         self._check_room(len(added))
-        if validate_only:
-            return
-        key = self._keys.topic(wanted.name)
+        return topic, added
+
+    async def _write_more(self, topic: TopicImage, added: Sequence[Assignment]) -> None:
+        key, present = self._keys.topic(topic.name), len(topic.partitions)
         entry = await self._store.get(key)
         if entry is None or decode_topic(entry.value) != TopicValue(topic.topic_id, present):
-            why = f"the topic {wanted.name} was changed by somebody else just now"
+            why = f"the topic {topic.name} was changed by somebody else just now"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
         try:
             await self._commit_last(
                 [Guard(key, mod_rev=entry.mod_rev)],
                 self._partition_ops(topic.topic_id, present, added),
-                [Put(key, encode_topic(TopicValue(topic.topic_id, wanted.total_count)))],
+                [Put(key, encode_topic(TopicValue(topic.topic_id, present + len(added))))],
             )
         except GuardFailed as error:
-            why = f"the topic {wanted.name} was changed by somebody else just now"
+            why = f"the topic {topic.name} was changed by somebody else just now"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why) from error
-        await outcome_of(self._hosted.done(wanted.name))
 
     # Delete.
 
@@ -305,7 +321,8 @@ class Controller:
             raise KafkaError(gone)
         for _ in range(ATTEMPTS_MAX):
             try:
-                topic = await self._mark_deleted(asked)
+                async with self._claims.name(asked.name):
+                    topic = await self._mark_deleted(asked)
             except GuardFailed:
                 continue  # It got more partitions meanwhile, or is gone.
             if topic is None:

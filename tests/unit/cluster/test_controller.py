@@ -282,12 +282,13 @@ async def test_of_two_who_delete_a_topic_one_hears_that_it_is_gone(controller, f
 
 @pytest.mark.parametrize("by_name", [True, False])
 async def test_a_topic_that_gets_partitions_while_it_is_deleted_is_deleted_with_them(
-    controller, following, keys_left, by_name
+    controller, start, following, keys_left, by_name
 ):
+    other_node = start()
     (made,) = await done(controller.create_topics([NewTopic("t", 1)]))
 
     async def grow(commit):
-        await done(controller.create_partitions([NewPartitions("t", 3)]))
+        await done(other_node.create_partitions([NewPartitions("t", 3)]))
 
     following.store.before = grow
     named = ("t", NULL_TOPIC_ID) if by_name else (None, made.topic_id)
@@ -339,3 +340,58 @@ async def test_more_config_text_than_can_be_kept_is_refused(controller, validate
     (outcome,) = answer.value
     assert outcome.code is ErrorCode.INVALID_REQUEST
     assert "can be kept" in outcome.why
+
+
+# Many at once.
+
+
+async def test_topics_made_at_the_same_time_take_no_more_room_than_there_is(start, following):
+    controller = start(partitions_max=500)
+    made = [controller.create_topics([NewTopic(f"t{number}", 300)]) for number in range(4)]
+    outcomes = [(await done(each))[0] for each in made]
+    assert outcomes[0].partition_count == 300
+    assert outcomes[1:] == [ErrorCode.POLICY_VIOLATION] * 3
+    grown = [
+        controller.create_partitions([NewPartitions("t0", 450)]),
+        controller.create_topics([NewTopic("u", 200)]),
+    ]
+    assert [(await done(each))[0] for each in grown] == [None, ErrorCode.POLICY_VIOLATION]
+    assert sum(len(topic.partitions) for topic in following.image.topics.values()) == 450
+
+
+async def test_room_that_a_failed_creation_had_is_free_again(start, following):
+    async def fail(commit):
+        raise Unavailable("gone")
+
+    controller = start(partitions_max=5)
+    following.store.before = fail
+    assert await done(controller.create_topics([NewTopic("t", 5)])) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert (await done(controller.create_topics([NewTopic("t", 5)])))[0].partition_count == 5
+
+
+async def test_names_that_collide_are_not_made_at_the_same_time(controller, following):
+    names = ["a.b", "a_b", "a.b"]
+    made = [controller.create_topics([NewTopic(name, 1)]) for name in names]
+    outcomes = [(await done(each))[0] for each in made]
+    assert outcomes[1:] == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert set(following.image.topics) == {"a.b"}
+
+
+async def test_who_changes_one_topic_at_the_same_time_leaves_nothing_behind(start, keys_left):
+    """Partitions are written ahead of their topic: those of who comes second would stay."""
+    controller = start(partitions_max=10_000)
+    before = await keys_left()
+    made = [controller.create_topics([NewTopic("t", 250)]) for _ in range(3)]
+    assert [(await done(each))[0] for each in made][1:] == [ErrorCode.TOPIC_ALREADY_EXISTS] * 2
+    grown = [controller.create_partitions([NewPartitions("t", count)]) for count in (500, 700, 600)]
+    assert [(await done(each))[0] for each in grown] == [None, None, ErrorCode.INVALID_PARTITIONS]
+    changed = [
+        controller.create_partitions([NewPartitions("t", 1_000)]),
+        controller.delete_topics([("t", NULL_TOPIC_ID)]),
+        controller.create_topics([NewTopic("t", 1)]),
+    ]
+    outcomes = [(await done(each))[0] for each in changed]
+    assert outcomes[0] is None
+    await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
+    assert await keys_left() == before
+    assert not len(controller._claims)
