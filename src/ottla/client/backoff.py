@@ -6,6 +6,8 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 
 _WORTH_A_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 """Not retriable by the table, but cured by fresh metadata when a topic was made anew."""
+MISSING = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""A broker that is behind says so for a moment; else the topic, or the partition, is gone."""
 
 
 class Backoff:
@@ -19,6 +21,7 @@ class Backoff:
         )
         self._count = 0
         self._connected = settings.awaits_cluster
+        self._missing_since: float | None = None
 
     def pause_seconds(self, error: OttlaError, now: float) -> float | None:
         """Return how long to wait before the next try; None when there is to be none.
@@ -32,12 +35,23 @@ class Backoff:
                 return None
         elif not isinstance(error, ConnectionFailed) or not self._connected:
             return None
+        if not isinstance(error, KafkaError) or error.code not in MISSING:
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = now
+        return self.pause_for_any(now)
+
+    def pause_for_any(self, now: float) -> float | None:
+        """Return the same for an error that the caller has judged to be worth another try."""
         pause_ms = min(
             self._settings.retry_backoff_ms << min(self._count, 16),
             self._settings.retry_backoff_max_ms,
         )
         self._count += 1
-        return pause_ms / 1000 if now + pause_ms / 1000 < self._deadline else None
+        deadline, patience_ms = self._deadline, self._settings.missing_topic_ms
+        if self._missing_since is not None and patience_ms is not None:
+            deadline = min(deadline, self._missing_since + patience_ms / 1000)
+        return pause_ms / 1000 if now + pause_ms / 1000 < deadline else None
 
     def connected(self) -> None:
         """Say that the cluster has answered before, so that lost connections are worth a retry."""

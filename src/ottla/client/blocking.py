@@ -10,7 +10,7 @@ from typing import Self, TypeVar, cast
 
 from ottla import __version__
 from ottla.client.authentication import authenticate
-from ottla.client.backoff import Backoff
+from ottla.client.backoff import MISSING, Backoff
 from ottla.client.epochs import EpochEnd, epoch_end_request, read_epoch_ends
 from ottla.client.errors import ConnectionFailed, NoAnswer, reason
 from ottla.client.exchange import FIRST_RECEIVE_MAX_BYTES, RECEIVE_MAX_BYTES, Exchange, frame_size
@@ -185,6 +185,7 @@ class BlockingClient:
         self._connections: dict[Address, BlockingConnection] = {}
         self._has_answered = False
         """Whether a connection was open: addresses and credentials are right."""
+        self._is_retrying = False
 
     def __enter__(self) -> Self:
         return self
@@ -224,6 +225,27 @@ class BlockingClient:
         request = metadata_request(topics, create=create)
         self.view = read_metadata(self.any().call(request, MetadataResponse))
         return self.view
+
+    def existing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return those of ``partitions`` that the cluster has, asked for by their topics' names.
+
+        Raises KafkaError for a topic that it has and may not be asked for, ConnectionFailed.
+        """
+        wanted = list(partitions)
+
+        def attempt() -> set[TopicPartition]:
+            view = self.look_up({each.topic for each in wanted})
+            for topic in view.topics.values():
+                if topic.error and topic.error not in MISSING:
+                    raise KafkaError(topic.error, f"topic {topic.name}: {topic.error.text}")
+            return {
+                each
+                for each in wanted
+                if each.topic in view.topics
+                and each.partition in view.topics[each.topic].partitions
+            }
+
+        return self.retrying(attempt)
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """Return the topic's partitions, in order. Raises KafkaError for an unknown topic."""
@@ -314,10 +336,14 @@ class BlockingClient:
     def retrying(self, attempt: Callable[[], Result], *, timeout_ms: int | None = None) -> Result:
         """Run ``attempt`` until it returns, as long as its errors and the time allow.
 
-        ``timeout_ms`` None: the settings'. Raises what the last try raised.
+        ``timeout_ms`` None: the settings'. Raises what the last try raised. Within an attempt of
+        another call there is one try: that call's time counts, and it tries again.
         """
+        if self._is_retrying:
+            return attempt()
         backoff = Backoff(self.settings, self.clock.monotonic(), timeout_ms)
         while True:
+            self._is_retrying = True
             try:
                 return attempt()
             except (KafkaError, ConnectionFailed) as error:
@@ -327,7 +353,9 @@ class BlockingClient:
                 if pause is None:
                     raise
                 self.forget(error)
-                self.clock.sleep(pause)
+            finally:
+                self._is_retrying = False
+            self.clock.sleep(pause)
 
     def forget(self, error: KafkaError | ConnectionFailed) -> None:
         """Drop what an error makes doubtful: the leaders, and the connection that failed."""

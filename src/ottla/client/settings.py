@@ -64,6 +64,9 @@ class ClientSettings:
     """Whether a first connection that fails is tried again, too: somebody has just been there, so
     it is the cluster that is away, not the address that is wrong."""
     security: Security = NO_SECURITY
+    missing_topic_ms: int | None = None
+    """How long a call goes on trying when the answer is that there is no such topic; None: as long
+    as for anything else."""
 
 
 def read_settings(texts: dict[str, str]) -> ClientSettings:

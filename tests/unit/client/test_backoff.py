@@ -34,3 +34,16 @@ def test_only_what_may_pass_is_tried_again():
     assert pause(ErrorCode.CONCURRENT_TRANSACTIONS) is not None
     assert pause(ErrorCode.UNKNOWN_TOPIC_ID) is not None
     assert pause(ErrorCode.PRODUCER_FENCED) is None
+
+
+def test_a_topic_that_is_missing_is_asked_for_shorter_than_a_broker_that_is_away():
+    settings = ClientSettings(retry_timeout_ms=60_000, missing_topic_ms=3_000)
+    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    moving = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
+    backoff = Backoff(settings, 0)
+    assert backoff.pause_seconds(missing, 10) is not None
+    assert backoff.pause_seconds(missing, 12.5) is not None
+    assert backoff.pause_seconds(missing, 13) is None
+    assert backoff.pause_seconds(moving, 14) is not None
+    assert backoff.pause_seconds(missing, 20) is not None, "it was there meanwhile"
+    assert Backoff(ClientSettings(), 0).pause_seconds(missing, 28) is not None

@@ -13,6 +13,8 @@ from ottla.client.blocking_producer import BlockingProducer
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ConnectionFailed
 from ottla.client.settings import Address, ClientSettings
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
 from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -110,3 +112,24 @@ async def test_nor_does_it_end_what_the_asyncio_client_does(monkeypatch):
     monkeypatch.setattr("ottla.client.cluster.Connection.open", opened)
     async with Cluster(SETTINGS, net=object()) as cluster:
         assert (await cluster.ensure(["t"])).topic("t").partitions.keys() == {0}
+
+
+def test_no_retry_is_inside_of_a_retry(client):
+    """A topic that is deleted while its leader moves took up to twice the time."""
+
+    class Deleted(Cut):
+        def call(self, request, answer, *, highest=None):
+            if answer is not MetadataResponse:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            is_there = asking.clock.now < SETTINGS.retry_timeout_ms / 2000
+            return ANSWER if is_there else MetadataResponse(brokers=ANSWER.brokers, topics=[])
+
+    for ask in (
+        lambda asking: asking.list_offsets({TopicPartition("t", 0): -1}),
+        lambda asking: asking.epoch_ends({TopicPartition("t", 0): 1}),
+        lambda asking: asking.fetch({TopicPartition("t", 0): 1}),
+    ):
+        asking = client(Deleted(0))
+        with pytest.raises(KafkaError, match="no topic t"):
+            ask(asking)
+        assert asking.clock.now == pytest.approx(SETTINGS.retry_timeout_ms / 1000, abs=0.1)
