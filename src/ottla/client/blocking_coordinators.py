@@ -77,15 +77,20 @@ class BlockingCoordinators:
 
         return self._asking(GROUP, group, ask)
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Have the group remember ``offsets`` now. Only a group without members takes them."""
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> None:
+        """Have the group remember ``offsets`` now. Only a group without members takes them.
+
+        ``timeout_ms``: how long to go on trying; None: as the client's settings say.
+        """
         request = commit_request(group, offsets)
 
         def ask(connection: BlockingConnection) -> None:
             answer = connection.call(request, OffsetCommitResponse, highest=NAMES_ONLY)
             check_commit(group, answer)
 
-        self._asking(GROUP, group, ask)
+        self._asking(GROUP, group, ask, timeout_ms)
 
     def take_over(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
         """Return the id's next epoch; no producer with an earlier one can do anything any more.
@@ -149,7 +154,13 @@ class BlockingCoordinators:
 
         self._asking(TRANSACTION, producer.transactional_id or "", ask)
 
-    def _asking(self, kind: int, key: str, ask: Callable[[BlockingConnection], Result]) -> Result:
+    def _asking(
+        self,
+        kind: int,
+        key: str,
+        ask: Callable[[BlockingConnection], Result],
+        timeout_ms: int | None = None,
+    ) -> Result:
         """Run ``ask`` with a connection to the coordinator of ``key``, again where that helps."""
 
         def attempt() -> Result:
@@ -163,7 +174,7 @@ class BlockingCoordinators:
                 self._found.clear()
                 raise
 
-        return self._client.retrying(attempt)
+        return self._client.retrying(attempt, timeout_ms=timeout_ms)
 
     def _coordinator(self, kind: int, key: str) -> BlockingConnection:
         client = self._client

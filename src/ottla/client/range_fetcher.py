@@ -10,7 +10,7 @@ batches (their headers tell how far they go). Not for use from two threads at on
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Self
 
-from ottla.client.backoff import Backoff
+from ottla.client.backoff import MISSING, Backoff
 from ottla.client.blocking import BlockingClient
 from ottla.client.errors import ConnectionFailed
 from ottla.client.fetching import (
@@ -39,6 +39,24 @@ class Fetched(NamedTuple):
     partition: TopicPartition
     offset: int
     answer: FetchedPartition
+
+
+class _NotMoved(KafkaError):
+    """A partition's error that was looked at, and is to be asked for again all the same."""
+
+    def __init__(self, fetched: Fetched) -> None:
+        code = fetched.answer.error
+        super().__init__(code, f"{fetched.partition} at offset {fetched.offset}: {code.text}")
+
+
+def _error(partition: TopicPartition, offset: int, code: ErrorCode) -> Fetched:
+    return Fetched(partition, offset, FetchedPartition(code, -1, -1, -1, memoryview(b""), ()))
+
+
+def _pause(backoff: Backoff, error: KafkaError | ConnectionFailed, now: float) -> float | None:
+    if isinstance(error, _NotMoved):
+        return backoff.pause_for_any(now)
+    return backoff.pause_seconds(error, now)
 
 
 class RangeFetcher:
@@ -83,37 +101,56 @@ class RangeFetcher:
 
         What may pass by itself is retried for the settings' time since records came last. Other
         errors of a partition stand in its answer, and while it is looked at nothing is under way,
-        so the client may be used; then ``move`` the partition, or stop. Among these errors is
-        INCONSISTENT_TOPIC_ID: the topic was made anew. Raises KafkaError, ConnectionFailed.
+        so the client may be used; then ``move`` the partition, or stop. One that is not moved is
+        asked for again, after a pause, as long as what may pass by itself. Among these errors are
+        INCONSISTENT_TOPIC_ID (the topic was made anew) and UNKNOWN_TOPIC_OR_PARTITION (it is gone,
+        and has been for the settings' time). Raises KafkaError, ConnectionFailed.
         """
-        clock, settings = self._client.clock, self._client.settings
+        clock, client = self._client.clock, self._client
         backoff: Backoff | None = None
         while self._positions:
             before = dict(self._positions)
-            self._client.refresh({topic for topic, _ in self._positions})
-            yield from self._other_topics()
+            failure: KafkaError | ConnectionFailed | None = None
             try:
-                yield from self._stream()
+                client.look_up({topic for topic, _ in self._positions})
             except (KafkaError, ConnectionFailed) as error:
-                self._give_up()
-                if backoff is None or self._positions != before:
-                    backoff = Backoff(settings, clock.monotonic())
-                    backoff.connected()
-                pause = backoff.pause_seconds(error, clock.monotonic())
-                if pause is None:
-                    raise
-                self._client.forget(error)
+                failure = error
+            else:
+                yield from self._other_topics()
+                try:
+                    yield from self._stream()
+                except (KafkaError, ConnectionFailed) as error:
+                    failure = error
+            if failure is None:
+                continue
+            self._give_up()
+            if backoff is None or self._positions != before:
+                backoff = Backoff(client.settings, clock.monotonic())
+                backoff.connected()
+            pause = _pause(backoff, failure, clock.monotonic())
+            if pause is not None:
+                client.forget(failure)
                 clock.sleep(pause)
+                continue
+            gone = self._gone(failure)
+            if not gone:
+                raise failure
+            yield from gone
+            if any(self._positions.get(each.partition) == each.offset for each in gone):
+                raise failure
 
     def _other_topics(self) -> Iterator[Fetched]:
         """Yield an error for each partition whose topic is not the one that was meant."""
         code = ErrorCode.INCONSISTENT_TOPIC_ID
         for each, offset in list(self._positions.items()):
-            found = self._client.view.topic(each.topic).topic_id
+            topic = self._client.view.topics.get(each.topic)
+            if topic is None or topic.error:
+                continue  # which is told when it is asked for
+            found = topic.topic_id
             meant = self._topic_ids.setdefault(each.topic, found)
             if NULL_TOPIC_ID in {found, meant} or found == meant:
                 continue
-            yield Fetched(each, offset, FetchedPartition(code, -1, -1, -1, memoryview(b""), ()))
+            yield _error(each, offset, code)
             if each in self._positions:
                 raise KafkaError(code, f"{each}: the topic was deleted and made anew")
 
@@ -137,7 +174,22 @@ class RangeFetcher:
             if faulty:
                 self._give_up()
                 yield from faulty
+                for each in faulty:
+                    if self._positions.get(each.partition) == each.offset:
+                        raise _NotMoved(each)
                 return
+
+    def _gone(self, failure: KafkaError | ConnectionFailed) -> list[Fetched]:
+        """Return an error for each partition that is not there any more, if it says that."""
+        if not isinstance(failure, KafkaError) or failure.code not in MISSING:
+            return []
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        there = self._client.existing(self._positions)
+        return [
+            _error(each, offset, code)
+            for each, offset in self._positions.items()
+            if each not in there
+        ]
 
     def _next_leader(self) -> int:
         """Return a leader whose answer is there; if none is, the one that was asked first."""
@@ -181,6 +233,8 @@ class RangeFetcher:
         found: list[Fetched] = []
         for partition, fetched in answers.items():
             offset = asked[partition]
+            if self._positions.get(partition) != offset:
+                continue  # moved while the answer was under way
             if fetched.error.retriable or fetched.error is ErrorCode.UNKNOWN_TOPIC_ID:
                 why = f"{partition.topic}-{partition.partition} at offset {offset}"
                 raise KafkaError(fetched.error, f"{why}: {fetched.error.text}")

@@ -5,9 +5,10 @@ connection. Imports nothing but the standard library and this project.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ottla.client.backoff import MISSING
 from ottla.client.blocking import BlockingClient
 from ottla.client.offsets import EARLIEST, LATEST, NO_OFFSET
 from ottla.client.view import ClusterView
@@ -54,61 +55,35 @@ def _all_of(view: ClusterView, topics: Iterable[str]) -> list[TopicPartition]:
     )
 
 
-def left_out(
-    client: BlockingClient,
-    options: SourceOptions,
-    known: Iterable[str],
-    found: Iterable[TopicPartition],
-) -> list[TopicPartition]:
-    """Return the partitions of topics that are ``known``, not ``found``, and there all the same.
-
-    One answer for all topics may leave one out: a broker lags behind, an ACL was away for a moment.
-    What that means (rows lost, or read again) is dear, so a topic of a pattern is asked for by its
-    name, for as long as planning outlasts trouble, before it is called gone. Raises KafkaError for
-    a topic that is there and must not be read.
-    """
-    there = {topic for topic, _ in found}
-    matches = re.compile(options.pattern).fullmatch if options.pattern else None
-    missing = {name for name in known if matches and name not in there and matches(name)}
-    if not missing:
-        return []
-    back: list[str] = []
-
-    def attempt() -> None:
-        view = client.look_up(sorted(missing))
-        errors = {
-            name: view.topics[name].error
-            if name in view.topics
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            for name in missing
-        }
-        back[:] = (name for name, error in errors.items() if error is ErrorCode.NONE)
-        for name, error in sorted(errors.items()):
-            if error not in {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
-                raise KafkaError(error, f"topic {name}: {error.text}")
-        if len(back) < len(missing):
-            why = f"no topic {min(missing.difference(back))}"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
-
-    try:
-        client.retrying(attempt, timeout_ms=options.first_retry_ms)
-    except KafkaError as error:
-        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-    return _all_of(client.refresh(there.union(back)), back)
-
-
 def cluster_state(
     client: BlockingClient, partitions: Iterable[TopicPartition], *, read_committed: bool
 ) -> ClusterState:
-    """Return what the logs of ``partitions`` hold, which the client's view must know.
+    """Return what the logs of ``partitions`` hold, as far as they are there.
 
-    With ``read_committed`` a log ends where the first open transaction begins.
+    One that is gone by now, asked for by its topic's name for the client's settings' time, is left
+    out. With ``read_committed`` a log ends where the first open transaction begins.
     """
     named = list(partitions)
-    ids = _ids(client.view, {topic for topic, _ in named})
+    while True:
+        try:
+            return _state_of(client, named, read_committed=read_committed)
+        except KafkaError as error:
+            if error.code not in MISSING:
+                raise
+            there = client.existing(named)
+            if there.issuperset(named):
+                raise
+            named = [each for each in named if each in there]
+
+
+def _state_of(
+    client: BlockingClient, named: Sequence[TopicPartition], *, read_committed: bool
+) -> ClusterState:
     if not named:
-        return ClusterState({}, ids)
+        return ClusterState({}, {})
+    if not {topic for topic, _ in named} <= client.view.topics.keys():
+        client.refresh({topic for topic, _ in named})
+    ids = _ids(client.view, {topic for topic, _ in named})
     starts = client.list_offsets(dict.fromkeys(named, EARLIEST))
     ends = client.list_offsets(dict.fromkeys(named, LATEST), read_committed=read_committed)
     logs = {

@@ -205,7 +205,8 @@ OPTIONS = (
         GROUP_ID,
         "",
         "the group as which a stream commits what it has finished, so that `ottla group` and every"
-        " other tool sees its lag. Nothing is read from there: the checkpoint decides",
+        " other tool sees its lag. Nothing is read from there: the checkpoint decides. What cannot"
+        " be committed is a warning",
         Use.STREAM,
         is_ours=True,
     ),
@@ -218,8 +219,9 @@ OPTIONS = (
     OptionRow(
         NUM_RETRIES,
         "`3`",
-        "with the next one: how long planning outlasts the same. A stream that has begun tries for"
-        " a minute unless one of them is given",
+        "with the next one: how long planning outlasts the same, and how long a topic that is"
+        " missing is asked for before it is gone. A stream that has begun outlasts the first for a"
+        " minute unless one of them is given",
     ),
     OptionRow(RETRY_INTERVAL, "`1000`", "in ms"),
 )

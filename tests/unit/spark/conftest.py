@@ -135,11 +135,15 @@ class FakeCluster(BlockingClient):
     """A client of a cluster that is these logs, by (topic, partition), with their leaders."""
 
     def __init__(self, logs):
-        super().__init__(ClientSettings(retry_timeout_ms=10_000), FakeTime())
+        super().__init__(
+            ClientSettings(retry_timeout_ms=10_000, missing_topic_ms=3_000), FakeTime()
+        )
         self.logs = {each: log if isinstance(log, Log) else Log(log) for each, log in logs.items()}
         self.asked, self.sizes, self.failures = [], [], []
         self.topic_id = bytes(15) + b"\1"
         self.opened = {}
+        self.answers_lost = []
+        """What happens to the next requests for Metadata."""
 
     def refresh(self, topics):
         views = {
@@ -159,6 +163,11 @@ class FakeCluster(BlockingClient):
         brokers = {log.leader: Address("h", log.leader) for log in self.logs.values()}
         self.view = ClusterView(brokers=brokers, topics=views)
         return self.view
+
+    def look_up(self, topics, *, create=False):
+        if self.answers_lost:
+            raise self.answers_lost.pop(0)
+        return self.refresh([each for each in topics if any(t == each for t, _ in self.logs)])
 
     def connection(self, node_id):
         return self.opened.setdefault(node_id, FakeConnection(self, node_id))

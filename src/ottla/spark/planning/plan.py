@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 
 from ottla.client.blocking import BlockingClient
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicPartition
 from ottla.spark.connection import OptionError
 from ottla.spark.lookup import cluster_state, partitions_of, resolve, with_epoch_ends
@@ -46,11 +47,15 @@ def ranges_with(client: BlockingClient, options: SourceOptions) -> list[OffsetRa
     """Return what ``plan_ranges`` does, by ``client``."""
     partitions = partitions_of(client, options)
     now = cluster_state(client, partitions, read_committed=options.read_committed)
+    for each in () if options.pattern else partitions:
+        if each not in now.logs:
+            why = f"{each}: it was deleted while the query was planned"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
     starts = _checked(client, options, options.starting, now)
     ends = _checked(client, options, options.ending, now)
     ranges = [
         OffsetRange(*each, starts[each], ends[each], now.ids.get(each.topic, NULL_TOPIC_ID))
-        for each in partitions
+        for each in sorted(now.logs)
     ]
     for one in ranges:
         if one.start > one.end and options.fail_on_data_loss:

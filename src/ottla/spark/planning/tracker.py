@@ -14,18 +14,24 @@ from typing import NamedTuple
 
 from ottla.client.blocking import BlockingClient
 from ottla.client.blocking_coordinators import BlockingCoordinators
+from ottla.client.errors import ConnectionFailed
 from ottla.env.blocking import BlockingClock
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicPartition
-from ottla.spark.lookup import cluster_state, left_out, partitions_of, resolve, with_epoch_ends
+from ottla.spark.lookup import cluster_state, resolve, with_epoch_ends
 from ottla.spark.loss import ClusterState, Loss, PartitionGone, TopicRecreated, find_losses
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
 from ottla.spark.planning.admission import EVERYTHING, Gate, Limits, backlog, share
 from ottla.spark.planning.split import split
+from ottla.spark.planning.subscription import Subscription
 from ottla.spark.positions import Positions
 
 LOG = logging.getLogger("ottla.spark")
+
+PUBLISH_TIMEOUT_MS = 5_000
+PUBLISH_AGAIN_SECONDS = 60.0
+HAVE_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 Offsets = Mapping[TopicPartition, int]
 Connect = Callable[[SourceOptions, int], BlockingClient]
@@ -63,6 +69,7 @@ class StreamTracker:
         self._clock = clock or BlockingClock()
         self._client = connect(options, options.first_retry_ms)
         self._coordinators = BlockingCoordinators(self._client)
+        self._subscription = Subscription(options)
         self._has_begun = False
         self._gate = Gate(options.trigger.max_delay_ms)
         self._initial: Positions | None = None
@@ -70,6 +77,7 @@ class StreamTracker:
         self._target: Positions | None = None
         self._planned: _Planned | None = None
         self._published: Offsets = {}
+        self._publish_from = float("-inf")
 
     def close(self) -> None:
         """Close the connections."""
@@ -83,7 +91,7 @@ class StreamTracker:
         if self._initial is not None:
             return self._initial
         options = self._options
-        now = self._look()
+        now = self._look(may_be_gone=False)
         offsets = resolve(self._client, options.starting, now, options)
         given = options.starting.positions or Positions()
         starts = self._starts(Positions(offsets, given.ids, given.epochs), now)
@@ -154,16 +162,23 @@ class StreamTracker:
         )
 
     def publish(self, finished: Offsets) -> None:
-        """Commit, as the stream's group if it has one, that everything below is done."""
+        """Commit, as the stream's group if it has one, that everything below is done.
+
+        That is for others to see: what goes wrong is a warning, and tried again a minute later.
+        """
         group = self._options.group
         fresh = {each: at for each, at in finished.items() if self._published.get(each) != at}
-        if not group or not fresh:
+        now = self._clock.monotonic()
+        if not group or not fresh or now < self._publish_from:
             return
         try:
-            self._coordinators.commit(group, fresh)
-        except KafkaError as error:
-            why = f"group {group}: the stream's progress could not be committed: {error.why}"
-            raise KafkaError(error.code, why) from error
+            self._coordinators.commit(group, fresh, timeout_ms=PUBLISH_TIMEOUT_MS)
+        except (KafkaError, ConnectionFailed) as error:
+            self._publish_from = now + PUBLISH_AGAIN_SECONDS
+            has_members = isinstance(error, KafkaError) and error.code in HAVE_MEMBERS
+            hint = "; it has members: group.id= wants a group of its own" if has_members else ""
+            LOG.warning("the stream's progress is not shown as group %s%s: %s", group, hint, error)
+            return
         self._published = {**self._published, **fresh}
 
     def _recall(self, start: Positions, end: Positions) -> tuple[Offsets, Offsets]:
@@ -181,15 +196,17 @@ class StreamTracker:
         here = replace(now, logs={t: log for t, log in now.logs.items() if t in ends})
         return self._starts(start, here), ends
 
-    def _look(self, *known: Positions) -> ClusterState:
+    def _look(self, *known: Positions, may_be_gone: bool | None = None) -> ClusterState:
         """Ask which partitions there are and what their logs hold.
 
-        Topics of ``known`` that the answer leaves out are asked for by name.
+        ``may_be_gone``: whether topics that are not in ``known`` need not be there, either; None:
+        as for those that are.
         """
         options = self._options
-        partitions = partitions_of(self._client, options)
         topics = {each.topic for positions in known for each in positions.offsets}
-        partitions += left_out(self._client, options, topics, partitions)
+        if may_be_gone is None:
+            may_be_gone = not options.fail_on_data_loss
+        partitions = self._subscription.partitions(self._client, topics, may_be_gone=may_be_gone)
         now = cluster_state(self._client, partitions, read_committed=options.read_committed)
         self._newest = _positions({each: log.end for each, log in now.logs.items()}, now)
         if not self._has_begun:

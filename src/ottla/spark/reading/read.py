@@ -6,7 +6,6 @@ and what is not there any more is an error, or left out with a warning where the
 """
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -32,9 +31,17 @@ if TYPE_CHECKING:
     from ottla.spark.values.value_options import ValueOptions
 
 LOG = logging.getLogger("ottla.spark")
-IDLE_ANSWERS_MAX = 60
-"""So many answers without a whole batch, half a second each, and the range cannot be had."""
-_GONE = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.INCONSISTENT_TOPIC_ID})
+IDLE_SECONDS_MAX = 30.0
+"""So long without a whole batch, and the range cannot be had."""
+IDLE_PAUSE_SECONDS = 0.1
+"""Between two answers without records, where the broker is told not to wait for them."""
+_GONE = frozenset(
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator["pa.RecordBatch"]:
@@ -80,7 +87,7 @@ def fetch_ranges(
     assert len(ranges) == len(wanted), "one range of a partition at a time"
     ids = {one.topic: one.topic_id for one in wanted if one.topic_id != NULL_TOPIC_ID}
     ends = {each: (one.start, one.end) for each, one in ranges.items()}
-    idle: Counter[TopicPartition] = Counter()
+    idle = _Idle(client)
     current: TopicPartition | None = None
     lent = kept_decoder(columns) if value is None else nullcontext(ArrowDecoder(columns, value))
     with lent as decoder, RangeFetcher(client, ends, limits, ids) as fetcher:
@@ -97,10 +104,39 @@ def fetch_ranges(
                 yield from _rest(decoder)
                 current = partition
             yield from _decode(decoder, left, fetched)
-            idle[partition] = 0 if decoder.next_offset > offset else idle[partition] + 1
-            if idle[partition] > IDLE_ANSWERS_MAX:
-                raise _never_comes(left, fetched, limits)
+            if decoder.next_offset > offset:
+                idle.ends(partition)
+            elif idle.lasts_too_long(partition):
+                if fail_on_data_loss or _is_held_back(fetched, limits):
+                    raise _never_comes(left, fetched, limits)
+                LOG.warning("%s", _never_comes(left, fetched, limits))
+                fetcher.move(partition, left.end)
         yield from _rest(decoder)
+
+
+class _Idle:
+    """Since when nothing has come of each partition."""
+
+    def __init__(self, client: BlockingClient) -> None:
+        self._clock = client.clock
+        self._seconds_max = min(IDLE_SECONDS_MAX, client.settings.retry_timeout_ms / 1000)
+        self._since: dict[TopicPartition, float] = {}
+        self._answered = float("-inf")
+
+    def ends(self, partition: TopicPartition) -> None:
+        """Note that something came."""
+        self._since.pop(partition, None)
+
+    def lasts_too_long(self, partition: TopicPartition) -> bool:
+        """Note that nothing came; tell whether to give up. Blocks where answers come too fast."""
+        now = self._clock.monotonic()
+        since = self._since.setdefault(partition, now)
+        if now - since >= self._seconds_max:
+            return True
+        if now - self._answered < IDLE_PAUSE_SECONDS:
+            self._clock.sleep(IDLE_PAUSE_SECONDS)
+        self._answered = self._clock.monotonic()
+        return False
 
 
 def _decode(
@@ -124,7 +160,8 @@ def _resume(
     """Return where to go on, now that ``left`` cannot be read from its start. Raises DataLoss."""
     partition = left.topic_partition
     ids = {} if left.topic_id == NULL_TOPIC_ID else {left.topic: left.topic_id}
-    now = cluster_state(client, [partition], read_committed=limits.read_committed)
+    there = client.existing([partition])
+    now = cluster_state(client, there, read_committed=limits.read_committed)
     loss = find_losses(Positions({partition: left.start}, ids), now).get(partition)
     if loss is None:  # It was so for a moment only.
         return left.start
@@ -135,10 +172,16 @@ def _resume(
     return left.end if loss.resume is None or of_another_topic else loss.resume
 
 
+def _is_held_back(fetched: Fetched, limits: FetchLimits) -> bool:
+    """Tell whether an open transaction is why nothing came: its records are not lost."""
+    answer = fetched.answer
+    return limits.read_committed and answer.last_stable_offset < answer.high_watermark
+
+
 def _never_comes(left: OffsetRange, fetched: Fetched, limits: FetchLimits) -> KafkaError:
     answer = fetched.answer
     why = f"{left}: nothing came at offset {left.start}; "
-    if limits.read_committed and answer.last_stable_offset < answer.high_watermark:
+    if _is_held_back(fetched, limits):
         why += f"a transaction is open from offset {answer.last_stable_offset} on; "
     why += f"the log holds [{answer.log_start_offset}, {answer.high_watermark})"
     return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)

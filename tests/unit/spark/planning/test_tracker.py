@@ -6,6 +6,7 @@ import json
 import pytest
 
 from ottla.client.epochs import EpochEnd
+from ottla.client.errors import ConnectionFailed
 from ottla.client.offsets import EARLIEST, FoundOffset
 from ottla.client.settings import Address
 from ottla.client.view import ClusterView, PartitionView, TopicView
@@ -41,6 +42,8 @@ class FakeCluster:
         self.left_out = []
         """Sets of topics that the next answers for all topics, and then by name, do not have."""
         self.refused = {}
+        self.deleted_before_list = ()
+        """Partitions that Metadata still knows."""
 
     def refresh(self, names):
         self.calls.append("refresh")
@@ -50,7 +53,7 @@ class FakeCluster:
         self.calls.append("look_up")
         return self._see((), self.left_out.pop(0) if self.left_out else set())
 
-    def retrying(self, attempt, *, timeout_ms):
+    def retrying(self, attempt):
         """Three tries are what the time allows."""
         for _ in range(2):
             try:
@@ -76,8 +79,17 @@ class FakeCluster:
             self.view.topic(name)
         return self.view
 
+    def existing(self, partitions):
+        self.look_up(())
+        return {each for each in partitions if each in self.logs and each.topic in self.ids}
+
     def list_offsets(self, timestamps, *, read_committed=False):
         self.calls.append("list")
+        for each in self.deleted_before_list:
+            self.logs.pop(each, None)
+        for each in timestamps:
+            if each not in self.logs:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(each))
         found = {}
         for each, timestamp in timestamps.items():
             start, end, epoch = self.logs[each]
@@ -183,7 +195,7 @@ def test_a_steady_stream_asks_four_questions_a_micro_batch():
     cluster.calls.clear()
     start = at(4)
     tracker.plan(start, tracker.latest(start))
-    assert cluster.calls == ["refresh", "list", "list"]
+    assert cluster.calls == ["look_up", "list", "list"]
 
 
 def test_limits_share_the_backlog():
@@ -300,9 +312,11 @@ def test_ranges_are_divided_as_the_options_say():
 class FakeGroups:
     def __init__(self, error=None):
         self.commits = []
+        self.tries = 0
         self.error = error
 
-    def commit(self, group, offsets):
+    def commit(self, group, offsets, *, timeout_ms):
+        self.tries += 1
         if self.error:
             raise self.error
         self.commits.append((group, dict(offsets)))
@@ -319,11 +333,28 @@ def test_progress_is_committed_as_a_group_once_for_each_place(monkeypatch):
     assert groups.commits == [("g", {P0: 3, P1: 7}), ("g", {P0: 10})]
 
 
-def test_progress_that_cannot_be_committed_names_the_group(monkeypatch):
-    groups = FakeGroups(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "no"))
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "no"), "group g; it has members"),
+        (KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "no"), "group g: GROUP_AUTH"),
+        (ConnectionFailed("h", 1, "reset"), "group g: h:1: reset"),
+    ],
+)
+def test_progress_that_nobody_is_shown_never_ends_the_stream(monkeypatch, caplog, error, told):
+    groups = FakeGroups(error)
     monkeypatch.setattr(tracker_module, "BlockingCoordinators", lambda _client: groups)
-    with pytest.raises(KafkaError, match="group g: the stream's progress could not be committed"):
-        make(FakeCluster(t=[(0, 10, 0)]), **{"group.id": "g"}).latest(at(3))
+    cluster, clock = FakeCluster(t=[(0, 10, 0)]), Clock()
+    tracker = make(cluster, clock, **{"group.id": "g"})
+    assert tracker.latest(at(3)) == at(10)
+    assert told in caplog.text
+    cluster.logs[P0] = (0, 12, 0)
+    tracker.latest(at(10))
+    assert groups.tries == 1, "each trigger would wait for the group"
+    groups.error, clock.now = None, 61.0
+    cluster.logs[P0] = (0, 14, 0)
+    tracker.latest(at(12))
+    assert groups.commits == [("g", {P0: 12})]
 
 
 def test_the_first_look_is_impatient_and_the_others_are_not():
@@ -415,3 +446,60 @@ def test_a_topic_that_another_pattern_meant_is_not_asked_for():
     tracker = make(cluster, subscribe=None, subscribePattern="pat-a", failOnDataLoss="false")
     assert tracker.latest(of_both(8, 5)).offsets == {A0: 10}
     assert "look_up" not in cluster.calls
+
+
+def of_two(**options):
+    return {"subscribe": "t,u", **options}
+
+
+U0 = TopicPartition("u", 0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        of_two(),
+        PATTERN | {"subscribePattern": "[tu]"},
+        {"subscribe": None, "assign": '{"t": [0], "u": [0]}'},
+    ],
+)
+def test_a_topic_deleted_while_it_is_planned_stands_in_nobodys_way(options):
+    """Between Metadata and ListOffsets: every other topic goes on."""
+    cluster = FakeCluster(t=[(0, 10, 0)], u=[(0, 5, 0)])
+    cluster.deleted_before_list = {U0}
+    start = Positions({P0: 3, U0: 5}, {"t": ID, "u": ID}, {P0: 0, U0: 0})
+    with pytest.raises(PartitionGone, match="u-0"):
+        make(cluster, **options).latest(start)
+    cluster.logs[U0] = (0, 5, 0)
+    end = make(cluster, **options, failOnDataLoss="false").latest(start)
+    assert end.offsets == {P0: 10}
+
+
+@pytest.mark.parametrize(
+    "options", [of_two(), {"subscribe": None, "assign": '{"t": [0], "u": [0]}'}]
+)
+def test_a_topic_that_was_named_and_is_gone_is_waited_for_once(options):
+    cluster = FakeCluster(t=[(0, 10, 0)], u=[(0, 5, 0)])
+    tracker = make(cluster, **options, failOnDataLoss="false")
+    start = Positions({P0: 3, U0: 5}, {"t": ID, "u": ID}, {P0: 0, U0: 0})
+    del cluster.logs[U0], cluster.ids["u"]
+    end = tracker.latest(start)
+    assert end.offsets == {P0: 10}
+    assert cluster.calls.count("look_up") == 3
+    cluster.calls.clear()
+    assert tracker.latest(end) is end
+    assert cluster.calls.count("look_up") == 1, "a stream that waits at each trigger stands still"
+    cluster.logs[U0], cluster.ids["u"] = (0, 2, 0), OTHER_ID
+    assert tracker.latest(end).offsets == {P0: 10, U0: 2}, "it came back"
+    del cluster.logs[U0], cluster.ids["u"]
+    with pytest.raises(PartitionGone):
+        make(cluster, **options).latest(start)
+
+
+def test_a_topic_that_was_never_there_is_no_loss():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    for fail in ("true", "false"):
+        with pytest.raises(KafkaError, match="no topic u"):
+            make(cluster, **of_two(failOnDataLoss=fail)).initial()
+    with pytest.raises(KafkaError, match="no topic u"):
+        make(cluster, **of_two()).latest(at(3))

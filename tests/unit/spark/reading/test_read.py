@@ -8,10 +8,10 @@ from ottla.client.errors import ConnectionFailed
 from ottla.client.fetching import FetchLimits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.spark.loss import DataAgedOut, LogRewound, TopicRecreated
+from ottla.spark.loss import DataAgedOut, LogRewound, PartitionGone, TopicRecreated
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.reading.columns import TYPES, ArrowDecoder
-from ottla.spark.reading.read import IDLE_ANSWERS_MAX, fetch_ranges
+from ottla.spark.reading.read import IDLE_SECONDS_MAX, fetch_ranges
 
 CONTROL = 0x20 | 0x10
 
@@ -266,4 +266,56 @@ def test_a_log_that_gives_nothing_more_ends_the_task(batch, cluster):
     client = cluster(batch(0, [b"a"]))
     with pytest.raises(KafkaError, match=r"nothing came at offset 1; the log holds \[0, 1\)"):
         read(client, 0, 9)
-    assert len(client.asked) == IDLE_ANSWERS_MAX + 3
+    assert client.clock.now == pytest.approx(min(IDLE_SECONDS_MAX, 10), abs=1)
+    assert len(client.asked) < 200
+
+
+def test_a_log_that_gives_nothing_more_is_a_warning_where_the_query_says_so(batch, cluster, caplog):
+    client = cluster(batch(0, [b"a"]))
+    assert offsets(read(client, 0, 9, fail_on_data_loss=False)) == [0]
+    assert "nothing came at offset 1" in caplog.text
+
+
+def test_an_open_transaction_is_no_loss(batch, cluster, monkeypatch):
+    client = cluster(batch(0, [b"a"]))
+    monkeypatch.setattr("ottla.spark.reading.read._is_held_back", lambda *_: True)
+    with pytest.raises(KafkaError, match="a transaction is open"):
+        read(client, 0, 9, fail_on_data_loss=False)
+
+
+def test_an_error_that_nothing_confirms_is_asked_again_for_a_while(batch, cluster):
+    """It was a loop without pause or end."""
+    client = cluster(batch(0, [b"a"] * 9))
+    (log,) = client.logs.values()
+    log.errors = [ErrorCode.OFFSET_OUT_OF_RANGE] * 3
+    assert offsets(read(client, 5, 9)) == [5, 6, 7, 8]
+    log.errors = [ErrorCode.OFFSET_OUT_OF_RANGE] * 5_000
+    began = client.clock.now
+    with pytest.raises(KafkaError, match=r"OFFSET_OUT_OF_RANGE.*t-1 at offset 5"):
+        read(client, 5, 9)
+    assert 5 < client.clock.now - began < 15
+    assert len(log.errors) > 4_950
+
+
+def gone_under(cluster, batch, log, *, anew):
+    """Topic t lost partition 1 after planning; made anew with another id, or deleted whole."""
+    client = cluster({TopicPartition("t", 0): log(batch(0, [b"a"]))} if anew else {})
+    client.topic_id = bytes(15) + b"\2"
+    return client
+
+
+@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("topic_id", [bytes(15) + b"\7", bytes(16)])
+def test_a_partition_that_is_gone_before_it_is_read(cluster, batch, log, anew, topic_id):
+    wanted = [OffsetRange("t", 1, 0, 5, topic_id)]
+    client = gone_under(cluster, batch, log, anew=anew)
+    assert not list(fetch_ranges(client, wanted, columns=("offset",), fail_on_data_loss=False))
+    assert client.clock.now < 4
+    with pytest.raises(PartitionGone, match="t-1"):
+        list(fetch_ranges(client, wanted, columns=("offset",)))
+
+
+def test_a_lost_connection_while_topics_are_looked_up_is_tried_again(batch, cluster):
+    client = cluster(batch(0, [b"a"]))
+    client.answers_lost = [ConnectionFailed("h", 1, "reset")] * 3
+    assert offsets(read(client, 0, 1)) == [0]
