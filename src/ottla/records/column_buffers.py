@@ -51,6 +51,9 @@ class Columns(NamedTuple):
     offset: memoryview
     """int64, as ``timestamp`` (microseconds since 1970). Columns that are not wanted are empty."""
     timestamp: memoryview
+    timestamp_bits: memoryview | None
+    """None: none is null. One that microseconds in 64 bits cannot say is."""
+    timestamp_nulls: int
     timestamp_type: memoryview
     headers: HeadersColumn | None
 
@@ -83,6 +86,7 @@ class BufferSet:
         self._value_data = data(VALUE)
         self._offsets = array("q", bytes(8 * rows if wanted & OFFSET else 0))
         self._timestamps = array("q", bytes(8 * rows if wanted & TIMESTAMP else 0))
+        self._timestamp_bits = bits(TIMESTAMP, rows)
         self._types = array("i", bytes(4 * rows if wanted & TIMESTAMP_TYPE else 0))
         self._header_ends, self._header_bits = ends(HEADERS, rows), bits(HEADERS, rows)
         self._name_ends, self._name_data = ends(HEADERS, headers), data(HEADERS)
@@ -98,6 +102,7 @@ class BufferSet:
             self._value_data,
             self._offsets,
             self._timestamps,
+            self._timestamp_bits,
             self._types,
             self._header_ends,
             self._header_bits,
@@ -128,6 +133,8 @@ class BufferSet:
             ),
             offset=self._view(self._offsets, rows),
             timestamp=self._view(self._timestamps, rows),
+            timestamp_bits=self._bits(self._timestamp_bits, rows, scope[kernel.TIMESTAMP_NULLS]),
+            timestamp_nulls=scope[kernel.TIMESTAMP_NULLS],
             timestamp_type=self._view(self._types, rows),
             headers=self._headers(rows) if self._wanted & HEADERS else None,
         )
@@ -184,7 +191,12 @@ class BufferSet:
                 return False
             self._views.pop()
         if self._has_zero_bits:
-            for buffer in (self._key_bits, self._value_bits, self._header_bits):
+            for buffer in (
+                self._key_bits,
+                self._value_bits,
+                self._timestamp_bits,
+                self._header_bits,
+            ):
                 buffer[:] = b"\xff" * len(buffer)
             self._has_zero_bits = False
         return True

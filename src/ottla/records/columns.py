@@ -13,7 +13,7 @@ The buffers, for ``n`` rows (ends: int32, ``n + 1`` of them, the first is 0; bit
 the lowest of the first byte on, 1 where there is a value; data: the values, one behind the other):
 
     key       ends, bits, data            offset      int64
-    value     ends, bits, data            timestamp   int64, microseconds since 1970
+    value     ends, bits, data            timestamp   int64, microseconds since 1970, and bits
     headers   ends, bits (0: none)        type        int32, 0 CreateTime, 1 LogAppendTime, -1 none
       name      ends, data
       content   ends, bits, data
@@ -89,8 +89,6 @@ _FIELD = cython.declare(cython.int, -9)
 _HEADER_COUNT = cython.declare(cython.int, -10)
 _RECORD_END = cython.declare(cython.int, -11)
 _REST = cython.declare(cython.int, -12)
-TIME_REASON = -13
-_TIME = cython.declare(cython.int, -13)
 
 REASONS: dict[int, str] = {
     _SUM: "wrong CRC32C",
@@ -105,7 +103,6 @@ REASONS: dict[int, str] = {
     _HEADER_COUNT: "a header count is negative or more than the record can hold",
     _RECORD_END: "a record is longer than its fields",
     _REST: "bytes follow the last record",
-    _TIME: "a timestamp is beyond what microseconds in 64 bits can say",
 }
 """What each negative result means; the batch is the one with BASE_OFFSET in scope."""
 
@@ -137,11 +134,13 @@ KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS = 20, 21, 22, 23
 HEADER_COUNT, HEADER_NULLS = 24, 25
 """All headers of all rows, and the rows without any."""
 NAME_BYTES, CONTENT_BYTES, CONTENT_NULLS = 26, 27, 28
-NAMES_PLAIN = 29
+TIMESTAMP_NULLS = 29
+"""Timestamps that 64 bits of microseconds cannot say: somebody took another unit for ms."""
+NAMES_PLAIN = 30
 """1 while every header's name is ASCII; else somebody has to see whether it is UTF-8."""
-RECORD_BYTES = 30
+RECORD_BYTES = 31
 """At FULL: no field of the record that did not fit has more bytes, nor has it more headers."""
-SCOPE_SIZE = 31
+SCOPE_SIZE = 32
 
 _WANTED = cython.declare(cython.int, 0)
 _START_OFFSET = cython.declare(cython.int, 1)
@@ -172,8 +171,9 @@ _HEADER_NULLS = cython.declare(cython.int, 25)
 _NAME_BYTES = cython.declare(cython.int, 26)
 _CONTENT_BYTES = cython.declare(cython.int, 27)
 _CONTENT_NULLS = cython.declare(cython.int, 28)
-_NAMES_PLAIN = cython.declare(cython.int, 29)
-_RECORD_BYTES = cython.declare(cython.int, 30)
+_TIMESTAMP_NULLS = cython.declare(cython.int, 29)
+_NAMES_PLAIN = cython.declare(cython.int, 30)
+_RECORD_BYTES = cython.declare(cython.int, 31)
 
 _BATCH_BYTES = cython.declare(cython.int, 61)
 _MAGIC_END = cython.declare(cython.int, 17)
@@ -181,7 +181,7 @@ RECORD_BYTES_MIN = 7
 _RECORD_BYTES_MIN = cython.declare(cython.int, 7)
 _OFFSET_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 _MICROSECONDS_MAX = cython.declare(cython.longlong, 9223372036854775)  # so many ms, 64 bits of us
-_TIME_MAX = cython.declare(cython.longlong, 1 << 61)
+_LONG_MIN = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF - 1)
 _CODEC_BITS = cython.declare(cython.int, 0x07)
 _LOG_APPEND_TIME_BIT = cython.declare(cython.int, 0x08)
 NO_TIME_BIT = 0x10000
@@ -209,6 +209,7 @@ class Filler:
     _value_data: cython.uchar[::1]
     _offsets: cython.longlong[::1]
     _timestamps: cython.longlong[::1]
+    _timestamp_bits: cython.uchar[::1]
     _types: cython.int[::1]
     _header_ends: cython.int[::1]
     _header_bits: cython.uchar[::1]
@@ -229,6 +230,7 @@ class Filler:
         value_data: bytearray,
         offsets: array[int],
         timestamps: array[int],
+        timestamp_bits: bytearray,
         types: array[int],
         header_ends: array[int],
         header_bits: bytearray,
@@ -247,6 +249,7 @@ class Filler:
         self._value_data = value_data
         self._offsets = offsets
         self._timestamps = timestamps
+        self._timestamp_bits = timestamp_bits
         self._types = types
         self._header_ends = header_ends
         self._header_bits = header_bits
@@ -296,6 +299,7 @@ class Filler:
                 self._value_data,
                 self._offsets,
                 self._timestamps,
+                self._timestamp_bits,
                 self._types,
                 self._header_ends,
                 self._header_bits,
@@ -324,6 +328,7 @@ class Filler:
             enough = enough and rows <= len(self._offsets)
         if wanted & _TIMESTAMP:
             enough = enough and rows <= len(self._timestamps)
+            enough = enough and rows <= len(self._timestamp_bits) * 8
         if wanted & _TIMESTAMP_TYPE:
             enough = enough and rows <= len(self._types)
         if wanted & _HEADERS:
@@ -454,6 +459,7 @@ def _fill(  # noqa: C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - flat, an
     value_data: cython.uchar[::1],
     offsets: cython.longlong[::1],
     timestamps: cython.longlong[::1],
+    timestamp_bits: cython.uchar[::1],
     types: cython.int[::1],
     header_ends: cython.int[::1],
     header_bits: cython.uchar[::1],
@@ -669,14 +675,16 @@ def _fill(  # noqa: C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - flat, an
             if wanted & _TIMESTAMP:
                 if attributes & _LOG_APPEND_TIME_BIT:
                     timestamp = max_timestamp
+                elif base_timestamp > 0 and timestamp > _OFFSET_MAX - base_timestamp:
+                    timestamp = _OFFSET_MAX
+                elif base_timestamp < 0 and timestamp < _LONG_MIN - base_timestamp:
+                    timestamp = _LONG_MIN
                 else:
-                    if timestamp > _TIME_MAX or timestamp < -_TIME_MAX:
-                        return _TIME
-                    if base_timestamp > _TIME_MAX or base_timestamp < -_TIME_MAX:
-                        return _TIME
                     timestamp += base_timestamp
                 if timestamp > _MICROSECONDS_MAX or timestamp < -_MICROSECONDS_MAX:
-                    return _TIME
+                    scope[_TIMESTAMP_NULLS] += 1
+                    timestamp_bits[row >> 3] &= ~(1 << (row & 7)) & 0xFF
+                    timestamp = 0
                 timestamps[row] = timestamp * 1000
             if want_key:
                 if key_is_null:

@@ -9,7 +9,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records import batch as b
 from ottla.records import columns as kernel
-from ottla.records.batch import batch_crc, patch_offsets
+from ottla.records.batch import TimestampType, batch_crc, patch_offsets
 from ottla.records.builder import build_batch
 from ottla.records.column_decoder import ColumnDecoder
 from ottla.records.columns import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
@@ -136,10 +136,43 @@ def test_what_is_no_codec_is_named():
     assert error.why.startswith("batch at offset 3: compression type 7")
 
 
-def test_a_time_beyond_microseconds_is_refused_where_it_is_wanted():
-    data = make([b"v"], timestamp=1 << 60)
-    assert "a timestamp is beyond" in refusal(data, TIMESTAMP).why
-    assert decode(data, VALUE) == [[b"v"]]
+FAR = 1_700_000_000_000_000_000
+"""Nanoseconds where milliseconds belong."""
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [5, FAR, 6],
+        [FAR, 5],  # then the difference to the first is beyond, too
+        [(1 << 63) - 1, 7],
+        [7, -9_223_372_036_854_776, -9_223_372_036_854_775],
+        [9_223_372_036_854_776, 9_223_372_036_854_775],
+        [-(1 << 62), -1, 8],
+    ],
+)
+def test_a_time_beyond_microseconds_is_null_and_stands_in_no_others_way(times):
+    records = [Record(number, time, value=b"v") for number, time in enumerate(times)]
+    data = memoryview(build_batch(records))
+    decoder = ColumnDecoder(TIMESTAMP | OFFSET)
+    assert not list(decoder.decode(data, 0, 99))
+    filled = decoder.rest()
+    bits = filled.timestamp_bits[0]
+    found = [filled.timestamp[row] if bits >> row & 1 else None for row in range(filled.rows)]
+    most = 9_223_372_036_854_775
+    assert found == [time * 1000 if abs(time) <= most else None for time in times]
+    assert filled.timestamp_nulls == found.count(None)
+    del filled
+    assert not list(decoder.decode(memoryview(make([b"v"], offset=9)), 9, 10))
+    assert decoder.rest().timestamp_bits is None, "buffers that are used again hold no nulls"
+
+
+def test_a_time_of_the_log_beyond_microseconds_is_null_too():
+    data = make([b"a", b"b"], timestamp=FAR, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    decoder = ColumnDecoder(TIMESTAMP)
+    assert not list(decoder.decode(memoryview(data), 0, 9))
+    assert decoder.rest().timestamp_nulls == 2
+    assert decode(data, VALUE) == [[b"a", b"b"]]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +200,7 @@ def test_buffers_smaller_than_scope_says_are_never_written_to():
     scope = [0] * kernel.SCOPE_SIZE
     scope[kernel.WANTED], scope[kernel.ROWS_MAX] = KEY, 100
     nothing, bits = array("i", [0]), bytearray(1)
-    buffers = [nothing, bits, bits] * 2 + [array("q")] * 2 + [nothing] * 2
+    buffers = [nothing, bits, bits] * 2 + [array("q")] * 2 + [bits] + [nothing] * 2
     buffers += [bits, nothing, bits, nothing, bits, bits]
     filler = kernel.Filler(array("q", scope), *buffers)
     with pytest.raises(ValueError, match="smaller than scope says"):

@@ -81,9 +81,9 @@ def _by(batch: pa.RecordBatch, name: str) -> Iterator[tuple[str, pa.RecordBatch]
         names = [f"key_text={_escaped(each)}/" for each in encoded.dictionary.to_pylist()]
     else:
         unit = US_PER_HOUR * (24 if name == "date" else 1)
-        encoded = pc.divide(column.cast(pa.int64()), unit).dictionary_encode()
+        encoded = _units(column.cast(pa.int64()), unit).dictionary_encode(null_encoding="encode")
         numbers = encoded.dictionary.to_pylist()
-        names = [_date(each) if name == "date" else f"hour={each % 24:02}/" for each in numbers]
+        names = [_date(each) if name == "date" else _hour(each) for each in numbers]
     if len(names) == 1:
         yield names[0], batch
         return
@@ -91,10 +91,23 @@ def _by(batch: pa.RecordBatch, name: str) -> Iterator[tuple[str, pa.RecordBatch]
         yield text, batch.filter(pc.equal(encoded.indices, code))
 
 
-def _date(days: int) -> str:
+def _units(times: pa.Array, unit: int) -> pa.Array:
+    """Return in which day or hour times are; also those before 1970, where division is upwards."""
+    found = pc.divide(times, unit)
+    is_above = pc.less(times, pc.multiply(found, unit))
+    return pc.subtract(found, is_above.cast(pa.int64()))
+
+
+def _hour(hours: int | None) -> str:
+    return f"hour={NO_KEY}/" if hours is None else f"hour={hours % 24:02}/"
+
+
+def _date(days: int | None) -> str:
     """Return a day's directory; one that no calendar has (a time in the wrong unit) is null."""
     from datetime import date, timedelta
 
+    if days is None:
+        return f"date={NO_KEY}/"
     try:
         return f"date={date(1970, 1, 1) + timedelta(days=days)}/"
     except OverflowError:

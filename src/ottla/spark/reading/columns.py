@@ -5,7 +5,7 @@ buffers, here they become Arrow's without a copy. Knows no network. The columns,
 reader demands them:
 
     key binary, value binary, topic string, partition int32, offset int64,
-    timestamp timestamp[us, UTC], timestampType int32 (0 CreateTime, 1 LogAppendTime, -1 none)
+    timestamp timestamp[us, UTC], null when 64 bits cannot say it; timestampType int32 (0 CreateTime, 1 LogAppendTime, -1 none)
     headers list<struct<key string, value binary>>, null when a record has none
 """
 
@@ -148,7 +148,8 @@ class ArrowDecoder:
             case "offset":
                 return _number_array(TYPES[name], rows, filled.offset)
             case "timestamp":
-                return _number_array(TYPES[name], rows, filled.timestamp)
+                numbers, bits = filled.timestamp, filled.timestamp_bits
+                return _number_array(TYPES[name], rows, numbers, bits, filled.timestamp_nulls)
             case "timestampType":
                 return _number_array(TYPES[name], rows, filled.timestamp_type)
             case _:
@@ -182,8 +183,15 @@ def _number(value: int) -> pa.Scalar:
     return pa.Array.from_buffers(TYPES["partition"], 1, buffers)[0]
 
 
-def _number_array(kind: pa.DataType, rows: int, numbers: memoryview) -> pa.Array:
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(numbers)], 0)
+def _number_array(
+    kind: pa.DataType,
+    rows: int,
+    numbers: memoryview,
+    bits: memoryview | None = None,
+    nulls: int = 0,
+) -> pa.Array:
+    validity = None if bits is None else pa.py_buffer(bits)
+    return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(numbers)], nulls)
 
 
 def _bytes_array(kind: pa.DataType, rows: int, column: BytesColumn) -> pa.Array:

@@ -102,6 +102,25 @@ def test_a_time_that_no_calendar_has_is_a_directory_all_the_same():
     assert names == ["date=1970-01-01/", none, none]
 
 
+def test_a_time_that_is_null_loses_no_row():
+    """Nanoseconds where milliseconds belong."""
+    rows = batch([b"a", b"b", b"c"], [1, 1, 1])
+    at = rows.schema.get_field_index("timestamp")
+    column = pa.array([None, HOUR, None], rows.schema.field(at).type)
+    rows = rows.set_column(at, rows.schema.field(at), column)
+    found = dict(divide(rows, ("date", "hour")))
+    null = "__HIVE_DEFAULT_PARTITION__"
+    assert {name: part.column("key").to_pylist() for name, part in found.items()} == {
+        f"date={null}/hour={null}/": [b"a", b"c"],
+        "date=1970-01-01/hour=01/": [b"b"],
+    }
+
+
+def test_a_time_before_1970_is_in_its_day():
+    names = [name for name, _ in divide(batch([b"a"], [-1]), ("date", "hour"))]
+    assert names == ["date=1969-12-31/hour=23/"]
+
+
 def test_rows_keep_their_order_within_a_directory():
     found = dict(divide(batch([b"a", b"b", b"a", b"b"], [1] * 4), ("key",)))
     assert found["key_text=a/"].column("offset").to_pylist() == [100, 102]
