@@ -1,14 +1,21 @@
 """Small files that a local session needs on disk: launchers and a configuration, made when missing.
 
 Each lies in a directory named after its content, so that versions, environments and users never
-meet, and nothing has to be cleaned up. And the directory of its sockets. Standard library only.
+meet, and nothing has to be cleaned up. And the directory of its sockets, one for each process that
+has a session: Python processes that are killed leave theirs behind, and the next session that
+starts takes away what is nobody's any more. Standard library only.
 """
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.env.disk import Lock
 
 DIRECTORY = "ottla-spark"
 SOCKET_DIRECTORY_BYTES_MAX = 60
@@ -26,15 +33,68 @@ def text_file(name: str, text: str) -> Path:
 
 
 def socket_directory() -> Path | None:
-    """Return a directory for Unix domain sockets that nobody else can reach; None: no such place.
+    """Return this process's directory for Unix domain sockets; None: there is no place for one.
 
-    Whoever reaches the sockets of Spark's Python processes may have them run anything.
+    Nobody else can reach it: who reaches the sockets of Spark's Python processes may have them run
+    anything.
     """
-    directory = _home(os.environ) / "sockets"
-    if len(os.fsencode(directory)) > SOCKET_DIRECTORY_BYTES_MAX:
+    all_of_them = _home(os.environ) / "sockets"
+    all_of_them.mkdir(mode=0o700, exist_ok=True)
+    if all_of_them.stat().st_mode & 0o077:
         return None
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return directory if directory.stat().st_mode & 0o077 == 0 else None
+    there = _SOCKETS.get(os.getpid())
+    if there is not None and there.directory.is_dir() and there.directory.parent == all_of_them:
+        return there.directory
+    _sweep(all_of_them)
+    made = _make_locked(all_of_them)
+    if len(os.fsencode(made.directory)) > SOCKET_DIRECTORY_BYTES_MAX:
+        made.lock.release()
+        shutil.rmtree(made.directory, ignore_errors=True)
+        return None
+    _SOCKETS[os.getpid()] = made
+    return made.directory
+
+
+class _Sockets(NamedTuple):
+    """A directory of sockets, and the lock that says that its process lives."""
+
+    directory: Path
+    lock: "Lock"
+
+
+_SOCKETS: dict[int, _Sockets] = {}
+"""By process."""
+
+
+def _make_locked(parent: Path) -> _Sockets:
+    while True:
+        directory = Path(tempfile.mkdtemp(prefix="", dir=parent))
+        lock = _lock(directory)
+        if lock is not None:  # else another session's sweep was quicker
+            return _Sockets(directory, lock)
+
+
+def _lock(directory: Path) -> "Lock | None":
+    """Return the directory's lock, taken; None: somebody has it, or the directory is gone."""
+    from ottla.env.real_disk import RealDisk
+
+    try:
+        lock = RealDisk().lock(str(directory / "lock"))
+    except OSError:
+        return None
+    if (directory / "lock").exists():
+        return lock
+    lock.release()
+    return None
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the directories of processes that have ended."""
+    for each in parent.iterdir():
+        lock = _lock(each)
+        if lock is not None:
+            shutil.rmtree(each, ignore_errors=True)
+            lock.release()
 
 
 def _made(name: str, text: str, mode: int) -> Path:

@@ -202,8 +202,32 @@ def test_pipes_to_python_are_sockets_that_nobody_else_can_reach(monkeypatch):
         assert confs["spark.python.unix.domain.socket.enabled"] == "true"
         assert directory.stat().st_mode & 0o777 == 0o700
         assert local.socket_confs() == confs
-        directory.chmod(0o770)
+        directory.parent.chmod(0o770)
         assert local.socket_confs() == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is TCP")
+def test_sockets_that_killed_processes_left_are_taken_away(monkeypatch):
+    """They piled up, forty an hour."""
+    with tempfile.TemporaryDirectory() as home:
+        monkeypatch.setenv("XDG_CACHE_HOME", home)
+        monkeypatch.setattr(made_files, "_SOCKETS", {})
+        sockets = Path(home) / "ottla-spark" / "sockets"
+        script = "from ottla.spark.made_files import socket_directory as d; print(d(), flush=True)"
+        command = [sys.executable, "-c", f"{script}; input()"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            theirs = Path(other.stdout.readline().strip())
+            (theirs / ".1.sock").touch()
+            ours = made_files.socket_directory()
+            assert {*sockets.iterdir()} == {ours, theirs}, "theirs is in use"
+            other.kill()
+        monkeypatch.setattr(made_files, "_SOCKETS", dict(made_files._SOCKETS))
+        kept = made_files._SOCKETS.pop(os.getpid())
+        fresh = made_files.socket_directory()
+        assert {*sockets.iterdir()} == {ours, fresh}
+        kept.lock.release()
 
 
 def test_where_the_path_of_a_socket_would_be_too_long_it_is_tcp(tmp_path, monkeypatch):

@@ -5,7 +5,8 @@ buffers, here they become Arrow's without a copy. Knows no network. The columns,
 reader demands them:
 
     key binary, value binary, topic string, partition int32, offset int64,
-    timestamp timestamp[us, UTC], null when 64 bits cannot say it; timestampType int32 (0 CreateTime, 1 LogAppendTime, -1 none)
+    timestamp timestamp[us, UTC], null when 64 bits of microseconds cannot say it
+    timestampType int32 (0 CreateTime, 1 LogAppendTime, -1 none)
     headers list<struct<key string, value binary>>, null when a record has none
 """
 

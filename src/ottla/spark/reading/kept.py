@@ -15,6 +15,8 @@ from ottla.client.blocking import BlockingClient
 from ottla.client.settings import ClientSettings
 from ottla.spark.reading.columns import ArrowDecoder
 
+KEPT_MAX = 4
+"""Clients; the one that was not used for longest is closed. A worker has one task at a time."""
 _KEPT: dict[tuple[int, ClientSettings], BlockingClient] = {}
 """By process, since a worker may be a fork of one that has connections."""
 _DECODERS: dict[tuple[str, ...], ArrowDecoder] = {}
@@ -34,7 +36,9 @@ def kept_client(settings: ClientSettings) -> Iterator[BlockingClient]:
     other = _KEPT.pop(key, None)
     if other is not None:
         other.close()
-    _KEPT[key] = client
+    _KEPT[key] = client  # the newest, at the end
+    while len(_KEPT) > KEPT_MAX:
+        _KEPT.pop(next(iter(_KEPT))).close()
 
 
 @contextmanager

@@ -32,6 +32,20 @@ def test_other_settings_are_another_client():
         assert second is not first
 
 
+def test_clients_of_many_settings_are_closed_again():
+    """40 queries with settings of their own left 40 connections in each worker."""
+    closed = []
+    for number in range(40):
+        with kept.kept_client(ClientSettings(client_id=f"c{number}")) as client:
+            client.close = lambda number=number: closed.append(number)
+    assert len(kept._KEPT) == kept.KEPT_MAX
+    assert closed == list(range(40 - kept.KEPT_MAX))
+    with kept.kept_client(ClientSettings(client_id="c36")):
+        pass
+    assert len(kept._KEPT) == kept.KEPT_MAX
+    assert closed == list(range(40 - kept.KEPT_MAX)), "what is used again stays"
+
+
 def test_two_tasks_at_once_have_a_client_each():
     with kept.kept_client(SETTINGS) as first, kept.kept_client(SETTINGS) as second:
         assert second is not first
