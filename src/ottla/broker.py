@@ -471,7 +471,7 @@ class Broker:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
         return coordinators_of(
-            Context(replica_manager, self._env.executor, self._awake_clock),
+            Context(replica_manager, self._env.executor, self._awake_clock, turns=self._turns),
             self._follower.image,
             ProducerIds(self._store, self._keys.producer_id_block),
             coordinator_settings_of(self._config),

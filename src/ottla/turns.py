@@ -19,13 +19,23 @@ TURN_SECONDS = 0.02
 """After so much of all of them together, the loop looks for what has arrived and for timers."""
 
 TakeTurn = Callable[[], None]
+Step = Callable[[], bool]
+"""Does a small piece of work, some microseconds; False: there is nothing more to do now."""
 
 
 class Turns:
     """The one line of a loop."""
 
-    def __init__(self, clock: Clock, meter: StallMeter | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        meter: StallMeter | None = None,
+        *,
+        call_soon: Callable[[TakeTurn], object] | None = None,
+    ) -> None:
+        """``call_soon``: calls in the loop's next turn; None: that of the running loop."""
         self.clock = clock
+        self._loop_calls = call_soon
         self.meter = StallMeter(clock) if meter is None else meter
         self.is_over = False
         """Use: this turn of the loop has had its share: do nothing more, but ``wait``."""
@@ -50,7 +60,7 @@ class Turns:
     def _call_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._next)
+            (self._loop_calls or asyncio.get_running_loop().call_soon)(self._next)
 
     def _next(self) -> None:
         self._is_due = self.is_over = False
@@ -63,3 +73,81 @@ class Turns:
         finally:
             if self._waiting:
                 self._call_soon()
+
+
+class Portions:
+    """Work that comes at any time and in any amount, of one owner: a slice now, the rest in turns.
+
+    A step takes what it works on before it can fail: one that raises is not done again, and those
+    behind it have their turns as if it had not been.
+    """
+
+    __slots__ = ("_is_running", "_is_waiting", "_name", "_step", "_turns")
+
+    def __init__(self, turns: Turns, step: Step, name: str) -> None:
+        """``name``: what a stall is put down to."""
+        self._turns = turns
+        self._step = step
+        self._name = name
+        self._is_running = False
+        self._is_waiting = False
+
+    def go_on(self) -> None:
+        """Do what there is to do: a slice at once, unless others have used up this turn.
+
+        Harmless while it is under way: the steps go on until there is nothing more to do.
+        """
+        if self._is_running or self._is_waiting:
+            return
+        if self._turns.is_over:
+            self._wait()
+        else:
+            self._slice()
+
+    def _wait(self) -> None:
+        self._is_waiting = True
+        self._turns.wait(self._turn)
+
+    def _turn(self) -> None:
+        self._is_waiting = False
+        self._slice()
+
+    def _slice(self) -> None:
+        turns, step = self._turns, self._step
+        monotonic = turns.clock.monotonic
+        began = now = monotonic()
+        has_more = self._is_running = True
+        try:
+            while now - began < SLICE_SECONDS and (has_more := step()):
+                now = monotonic()
+        finally:
+            self._is_running = False
+            if has_more:
+                self._wait()
+            turns.spent(monotonic() - began, lambda: self._name)
+
+
+class Pace:
+    """Lets a task that does much in a row give way: ``await pace.turn()`` between two pieces."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._began = turns.clock.monotonic()
+
+    async def turn(self) -> None:
+        """Return at once while this slice lasts, else in a later turn of the loop.
+
+        What was awaited since the last call counts as if it had been work.
+        """
+        turns = self._turns
+        if turns.clock.monotonic() - self._began < SLICE_SECONDS and not turns.is_over:
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def take() -> None:
+            if not turn.done():  # Else whoever waited was cancelled.
+                turn.set_result(None)
+
+        turns.wait(take)
+        await turn
+        self._began = turns.clock.monotonic()

@@ -10,6 +10,8 @@ reads the memory sees durable things only, and what is seen survives. Operations
 they came. One that must see everything before it, and nothing beside it, runs ``alone``: appends
 before it are durable by then, and those behind it wait until its own are.
 
+However much is loaded, replayed, waits or is due at once: the loop's other work has turns between.
+
 A fault of ours in an operation costs that operation: it is logged and answered, and the shard goes
 on. One while memory follows the log costs the memory: it is made anew from the log.
 
@@ -21,7 +23,7 @@ from __future__ import annotations  # else those of inner functions are made at 
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -54,13 +56,16 @@ from ottla.records.record import Record
 from ottla.replication.append import AppendOutcome
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.turns import Portions, Turns
 
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 Machine = TypeVar("Machine", bound="StateMachine")
 LOAD_BYTES = 256 * 1024
-"""How much of the log is decoded in one go, and replayed in one turn of the loop."""
+"""How much of the log is decoded in one go; it is replayed in slices."""
+RECORDS_PER_STEP = 32
+"""Replayed before it is looked whether the others are to have a turn: some 0.2 ms."""
 NO_TIMEOUT_MS = 1 << 40
 """An append is durable one day or fails: what is in memory must follow the log, however late."""
 RECORD_OVERHEAD_BYTES = 32
@@ -85,8 +90,8 @@ class StateMachine(Protocol):
     def end_transaction(self, marker: EndMarker) -> None:
         """Take or drop what a producer's transaction wrote."""
 
-    def loaded(self) -> None:
-        """Begin to serve: all there is has been replayed."""
+    def loaded(self) -> Iterator[None] | None:
+        """Begin to serve: all there is has been replayed. Operations wait until the last step."""
 
     def unloaded(self, error: KafkaError) -> None:
         """Answer whoever waits with ``error``, and forget everything."""
@@ -100,6 +105,8 @@ class Context(NamedTuple):
     clock: Clock
     codec: Codec = Codec.NONE
     """What their batches are compressed with."""
+    turns: Turns | None = None
+    """The line of the loop; None: nobody else stands in it."""
 
 
 class _Operation(NamedTuple):
@@ -120,7 +127,8 @@ class Shard(Generic[Machine]):
         self.where: TopicPartition = partition.topic_partition
         self.leader_epoch = partition.leader_epoch
         self.state = ShardState.LOADING
-        self.timers = Timers(context.clock)
+        self.turns = turns = Turns(context.clock) if context.turns is None else context.turns
+        self.timers = Timers(context.clock, turns)
         """Use: timers of the state machine, gone with the shard."""
         self.clock = context.clock
         self._replica_manager = context.replica_manager
@@ -129,12 +137,16 @@ class Shard(Generic[Machine]):
         self.partition = partition
         """Use: the log. Another object once the replica manager had to open it anew."""
         self._in_flight = 0
-        """Use: appends that are not durable yet."""
+        """Use: appends that are not durable and replayed yet, and decisions under way."""
+        self._ended: deque[Iterator[None]] = deque()
+        """Use: what is left to do of appends that are over, in the order of the log."""
+        self._following = Portions(turns, self._follow, f"appends to {self.where}")
+        self._long: deque[Iterator[object]] = deque()
+        self._going_on = Portions(turns, self._go_on, f"long work of {self.where}")
         self._is_alone = False
         """Use: the appends in flight are those of an operation that runs alone."""
         self._queue: deque[_Operation] = deque()
-        self._is_working = False
-        """Use: the queue is being worked on."""
+        self._serving = Portions(turns, self._run_first, f"operations on {self.where}")
         self.needs_reload = False
         """Use: FAILED by a fault of ours behind an append, not by its log: the log can be read."""
         self.machine = make_machine(self)
@@ -199,6 +211,12 @@ class Shard(Generic[Machine]):
         self, run: Callable[[], None], refuse: Callable[[KafkaError], None], *, alone: bool
     ) -> None:
         self._is_alone = alone
+        self.attempt(run, refuse)
+        if not self._in_flight:
+            self._is_alone = False
+
+    def attempt(self, run: Callable[[], None], refuse: Callable[[KafkaError], None]) -> None:
+        """Run what belongs to an operation; what it raises is answered."""
         try:
             run()
         except KafkaError as error:
@@ -206,8 +224,6 @@ class Shard(Generic[Machine]):
         except Exception:
             logger.exception("%s: an operation failed unexpectedly", self.where)
             self._refuse_faulty(refuse)
-        if not self._in_flight:
-            self._is_alone = False
 
     def _refuse_faulty(self, refuse: Callable[[KafkaError], None]) -> None:
         """Answer an operation that went wrong; it may have answered, or waits to be, already."""
@@ -216,17 +232,47 @@ class Shard(Generic[Machine]):
         except InvariantBroken:
             logger.debug("%s: it was answered before it failed", self.where)
 
-    def _run_queued(self) -> None:
-        if self._is_working:
-            return  # An append of one of them was durable at once.
-        self._is_working = True
-        while self._queue and not self._is_alone:
-            operation = self._queue[0]
-            if operation.is_alone and self._in_flight:
-                break
-            self._queue.popleft()
-            self._run(operation.run, operation.refuse, alone=operation.is_alone)
-        self._is_working = False
+    def _run_first(self) -> bool:
+        """Run the first operation of the queue; False when there is none that can run now."""
+        if not self._queue or self._is_alone or (self._queue[0].is_alone and self._in_flight):
+            return False
+        operation = self._queue.popleft()
+        self._run(operation.run, operation.refuse, alone=operation.is_alone)
+        return True
+
+    def in_steps(self, steps: Iterator[object]) -> None:
+        """Do what is left of an operation in steps; it ends with the last one.
+
+        So what runs alone waits for it, and those behind it if it runs alone itself. Also when the
+        shard is let go meanwhile: who needs its memory looks at ``state``.
+        """
+        self.hold()
+        self._long.append(steps)
+        self._going_on.go_on()
+
+    def _go_on(self) -> bool:
+        try:
+            next(self._long[0])
+        except StopIteration:
+            self._long.popleft()
+            self.release()
+        except Exception:  # A fault of ours ends the steps.
+            logger.exception("%s: an operation failed unexpectedly", self.where)
+            self._long.popleft()
+            self.release()
+        return bool(self._long)
+
+    def hold(self) -> None:
+        """Let operations that run alone wait until ``release``: something is being decided."""
+        self._in_flight += 1
+
+    def release(self) -> None:
+        """Let them run, when everything else that they wait for is over."""
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._is_alone = False
+        if self._queue:
+            self._serving.go_on()
 
     # Appends.
 
@@ -236,15 +282,15 @@ class Shard(Generic[Machine]):
         done: Callable[[KafkaError | None], None],
         *,
         replayed: bool = True,
-        apply: Callable[[int], None] | None = None,
+        apply: Callable[[int], Iterator[None] | None] | None = None,
         producer: ProducerIdAndEpoch | None = None,
     ) -> None:
         """Append one batch; ``done`` once it is durable and replayed, or with why it is not.
 
         ``replayed`` False: the state machine has the change already, or makes it in ``done``.
         ``apply``: called with the base offset, does to the state machine what a replay of the
-        records would do. ``producer``: whose transaction the records belong to. ``done`` may be
-        called before this returns.
+        records would do, at once or in steps. ``producer``: whose transaction the records belong
+        to. ``done`` may be called before this returns.
         """
         try:
             analysis = self._batch(records, producer)
@@ -252,10 +298,9 @@ class Shard(Generic[Machine]):
             done(error)
             return
 
-        def replay(base_offset: int) -> None:
-            if replayed:
-                producer_id = -1 if producer is None else producer.producer_id
-                self._replay(records, base_offset, producer_id)
+        def replay(base_offset: int) -> Iterator[None] | None:
+            producer_id = -1 if producer is None else producer.producer_id
+            return self._replay(records, base_offset, producer_id) if replayed else None
 
         self._append(analysis, apply or replay, done)
 
@@ -278,7 +323,7 @@ class Shard(Generic[Machine]):
     def _append(
         self,
         analysis: Analysis,
-        apply: Callable[[int], None],
+        apply: Callable[[int], Iterator[None] | None],
         done: Callable[[KafkaError | None], None],
     ) -> None:
         """Append a batch; when it is durable, ``apply`` it with its base offset."""
@@ -286,31 +331,48 @@ class Shard(Generic[Machine]):
         outcome = self._replica_manager.append_own(self.where, analysis, timeout_ms=NO_TIMEOUT_MS)
 
         def finish(outcome: AppendOutcome) -> None:
-            self._in_flight -= 1
-            error: KafkaError | None = None
-            try:
-                if not isinstance(outcome, AppendResult):
-                    error = append_error(outcome.code, outcome.why)
-                elif self.state is ShardState.ACTIVE:
-                    apply(outcome.base_offset)
-                done(error)
-            except Exception:
-                # Some of what is durable is in memory by now, and some is not.
-                logger.exception("%s: memory could not follow the log", self.where)
-                self.needs_reload = True
-                self._fail("memory could not follow the log; it is read again")
-                _tell_faulty(done)
-            if error is not None and self.partition.is_failed:
-                self._fail(f"its log has failed: {error}")  # A full disk is no such thing.
-            if not self._in_flight:
-                self._is_alone = False
-            if self._queue:
-                self._run_queued()
+            self._ended.append(self._finish(outcome, apply, done))
+            self._following.go_on()
 
         if isinstance(outcome, Pending):
             outcome.on_done(lambda pending: finish(_first(pending)))
         else:
             finish(outcome)
+
+    def _follow(self) -> bool:
+        """Do a step for the first of the appends that are over."""
+        try:
+            next(self._ended[0])
+        except StopIteration:
+            self._ended.popleft()
+        return bool(self._ended)
+
+    def _finish(
+        self,
+        outcome: AppendOutcome,
+        apply: Callable[[int], Iterator[None] | None],
+        done: Callable[[KafkaError | None], None],
+    ) -> Iterator[None]:
+        """Let memory follow an append, and tell whoever waits for it; in steps."""
+        error: KafkaError | None = None
+        try:
+            if not isinstance(outcome, AppendResult):
+                error = append_error(outcome.code, outcome.why)
+            elif self.state is ShardState.ACTIVE:
+                for _ in apply(outcome.base_offset) or ():
+                    yield
+                    if self.state is not ShardState.ACTIVE:
+                        break  # There is no memory any more.
+            done(error)
+        except Exception:
+            # Some of what is durable is in memory by now, and some is not.
+            logger.exception("%s: memory could not follow the log", self.where)
+            self.needs_reload = True
+            self._fail("memory could not follow the log; it is read again")
+            _tell_faulty(done)
+        if error is not None and self.partition.is_failed:
+            self._fail(f"its log has failed: {error}")  # A full disk is no such thing.
+        self.release()
 
     def append_each(
         self, records: Sequence[CoordinatorRecord], done: Callable[[KafkaError | None], None]
@@ -319,12 +381,8 @@ class Shard(Generic[Machine]):
 
         ``done`` with the first error, once all of them are over.
         """
-        chunks = list(self._chunks(records))
         errors: list[KafkaError] = []
-        left = len(chunks)
-        if not chunks:
-            done(None)
-            return
+        left = 1  # It is not over before all are under way.
 
         def one_done(error: KafkaError | None) -> None:
             nonlocal left
@@ -334,21 +392,33 @@ class Shard(Generic[Machine]):
             if not left:
                 done(errors[0] if errors else None)
 
-        for chunk in chunks:
-            self.append(chunk, one_done)
+        def steps() -> Iterator[None]:
+            nonlocal left
+            for chunk in self._chunks(records):
+                if chunk:
+                    left += 1
+                    self.append(chunk, one_done)
+                yield
+            one_done(None)
 
-    def _chunks(self, records: Sequence[CoordinatorRecord]) -> list[list[CoordinatorRecord]]:
+        self.in_steps(steps())
+
+    def _chunks(
+        self, records: Sequence[CoordinatorRecord]
+    ) -> Iterator[Sequence[CoordinatorRecord]]:
+        """Yield what fits a batch, and nothing now and then."""
         limit = self.partition.log.config.max_message_bytes - HEADER_SIZE_BYTES
-        chunks: list[list[CoordinatorRecord]] = []
-        size_bytes = limit + 1
-        for record in records:
+        begin, size_bytes = 0, 0
+        for ordinal, record in enumerate(records):
             needed = RECORD_OVERHEAD_BYTES + len(record.key) + len(record.value or b"")
-            if size_bytes + needed > limit:
-                chunks.append([])
-                size_bytes = 0
-            chunks[-1].append(record)
+            if size_bytes + needed > limit and ordinal > begin:
+                yield records[begin:ordinal]
+                begin, size_bytes = ordinal, 0
+            elif not ordinal % RECORDS_PER_STEP:
+                yield ()
             size_bytes += needed
-        return chunks
+        if begin < len(records):
+            yield records[begin:]
 
     def _batch(
         self, records: Sequence[KeyAndValue], producer: ProducerIdAndEpoch | None
@@ -387,16 +457,20 @@ class Shard(Generic[Machine]):
             why = f"{size_bytes} bytes or more for {self.where}; max.message.bytes is {limit}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
 
-    def _replay(self, records: Sequence[KeyAndValue], base_offset: int, producer_id: int) -> None:
+    def _replay(
+        self, records: Sequence[KeyAndValue], base_offset: int, producer_id: int
+    ) -> Iterator[None]:
         for offset, (key, value) in enumerate(records, base_offset):
             self.machine.replay(StoredRecord(offset, producer_id, key, value))
+            if not offset % RECORDS_PER_STEP:
+                yield
 
     # Loading.
 
     def load(self) -> None:
         """Begin to replay the log up to its present end; ACTIVE or FAILED once that is over.
 
-        Bytes are read and decoded in the executor, and replayed a slice per turn of the loop.
+        Bytes are read and decoded in the executor, and replayed in slices.
         """
         log = self.partition.log
         self._load_from(log.log_start_offset, log.log_end_offset)
@@ -424,11 +498,12 @@ class Shard(Generic[Machine]):
                     logger.error("%s: the load failed unexpectedly", self.where, exc_info=error)
                 self._fail(f"the batches from offset {offset} on cannot be read: {error!r}")
             else:
-                self._take(piece, offset, end_offset)
+                self._ended.append(self._take(piece, offset, end_offset))
+                self._following.go_on()
 
         self._executor.submit(lambda: decode_slice(region.read()), done)
 
-    def _take(self, piece: Slice, offset: int, end_offset: int) -> None:
+    def _take(self, piece: Slice, offset: int, end_offset: int) -> Iterator[None]:
         if self.state is not ShardState.LOADING:
             return
         if piece.next_offset <= offset:
@@ -436,7 +511,11 @@ class Shard(Generic[Machine]):
             return
         at = offset
         try:
-            for entry in piece.entries:
+            for ordinal, entry in enumerate(piece.entries, 1):
+                if not ordinal % RECORDS_PER_STEP:
+                    yield
+                    if self.state is not ShardState.LOADING:
+                        return
                 if isinstance(entry, EndMarker):
                     self.machine.end_transaction(entry)
                 elif entry.offset >= offset:  # A batch may begin below what the log still counts.
@@ -453,11 +532,21 @@ class Shard(Generic[Machine]):
 
     def _loaded(self) -> None:
         self.state = ShardState.ACTIVE
+        self.hold()
+        self._is_alone = True
+        self._ended.append(self._begin_to_serve())
+        self._following.go_on()
+
+    def _begin_to_serve(self) -> Iterator[None]:
         try:
-            self.machine.loaded()
+            for _ in self.machine.loaded() or ():
+                yield
+                if self.state is not ShardState.ACTIVE:
+                    break
         except Exception:
             logger.exception("%s: it could not begin to serve", self.where)
             self._fail("it could not begin to serve")
+        self.release()
 
     # The end.
 
@@ -481,10 +570,17 @@ class Shard(Generic[Machine]):
             self.machine.unloaded(error)
         except Exception:
             logger.exception("%s: those who wait could not be told all", self.where)
-        queued = list(self._queue)
-        self._queue.clear()
+        queued, self._queue = self._queue, deque()
+        self._ended.append(self._send_away(queued, error))
+        self._following.go_on()
+
+    def _send_away(self, queued: deque[_Operation], error: KafkaError) -> Iterator[None]:
         for operation in queued:
-            operation.refuse(error)
+            try:
+                operation.refuse(error)
+            except Exception:
+                logger.exception("%s: an operation could not be refused", self.where)
+            yield
 
 
 def _tell_faulty(done: Callable[[KafkaError | None], None]) -> None:

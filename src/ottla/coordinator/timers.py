@@ -3,13 +3,15 @@
 A key has one entry in the heap at most that counts, and those that do not count are never more than
 those that do, but for a few. Moving a key further into the future leaves the
 entry where it is; when that comes up, it is put where it belongs by then. So a heartbeat costs a
-dictionary write, whatever the number of groups. One timer of the clock serves the whole heap.
+dictionary write, whatever the number of groups. One timer of the clock serves the whole heap; when
+very many are due at once, each of the loop's turns serves some.
 """
 
 import heapq
 from collections.abc import Callable, Hashable
 
 from ottla.env.clock import Clock, Timer
+from ottla.turns import Portions, Turns
 
 _ROOM = 64
 """Entries of cancelled keys that are let be."""
@@ -18,15 +20,18 @@ _ROOM = 64
 class Timers:
     """Callbacks that are due later, each under a key of its own."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, turns: Turns | None = None) -> None:
+        """Take ``turns``, the line of the loop, if others stand in it as well."""
         self._clock = clock
+        turns = Turns(clock) if turns is None else turns
+        self._ringing = Portions(turns, self._ring_one, "timers of a coordinator")
         self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
         self._queued: dict[Hashable, float] = {}
         """When the entry that counts of a key comes up. Invariant: not later than it is due."""
         self._heap: list[tuple[float, int, Hashable]] = []
         self._order = 0
         self._timer: Timer | None = None
-        self._timer_at = 0.0
+        self._timer_at = self._rang_for = 0.0
 
     def __len__(self) -> int:
         return len(self._due)
@@ -83,22 +88,23 @@ class Timers:
 
     def _ring(self) -> None:
         self._timer = None
+        self._rang_for = self._timer_at
+        self._ringing.go_on()
+
+    def _ring_one(self) -> bool:
+        """Look at the first entry; False when its time has not come: the clock wakes us then."""
         # The time it rang for has come, however the clock's fractions round.
-        now = max(self._clock.monotonic(), self._timer_at)
-        try:
-            while self._heap and self._heap[0][0] <= now:
-                at, _, key = heapq.heappop(self._heap)
-                if self._queued.get(key) != at:
-                    continue  # An earlier entry took its place.
-                del self._queued[key]
-                due = self._due.get(key)
-                if due is None:
-                    continue
-                deadline, callback = due
-                if deadline > now:
-                    self._push(key, deadline)
-                    continue
+        now = max(self._clock.monotonic(), self._rang_for)
+        if not self._heap or self._heap[0][0] > now:
+            self._arm()
+            return False
+        at, _, key = heapq.heappop(self._heap)
+        if self._queued.get(key) == at:  # Else an earlier entry took its place.
+            del self._queued[key]
+            due = self._due.get(key)
+            if due is not None and due[0] > now:
+                self._push(key, due[0])
+            elif due is not None:
                 del self._due[key]
-                callback()
-        finally:
-            self._arm()  # Also when one of them raises: the others are due as before.
+                due[1]()
+        return True

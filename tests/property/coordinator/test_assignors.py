@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinator.group.assignors import ASSIGNORS, Subscriber
+from ottla.coordinator.group.assignors import Subscriber, assign_range, assign_uniform
 from ottla.ids import TopicId
 
 TOPICS = [TopicId(bytes([number]) * 16) for number in range(4)]
@@ -53,7 +53,7 @@ def after(subscribers, targets):
 @given(groups(same=True))
 def test_uniform_shares_evenly(group):
     counts, subscribers = group
-    held = check(counts, subscribers, ASSIGNORS["uniform"](subscribers, counts))
+    held = check(counts, subscribers, assign_uniform(subscribers, counts))
     found = sizes(subscribers, held)
     assert max(found) - min(found) <= 1
 
@@ -62,17 +62,17 @@ def test_uniform_shares_evenly(group):
 @settings(max_examples=200)
 def test_uniform_moves_no_more_than_it_must(group, which, leaves):
     counts, subscribers = group
-    targets = ASSIGNORS["uniform"](subscribers, counts)
+    targets = assign_uniform(subscribers, counts)
     before = owners(targets)
     kept = after(subscribers, targets)
     if leaves and len(kept) > 1:
         gone = kept.pop(which % len(kept))
-        held = check(counts, kept, ASSIGNORS["uniform"](kept, counts))
+        held = check(counts, kept, assign_uniform(kept, counts))
         moved = [one for one, owner in held.items() if before[one] not in (owner, gone.member_id)]
         assert not moved, "only what the leaver had finds a new owner"
     else:
         kept.append(kept[0]._replace(member_id="new", instance_id=None, target={}))
-        held = check(counts, kept, ASSIGNORS["uniform"](kept, counts))
+        held = check(counts, kept, assign_uniform(kept, counts))
         moved = [one for one, owner in held.items() if before[one] != owner]
         assert all(held[one] == "new" for one in moved)
 
@@ -80,7 +80,7 @@ def test_uniform_moves_no_more_than_it_must(group, which, leaves):
 @given(groups(same=False))
 def test_uniform_with_different_topics_cannot_be_improved_by_a_move(group):
     counts, subscribers = group
-    held = check(counts, subscribers, ASSIGNORS["uniform"](subscribers, counts))
+    held = check(counts, subscribers, assign_uniform(subscribers, counts))
     load = dict(zip([one.member_id for one in subscribers], sizes(subscribers, held), strict=True))
     for (topic, _), owner in held.items():
         for one in subscribers:
@@ -91,14 +91,14 @@ def test_uniform_with_different_topics_cannot_be_improved_by_a_move(group):
 @given(groups(same=False))
 def test_uniform_is_settled_after_one_round(group):
     counts, subscribers = group
-    targets = ASSIGNORS["uniform"](subscribers, counts)
-    assert ASSIGNORS["uniform"](after(subscribers, targets), counts) == targets
+    targets = assign_uniform(subscribers, counts)
+    assert assign_uniform(after(subscribers, targets), counts) == targets
 
 
 @given(groups(same=False))
 def test_range_cuts_stretches(group):
     counts, subscribers = group
-    targets = ASSIGNORS["range"](subscribers, counts)
+    targets = assign_range(subscribers, counts)
     check(counts, subscribers, targets)
     for target in targets.values():
         for numbers in target.values():
@@ -112,7 +112,7 @@ def test_range_goes_by_instance_then_member():
         Subscriber("a", "z", (topic,), {}),
         Subscriber("c", "y", (topic,), {}),
     ]
-    targets = ASSIGNORS["range"](subscribers, {topic: 7})
+    targets = assign_range(subscribers, {topic: 7})
     assert {one: sorted(target[topic]) for one, target in targets.items()} == {
         "c": [0, 1, 2],
         "a": [3, 4],
@@ -121,5 +121,5 @@ def test_range_goes_by_instance_then_member():
 
 
 def test_nobody_gets_nothing():
-    for assign in ASSIGNORS.values():
+    for assign in (assign_uniform, assign_range):
         assert assign([], {}) == {}

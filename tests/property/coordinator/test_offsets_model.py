@@ -70,7 +70,7 @@ class OffsetsModel(RuleBasedStateMachine):
     @rule(topic=topics)
     def delete_topic(self, topic):
         for shard in self.node.runtime.shards:
-            shard.machine.forget_topic(topic)
+            shard.machine.forget_topics({topic})
         for group, offsets in self.expected.items():
             for where in [one for one in offsets if one[0] == topic]:
                 del offsets[where]

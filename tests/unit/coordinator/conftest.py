@@ -19,6 +19,7 @@ from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.image import MetadataDelta, PartitionChange, TopicImage
 from ottla.metadata.values import PartitionState
 from ottla.records.compression import Codec
+from ottla.turns import Turns
 
 path = Path(__file__).parents[1] / "replication" / "conftest.py"
 spec = importlib.util.spec_from_file_location("replication_doubles", path)
@@ -53,6 +54,7 @@ class GroupNode:
         config.setdefault("is_compacted", True)
         self.node = doubles.Node(partitions=0, **config)
         self.clock, self.executor = self.node.clock, self.node.executor
+        self.turns = Turns(self.clock, call_soon=lambda turn: self.clock.call_later(0, turn))
         self.topics = {}
         self.image = SimpleNamespace(
             topic=self.topics.get,
@@ -86,7 +88,9 @@ class GroupNode:
 
     def boot(self):
         """Make a coordinator that knows nothing: what it knows it reads from the logs."""
-        context = Context(self.node.replica_manager, self.executor, self.clock, self.codec)
+        context = Context(
+            self.node.replica_manager, self.executor, self.clock, self.codec, self.turns
+        )
         self.runtime = CoordinatorRuntime(
             context,
             self.image,

@@ -2,6 +2,7 @@ import pytest
 
 from ottla.coordinator.timers import Timers
 from ottla.env.clock import ManualClock
+from ottla.turns import Turns
 
 
 @pytest.fixture
@@ -11,7 +12,7 @@ def clock():
 
 @pytest.fixture
 def timers(clock):
-    return Timers(clock)
+    return Timers(clock, Turns(clock, call_soon=lambda turn: clock.call_later(0, turn)))
 
 
 def test_they_fire_in_order_and_once(clock, timers):

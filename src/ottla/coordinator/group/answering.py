@@ -1,4 +1,4 @@
-"""Answers requests that waited, some per turn of the loop.
+"""Answers many that waited, some per turn of the loop.
 
 A rebalance that completes answers every member at once, and each answer is encoded and written: of
 10,000 members that is a third of a second. Whoever is in front is answered in this turn, the rest
@@ -6,39 +6,37 @@ in the next ones. Knows nothing of groups; what is answered is decided already.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
-from ottla.env.clock import Clock
+from ottla.turns import Portions, Turns
 
-AT_A_TIME = 250
-"""Answers per turn: some 10 ms."""
+Item = TypeVar("Item")
 
 
 class Answering:
     """See the module."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._left: deque[Callable[[], None]] = deque()
-        self._is_due = False
-        """Use: the next turn has been asked for. Invariant: true while any are left."""
+    def __init__(self, turns: Turns) -> None:
+        self._left: deque[Iterator[object]] = deque()
+        self._work = Portions(turns, self._answer_one, "answers to a group's members")
 
-    def __len__(self) -> int:
-        return len(self._left)
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nobody is to be answered."""
+        return not self._left
 
-    def take(self, answers: list[Callable[[], None]]) -> None:
-        """Give the answers, in their order; those of an earlier call come first."""
-        self._left.extend(answers)
-        if not self._is_due:
-            self._go_on()
+    def take(self, answer: Callable[[Item], object], items: Iterable[Item]) -> None:
+        """Call ``answer`` with each of ``items``, in order; those of an earlier call come first.
 
-    def _go_on(self) -> None:
-        self._is_due = False
-        left = self._left
+        ``items`` is the caller's own: nobody changes it. One that raises does not keep the others.
+        """
+        self._left.append(map(answer, items))
+        self._work.go_on()
+
+    def _answer_one(self) -> bool:
         try:
-            for _ in range(min(AT_A_TIME, len(left))):
-                left.popleft()()
-        finally:
-            if left:
-                self._is_due = True
-                self._clock.call_later(0.0, self._go_on)
+            next(self._left[0])
+        except StopIteration:
+            self._left.popleft()
+        return bool(self._left)

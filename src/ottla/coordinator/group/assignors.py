@@ -2,14 +2,18 @@
 
 ``uniform`` spreads all partitions evenly and moves as few as it can; ``range`` gives each member
 the same stretch of every topic, so that partitions of one number are read by one member. Racks are
-known to neither, as in Kafka. Source: KIP-848; Kafka's UniformAssignor and RangeAssignor in effect.
+known to neither, as in Kafka. Each is a generator that yields now and then: much to share takes its
+time, and the loop's other work has turns between.
+Source: KIP-848; Kafka's UniformAssignor and RangeAssignor in effect.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 from ottla.coordinator.group.consumer_group import Target
 from ottla.ids import TopicId
+from ottla.sliced import STRIDE, Steps, at_once
 
 
 class Subscriber(NamedTuple):
@@ -25,35 +29,51 @@ class Subscriber(NamedTuple):
 
 Counts = Mapping[TopicId, int]
 """The partitions of each topic that somebody reads."""
-Assignor = Callable[[Sequence[Subscriber], Counts], dict[str, Target]]
+Assignor = Callable[[Sequence[Subscriber], Counts], Steps[dict[str, Target]]]
 _Loads = dict[str, dict[TopicId, set[int]]]
 
 
 def assign_uniform(subscribers: Sequence[Subscriber], counts: Counts) -> dict[str, Target]:
+    """Do as ``uniform``, in one go."""
+    return at_once(uniform(subscribers, counts))
+
+
+def assign_range(subscribers: Sequence[Subscriber], counts: Counts) -> dict[str, Target]:
+    """Do as ``in_ranges``, in one go."""
+    return at_once(in_ranges(subscribers, counts))
+
+
+def uniform(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[dict[str, Target]]:
     """Spread evenly: numbers of partitions differ by at most one if all read the same topics."""
     if not subscribers:
         return {}
     if all(one.topics == subscribers[0].topics for one in subscribers):
-        loads = _uniform_same(subscribers, counts)
+        loads = yield from _uniform_same(subscribers, counts)
     else:
-        loads = _uniform_mixed(subscribers, counts)
-    return {
-        member_id: {topic_id: frozenset(numbers) for topic_id, numbers in topics.items() if numbers}
-        for member_id, topics in loads.items()
-    }
+        loads = yield from _uniform_mixed(subscribers, counts)
+    targets: dict[str, Target] = {}
+    for member_id, topics in loads.items():
+        targets[member_id] = {
+            topic_id: frozenset(numbers) for topic_id, numbers in topics.items() if numbers
+        }
+        if not len(targets) % STRIDE:
+            yield None
+    return targets
 
 
-def _uniform_same(subscribers: Sequence[Subscriber], counts: Counts) -> _Loads:
+def _uniform_same(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[_Loads]:
     """All read the same: everybody keeps what it has up to its share, the rest goes round."""
     topics = subscribers[0].topics
     share, extra = divmod(sum(counts[topic_id] for topic_id in topics), len(subscribers))
     taken: set[tuple[TopicId, int]] = set()
     loads: _Loads = {}
     room: dict[str, int] = {}
-    held = {one.member_id: _kept(one, counts, taken) for one in subscribers}
+    held = yield from _kept_by_all(subscribers, counts, taken)
     # Who has more than a share keeps one more than those who have less: fewer move.
     most = sorted(subscribers, key=lambda one: -len(held[one.member_id]))
     for rank, one in enumerate(most):
+        if not rank % STRIDE:
+            yield None
         quota = share + (rank < extra)
         mine = held[one.member_id]
         for partition in mine[quota:]:
@@ -69,11 +89,24 @@ def _uniform_same(subscribers: Sequence[Subscriber], counts: Counts) -> _Loads:
         for number in range(counts[topic_id])
         if (topic_id, number) not in taken
     )
-    for one in subscribers:
+    for ordinal, one in enumerate(subscribers):
+        if not ordinal % STRIDE:
+            yield None
         for _ in range(room[one.member_id]):
             topic_id, number = next(free)
             loads[one.member_id].setdefault(topic_id, set()).add(number)
     return loads
+
+
+def _kept_by_all(
+    subscribers: Sequence[Subscriber], counts: Counts, taken: set[tuple[TopicId, int]]
+) -> Steps[dict[str, list[tuple[TopicId, int]]]]:
+    held: dict[str, list[tuple[TopicId, int]]] = {}
+    for one in subscribers:
+        held[one.member_id] = _kept(one, counts, taken)
+        if not len(held) % STRIDE:
+            yield None
+    return held
 
 
 def _kept(
@@ -89,42 +122,55 @@ def _kept(
     return kept
 
 
-def _uniform_mixed(subscribers: Sequence[Subscriber], counts: Counts) -> _Loads:
+def _uniform_mixed(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[_Loads]:
     """Members read different topics: give to who has least, then move while that evens out."""
     readers: dict[TopicId, list[str]] = {}
-    for one in subscribers:
+    for ordinal, one in enumerate(subscribers):
+        if not ordinal % STRIDE:
+            yield None
         for topic_id in one.topics:
             readers.setdefault(topic_id, []).append(one.member_id)
     taken: set[tuple[TopicId, int]] = set()
     loads: _Loads = {one.member_id: {} for one in subscribers}
     sizes = dict.fromkeys(loads, 0)
-    for one in subscribers:
-        for topic_id, number in _kept(one, counts, taken):
-            loads[one.member_id].setdefault(topic_id, set()).add(number)
-            sizes[one.member_id] += 1
+    held = yield from _kept_by_all(subscribers, counts, taken)
+    for member_id, kept in held.items():
+        for topic_id, number in kept:
+            loads[member_id].setdefault(topic_id, set()).add(number)
+            sizes[member_id] += 1
     # Topics with few readers first: their partitions have the least choice.
     by_choice = sorted(readers, key=lambda topic_id: (len(readers[topic_id]), topic_id))
     for topic_id in by_choice:
-        for number in range(counts[topic_id]):
-            if (topic_id, number) not in taken:
-                least = min(readers[topic_id], key=sizes.__getitem__)
-                loads[least].setdefault(topic_id, set()).add(number)
-                sizes[least] += 1
+        yield None
+        free = [one for one in range(counts[topic_id]) if (topic_id, one) not in taken]
+        _give_out(topic_id, free, readers[topic_id], loads, sizes)
     moved = True
     while moved:  # Each move makes the sum of the squares of the sizes smaller.
-        each = [_move_all(topic_id, readers[topic_id], loads, sizes) for topic_id in by_choice]
-        moved = True in each
+        moved = False
+        for topic_id in by_choice:
+            yield None
+            while _move_one(topic_id, readers[topic_id], loads, sizes):
+                moved = True
+                yield None
     return loads
 
 
-def _move_all(
-    topic_id: TopicId, readers: Sequence[str], loads: _Loads, sizes: dict[str, int]
-) -> bool:
-    """Move partitions of a topic while that evens out; tell whether any moved."""
-    moved = False
-    while _move_one(topic_id, readers, loads, sizes):
-        moved = True
-    return moved
+def _give_out(
+    topic_id: TopicId,
+    free: Sequence[int],
+    readers: Sequence[str],
+    loads: _Loads,
+    sizes: dict[str, int],
+) -> None:
+    """Give partitions of a topic to who has least, one by one; of equals to the first."""
+    by_size = [(sizes[member_id], rank) for rank, member_id in enumerate(readers)]
+    heapify(by_size)
+    for number in free:
+        size, rank = by_size[0]
+        least = readers[rank]
+        loads[least].setdefault(topic_id, set()).add(number)
+        sizes[least] = size + 1
+        heapreplace(by_size, (size + 1, rank))
 
 
 def _move_one(
@@ -146,7 +192,7 @@ def _move_one(
     return True
 
 
-def assign_range(subscribers: Sequence[Subscriber], counts: Counts) -> dict[str, Target]:
+def in_ranges(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[dict[str, Target]]:
     """Cut each topic into stretches, in the order of instance ids, then of member ids."""
     ordered = sorted(
         subscribers,
@@ -169,8 +215,10 @@ def assign_range(subscribers: Sequence[Subscriber], counts: Counts) -> dict[str,
             if start < end:
                 target[topic_id] = frozenset(range(start, end))
         targets[one.member_id] = target
+        if not len(targets) % STRIDE:
+            yield None
     return targets
 
 
-ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform, "range": in_ranges}
 """In the order of preference: the first one is the default."""

@@ -5,7 +5,7 @@ its epoch, Heartbeat sends it to JoinGroup when there is a step to take, and Syn
 it has. A step is that of any member (``consumer_machine``). Source: KIP-848; Kafka 4.3, asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.coordinator.group.classic_events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
@@ -25,7 +25,7 @@ from ottla.coordinator.group.consumer_machine import (
     take_name,
     take_step,
 )
-from ottla.coordinator.group.consumer_targets import Topics
+from ottla.coordinator.group.consumer_targets import Topics, topics_read
 from ottla.coordinator.group.migration import Downgrade, Replacement, downgraded, may_downgrade
 from ottla.coordinator.group.subscription import (
     Subscription,
@@ -35,6 +35,7 @@ from ottla.coordinator.group.subscription import (
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
+from ottla.sliced import Steps
 
 
 class Joined(NamedTuple):
@@ -51,7 +52,7 @@ class Joined(NamedTuple):
 
 def join(
     group: ConsumerGroup, asked: Join, topics: Topics, now_ms: int, settings: ConsumerSettings
-) -> Joined:
+) -> Steps[Joined]:
     """Take a member in, or one step further. Raises KafkaError."""
     member_id = asked.member_id or asked.new_consumer_id
     check_room(group, member_id, settings)
@@ -67,7 +68,7 @@ def join(
     updated = _updated(before, asked, subscription)
     owned = _by_id(subscription.owned, topics)
     coming = Coming(replaced, before, updated, owned)
-    step = take_step(group, coming, topics, now_ms, settings)
+    step = yield from take_step(group, coming, topics, now_ms, settings)
     found += step.records
     answer = JoinAnswer(
         member_id,
@@ -143,18 +144,23 @@ def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> SyncAnswer:
     if group.assignment_epoch > member.epoch and not is_revoking:
         why = f"member {member.member_id} should join again to catch up"
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, why)
-    names: dict[TopicId, str] = {}
-    for one in group.members.values():
-        for name in group.topics_of(one, group.regexes):
-            topic = topics.topic(name)
-            if topic is not None:
-                names[topic.topic_id] = name
+    names = _names_by_id(group, [member], topics)
+    if not member.assigned.keys() <= names.keys():  # It has changed its mind since.
+        names = _names_by_id(group, group.members.values(), topics)
     given = {names[topic_id]: has for topic_id, has in member.assigned.items() if topic_id in names}
     try:
         data = assignment_bytes(classic.protocols[0].metadata, given)
     except ValueError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no subscription: {error}") from error
     return SyncAnswer(ErrorCode.NONE, asked.protocol_type, asked.protocol, data)
+
+
+def _names_by_id(
+    group: ConsumerGroup, members: Iterable[ConsumerMember], topics: Topics
+) -> dict[TopicId, str]:
+    """Return the topics that ``members`` read and that exist."""
+    names = topics_read(group, members, group.regexes)
+    return {topic.topic_id: name for name in names if (topic := topics.topic(name)) is not None}
 
 
 def heartbeat(group: ConsumerGroup, beat: Heartbeat) -> ErrorCode:

@@ -4,6 +4,7 @@ Between the pure ``classic_in_consumer`` and the shard. Everything runs in the g
 (``ConsumerGroups.in_turn``). Source: Kafka's GroupMetadataManager in its effect.
 """
 
+from functools import partial
 from typing import Any
 
 from ottla.coordinator.group import classic_in_consumer as machine
@@ -37,35 +38,40 @@ class ClassicMembers:
     ) -> None:
         """Take a member in, or one step further; answered when that is durable."""
         now_ms = self._shard.clock.wall_ms()
-        try:
-            joined = machine.join(
-                group, asked, self._topics, now_ms, self._settings.of(group.group_id)
-            )
-        except KafkaError as error:
-            pending.resolve(JoinAnswer("", error.code))
-            return
-        member = joined.member
-        if member is None:
-            pending.resolve(joined.answer)
-            return
-        group.is_stale, group.topics_changed = False, set()
-        group_id, member_id = group.group_id, member.member_id
+        group_id = group.group_id
 
-        def done(error: KafkaError | None) -> None:
+        def done(joined: machine.Joined, error: KafkaError | None) -> None:
             if error is not None:
                 group.is_stale, group.topics_changed = True, None
                 pending.resolve(error)
                 return
+            assert joined.member is not None, "else there is nothing to write"
+            member_id = joined.member.member_id
             self._shard.timers.cancel((group_id, JOIN, member_id))
             if joined.downgrade is not None:
                 self._consumers.become_classic(group, joined.downgrade)
             else:
-                self._consumers.keep_alive(group_id, member)
+                self._consumers.keep_alive(group_id, joined.member)
                 self._await(SYNC, group_id, member_id, asked.rebalance_timeout_ms)
                 self._consumers.await_assignment(group_id, joined.assignment_delay_ms)
             pending.resolve(joined.answer)
 
-        self._consumers.write(group_id, joined.records, done)
+        def decided(joined: machine.Joined) -> None:
+            if joined.member is None:
+                pending.resolve(joined.answer)
+            else:
+                group.is_stale, group.topics_changed = False, set()
+                self._consumers.write(group_id, joined.records, partial(done, joined))
+
+        def refuse(error: KafkaError) -> None:
+            pending.resolve(JoinAnswer("", error.code))
+
+        settings = self._settings.of(group_id)
+        steps = machine.join(group, asked, self._topics, now_ms, settings)
+        try:
+            self._consumers.decide(group, steps, decided, refuse)
+        except KafkaError as error:
+            refuse(error)
 
     def sync(
         self, group: ConsumerGroup, asked: Sync, pending: Pending[SyncAnswer | KafkaError]

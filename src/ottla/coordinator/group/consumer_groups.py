@@ -10,12 +10,14 @@ effect.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from struct import error as StructError  # noqa: N812 - it is a class
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.coordinator.group import consumer_machine as machine
 from ottla.coordinator.group import consumer_records, migration
+from ottla.coordinator.group.answering import Answering
 from ottla.coordinator.group.classic_events import LeaveAnswer, LeavingMember
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer_group import (
@@ -27,14 +29,16 @@ from ottla.coordinator.group.consumer_group import (
 )
 from ottla.coordinator.group.consumer_machine import Heartbeat, HeartbeatAnswer
 from ottla.coordinator.group.consumer_tables import GROUP
-from ottla.coordinator.group.consumer_targets import Topics
-from ottla.coordinator.group.offsets import NEVER_EXPIRES, Offsets
-from ottla.coordinator.group.records import OffsetKey, group_tombstone
+from ottla.coordinator.group.consumer_targets import Topics, topics_read
+from ottla.coordinator.group.offsets import NEVER_EXPIRES, OffsetKey, Offsets
+from ottla.coordinator.group.records import group_tombstone
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord
 from ottla.coordinator.shard import Shard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.pending import Pending
+from ottla.sliced import Slices, Steps
+from ottla.turns import Portions
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,7 @@ SYNC = "classic sync"
 _ASSIGNMENT = "consumer assignment"
 
 Answered = Callable[[KafkaError | None], None]
+Decided = TypeVar("Decided")
 
 
 class ClassicGroups(Protocol):
@@ -63,6 +68,19 @@ class ClassicGroups(Protocol):
 
     def dismiss(self, group: ClassicGroup) -> None:
         """Let go of a group, and send its members away that wait for something."""
+
+
+class _Busy:
+    """A group that decides or writes something, and who waits for it."""
+
+    __slots__ = ("changed", "is_occupied", "waiting")
+
+    def __init__(self) -> None:
+        self.is_occupied = True
+        """Use: False: those who wait go on, one after the other."""
+        self.waiting: deque[_Waiting] = deque()
+        self.changed: set[str] = set()
+        """Topics that have changed since it began to decide."""
 
 
 class _Waiting(NamedTuple):
@@ -95,8 +113,13 @@ class ConsumerGroups:
         self._topics = topics
         self._classic = classic
         self.groups: dict[str, ConsumerGroup] = {}
-        self._busy: dict[str, deque[_Waiting]] = {}
-        """Use: groups with records on their way, and who waits for them."""
+        self._busy: dict[str, _Busy] = {}
+        """Use: groups with decisions or records on their way, and who waits for them."""
+        self._slices = Slices(shard.turns)
+        self._freed: deque[str] = deque()
+        """Use: groups that are not occupied any more, and that somebody waits for."""
+        self._freeing = Portions(shard.turns, self._free_one, "requests to a group that was busy")
+        self._answering = Answering(shard.turns)
 
     # What the shard calls.
 
@@ -114,10 +137,11 @@ class ConsumerGroups:
         if not consumer_records.replay(group, kind, name, stored):
             del self.groups[group_id]
 
-    def loaded(self) -> None:
+    def loaded(self) -> Iterator[None]:
         """Give every member a new session, and its time to give up what it must."""
-        for group in self.groups.values():
-            for member in group.members.values():
+        for group in list(self.groups.values()):
+            for member in list(group.members.values()):
+                yield
                 self.keep_alive(group.group_id, member)
                 if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                     self._await_revocation(group, member.member_id, member.rebalance_timeout_ms)
@@ -126,17 +150,19 @@ class ConsumerGroups:
         """Send away who waits."""
         busy, self._busy = self._busy, {}
         self.groups = {}
-        for waiting in busy.values():
-            for one in waiting:
-                one.refuse(error)
+        for one in busy.values():
+            self._answering.take(lambda waiting: waiting.refuse(error), one.waiting)
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Let groups that may read these topics look at them at their next heartbeat."""
-        for group in self.groups.values():
-            if group.may_be_concerned(names):
-                group.is_stale = True
-                if group.topics_changed is not None:
-                    group.topics_changed.update(names)
+        for busy in self._busy.values():
+            busy.changed.update(names)
+        self._shard.in_steps(self._note_changed(frozenset(names)))
+
+    def _note_changed(self, names: frozenset[str]) -> Iterator[None]:
+        for group in list(self.groups.values()):
+            yield
+            _note_stale(group, names)
 
     # Requests.
 
@@ -152,10 +178,8 @@ class ConsumerGroups:
         group = opening.group
         known = group.members.get(beat.member_id)
         settings = self._settings.of(group_id)
-        decision = machine.heartbeat(group, beat, self._topics, now_ms, settings)
-        group.is_stale, group.topics_changed = False, set()
 
-        def done(error: KafkaError | None) -> None:
+        def done(decision: machine.Decision, error: KafkaError | None) -> None:
             if error is not None:
                 group.is_stale, group.topics_changed = True, None
                 pending.resolve(error)
@@ -170,7 +194,13 @@ class ConsumerGroups:
             assert decision.answer is not None, "a heartbeat is answered"
             pending.resolve(decision.answer)
 
-        self.write(group_id, [*opening.records, *decision.records], done)
+        def decided(decision: machine.Decision) -> None:
+            group.is_stale, group.topics_changed = False, set()
+            found = [*opening.records, *decision.records]
+            self.write(group_id, found, partial(done, decision))
+
+        steps = machine.hear(group, beat, self._topics, now_ms, settings)
+        self.decide(group, steps, decided, pending.resolve)
 
     def _depart(
         self, group: ConsumerGroup, beat: Heartbeat, pending: Pending[HeartbeatAnswer | KafkaError]
@@ -288,36 +318,95 @@ class ConsumerGroups:
         self, group_id: str, run: Callable[[], None], refuse: Callable[[KafkaError], None]
     ) -> None:
         """Run now, or when what the group writes is durable. ``run`` may raise KafkaError."""
-        waiting = self._busy.get(group_id)
-        if waiting is not None:
-            waiting.append(_Waiting(run, refuse))
+        busy = self._busy.get(group_id)
+        if busy is not None:
+            busy.waiting.append(_Waiting(run, refuse))
+        else:
+            _attempt(run, refuse)
+
+    def decide(
+        self,
+        group: ConsumerGroup,
+        steps: Steps[Decided],
+        decided: Callable[[Decided], None],
+        refuse: Callable[[KafkaError], None],
+    ) -> None:
+        """Call ``decided`` with what ``steps`` return, which look at the group as it is.
+
+        At once if that takes no longer than a slice, else later; the group waits meanwhile. Raises
+        what the steps raise at once; later errors are for ``refuse``.
+        """
+        group_id = group.group_id
+
+        outcome = self._slices.run(steps, lambda: f"a decision for the group {group_id:.249}")
+        if not isinstance(outcome, Pending):
+            decided(outcome)
             return
-        try:
-            run()
-        except KafkaError as error:
-            refuse(error)
-        except StructError:  # Bytes that are no UTF-8 grow by what stands for them.
-            why = "a text is too long to store"
-            refuse(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why))
+        busy = self._busy.setdefault(group_id, _Busy())
+        busy.is_occupied = True
+        busy.changed.clear()
+        self._shard.hold()
+
+        def run(done: Pending[Decided]) -> None:
+            if self._busy.get(group_id) is not busy:
+                why = f"{self._shard.where} is not led here"
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, why)
+            busy.is_occupied = False
+            if done.error is not None:
+                raise done.error
+            decided(done.value)  # type: ignore[arg-type]
+            if busy.changed:
+                _note_stale(group, busy.changed)
+
+        def ended(done: Pending[Decided]) -> None:
+            self._shard.attempt(lambda: _attempt(lambda: run(done), refuse), refuse)
+            if self._busy.get(group_id) is busy:
+                self._free(group_id, busy)
+            self._shard.release()
+
+        outcome.on_done(ended)
 
     def write(self, group_id: str, found: Sequence[CoordinatorRecord], answered: Answered) -> None:
         """Append, and let the group wait until that is durable and replayed."""
         if not found:
             answered(None)
             return
-        self._busy[group_id] = deque()
+        busy = self._busy.setdefault(group_id, _Busy())
+        busy.is_occupied = True
 
         def done(error: KafkaError | None) -> None:
-            waiting = self._busy.pop(group_id, None)
-            if waiting is None:  # The shard was let go meanwhile: nothing was replayed.
+            if self._busy.get(group_id) is not busy:  # The shard was let go: nothing was replayed.
                 why = f"{self._shard.where} is not led here"
                 answered(KafkaError(ErrorCode.NOT_COORDINATOR, why))
                 return
+            busy.is_occupied = False
             answered(error)
-            for one in waiting:
-                self.in_turn(group_id, *one)
+            self._free(group_id, busy)
 
         self._shard.append(found, done)
+
+    def _free(self, group_id: str, busy: _Busy) -> None:
+        """Let those go on who wait, in their order, until one of them occupies the group again."""
+        if busy.is_occupied:
+            return
+        if busy.waiting:
+            self._freed.append(group_id)
+            self._freeing.go_on()
+        else:
+            del self._busy[group_id]
+
+    def _free_one(self) -> bool:
+        group_id = self._freed[0]
+        busy = self._busy.get(group_id)
+        if busy is None or busy.is_occupied:
+            self._freed.popleft()
+        elif busy.waiting:
+            run, refuse = busy.waiting.popleft()
+            self._shard.attempt(lambda: _attempt(run, refuse), refuse)
+        else:
+            self._freed.popleft()
+            del self._busy[group_id]
+        return bool(self._freed)
 
     # Time.
 
@@ -384,9 +473,10 @@ class ConsumerGroups:
         def run() -> None:
             group = self.groups.get(group_id)
             if group is not None:
-                now_ms = self._shard.clock.wall_ms()
-                decision = machine.assign(group, self._topics, now_ms)
-                self.write(group_id, decision.records, _note)
+                steps = machine.assign(group, self._topics, self._shard.clock.wall_ms())
+                self.decide(
+                    group, steps, lambda made: self.write(group_id, made.records, _note), _note
+                )
 
         self._later(group_id, run)
 
@@ -397,35 +487,50 @@ class ConsumerGroups:
     # What is forgotten.
 
     def expired(
-        self, offsets: Offsets, now_ms: int, retention_ms: int
+        self, group: ConsumerGroup, offsets: Offsets, now_ms: int, retention_ms: int
     ) -> tuple[list[OffsetKey], list[CoordinatorRecord]]:
-        """Return offsets nobody reads that are old enough, and what deletes groups of nothing."""
+        """Return offsets nobody reads that are old enough, and what deletes a group of nothing."""
+        group_id, is_all = group.group_id, True
         keys: list[OffsetKey] = []
-        tombstones: list[CoordinatorRecord] = []
-        for group_id, group in self.groups.items():
-            is_all = True
-            for topic, partition, committed in offsets.committed_of_group(group_id):
-                due_ms = committed.expire_timestamp_ms
-                if due_ms == NEVER_EXPIRES:
-                    due_ms = committed.commit_timestamp_ms + retention_ms
-                is_wanted = group.is_subscribed_to(topic)
-                if (
-                    now_ms >= due_ms
-                    and not is_wanted
-                    and not offsets.is_pending(group_id, topic, partition)
-                ):
-                    keys.append(OffsetKey(group_id, topic, partition))
-                else:
-                    is_all = False
-            if is_all and not group.members and not offsets.has_open_transaction(group_id):
-                tombstones += consumer_records.group_tombstones(group)
-        return keys, tombstones
+        wanted = topics_read(group, group.members.values(), group.regexes)
+        for topic, partition, committed in offsets.committed_of_group(group_id):
+            due_ms = committed.expire_timestamp_ms
+            if due_ms == NEVER_EXPIRES:
+                due_ms = committed.commit_timestamp_ms + retention_ms
+            if (
+                now_ms >= due_ms
+                and topic not in wanted
+                and not offsets.is_pending(group_id, topic, partition)
+            ):
+                keys.append(OffsetKey(group_id, topic, partition))
+            else:
+                is_all = False
+        is_gone = is_all and not group.members and not offsets.has_open_transaction(group_id)
+        return keys, consumer_records.group_tombstones(group) if is_gone else []
 
     def check(self) -> None:
         """Assert the invariants; for tests."""
         assert not self.groups.keys() & self._classic.groups.keys()
         for group in self.groups.values():
             group.check()
+
+
+def _attempt(run: Callable[[], None], refuse: Callable[[KafkaError], None]) -> None:
+    try:
+        run()
+    except KafkaError as error:
+        refuse(error)
+    except StructError:  # Bytes that are no UTF-8 grow by what stands for them.
+        why = "a text is too long to store"
+        refuse(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why))
+
+
+def _note_stale(group: ConsumerGroup, names: Collection[str]) -> None:
+    """Let the group look at these topics at its next heartbeat, if it may read them."""
+    if group.may_be_concerned(names):
+        group.is_stale = True
+        if group.topics_changed is not None:
+            group.topics_changed.update(names)
 
 
 def _leaving(

@@ -1,8 +1,8 @@
 """What a KIP-848 group does about a heartbeat: one event in, records and an answer out. Pure.
 
-``heartbeat``, ``leave``, ``fence`` and ``assign`` look at a group and decide; nothing changes until
-the records are durable and replayed. Time, topics and settings come as arguments. Source: KIP-848;
-the answers, and the order of the checks, of a live Kafka 4.3.
+``heartbeat``, ``leave``, ``fence`` and ``assign`` look at a group and decide, in steps where that
+may take long; nothing changes until the records are durable and replayed. Time, topics and settings
+come as arguments. Source: KIP-848; the answers, and the order of the checks, of a live Kafka 4.3.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +35,7 @@ from ottla.coordinator.group.migration import MigrationPolicy
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
+from ottla.sliced import Steps, at_once
 
 
 class ConsumerSettings(NamedTuple):
@@ -136,12 +137,23 @@ def heartbeat(
     now_ms: int,
     settings: ConsumerSettings,
 ) -> Decision:
+    """Do as ``hear``, in one go."""
+    return at_once(hear(group, beat, topics, now_ms, settings))
+
+
+def hear(
+    group: ConsumerGroup,
+    beat: Heartbeat,
+    topics: Topics,
+    now_ms: int,
+    settings: ConsumerSettings,
+) -> Steps[Decision]:
     """Take a member in, or one step further. Raises KafkaError."""
     check_room(group, beat.member_id, settings)
     found: list[CoordinatorRecord] = []
     replaced, member = _member_of(group, beat, found)
     coming = Coming(replaced, member, _updated(member, beat), beat.owned)
-    step = take_step(group, coming, topics, now_ms, settings)
+    step = yield from take_step(group, coming, topics, now_ms, settings)
     found += step.records
     answer = HeartbeatAnswer(beat.member_id, step.member.epoch, settings.heartbeat_interval_ms)
     if _is_full(beat) or _numbers(step.member.assigned) != _numbers(member.assigned):
@@ -176,7 +188,7 @@ def take_step(
     topics: Topics,
     now_ms: int,
     settings: ConsumerSettings,
-) -> Step:
+) -> Steps[Step]:
     """Note what a member says, assign anew if that is due, and lead it towards its target."""
     found: list[CoordinatorRecord] = []
     replaced, before, updated, owned = coming
@@ -190,7 +202,7 @@ def take_step(
         members = _members_with(group, updated, replaced)  # A copy: not for an idle heartbeat.
     epoch, regexes = group.epoch, group.regexes
     if has_changed_mind or group.is_stale:
-        regexes = resolve_regexes(group, members, topics, now_ms, found)
+        regexes = yield from resolve_regexes(group, members, topics, now_ms, found)
         epoch = next_epoch(group, members, regexes, topics, found, is_bumped=has_changed_mind)
 
     target_epoch = group.assignment_epoch
@@ -200,7 +212,7 @@ def take_step(
         delay_ms = group.assignment_timestamp_ms + settings.assignment_interval_ms - now_ms
         if delay_ms <= 0 or group.assignment_epoch == 0:
             delay_ms = None
-            targets = assign_targets(
+            targets = yield from assign_targets(
                 group, members, regexes, topics, found, epoch=epoch, now_ms=now_ms
             )
             target_epoch, target = epoch, targets[updated.member_id]
@@ -389,13 +401,15 @@ def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) 
     return Decision(found)
 
 
-def assign(group: ConsumerGroup, topics: Topics, now_ms: int) -> Decision:
+def assign(group: ConsumerGroup, topics: Topics, now_ms: int) -> Steps[Decision]:
     """Compute the targets that had to wait."""
     found: list[CoordinatorRecord] = []
     if group.epoch > group.assignment_epoch and group.members:
         regexes = group.regexes
         epoch = group.epoch
-        assign_targets(group, group.members, regexes, topics, found, epoch=epoch, now_ms=now_ms)
+        yield from assign_targets(
+            group, group.members, regexes, topics, found, epoch=epoch, now_ms=now_ms
+        )
     return Decision(found)
 
 

@@ -1,11 +1,13 @@
 """What a KIP-848 group reads and how it is shared: expressions, epochs, targets. Pure.
 
 The parts that a heartbeat, a JoinGroup and a departure have in common: each looks at the group with
-its members as they are to be, and adds the records of what changes. Source: KIP-848; Kafka 4.3,
-asked.
+its members as they are to be, and adds the records of what changes. What grows with the members or
+with the topics is done in steps, and the group is as it is between them. Source: KIP-848;
+Kafka 4.3, asked.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Protocol
 
 from ottla.coordinator.group import consumer_records as records
@@ -22,6 +24,7 @@ from ottla.coordinator.group.topic_pattern import TopicPattern
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.ids import TopicId
 from ottla.metadata.image import TopicImage
+from ottla.sliced import STRIDE, Steps, each
 
 DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
 
@@ -53,7 +56,7 @@ def resolve_regexes(
     topics: Topics,
     now_ms: int,
     found: list[CoordinatorRecord],
-) -> dict[str, ResolvedRegex]:
+) -> Steps[dict[str, ResolvedRegex]]:
     """Hold the members' expressions against the topics there are."""
     wanted = {member.regex for member in members.values() if member.regex}
     resolved: dict[str, ResolvedRegex] = {}
@@ -64,10 +67,10 @@ def resolve_regexes(
             continue
         changed = group.topics_changed
         if known is None or changed is None:
-            names = frozenset(filter(TopicPattern(regex).matches, topics.topics))
+            names = yield from _matching(regex, list(topics.topics))
         else:
             there = [name for name in changed if name in topics.topics]
-            names = known.topics - changed | set(filter(TopicPattern(regex).matches, there))
+            names = known.topics - changed | (yield from _matching(regex, there))
         if known is not None and known.topics == names:
             resolved[regex] = known
         else:
@@ -75,6 +78,11 @@ def resolve_regexes(
             found.append(records.regex_record(group.group_id, regex, resolved[regex]))
     found += forgotten_regexes(group, wanted)
     return resolved
+
+
+def _matching(regex: str, names: Sequence[str]) -> Steps[frozenset[str]]:
+    matches = yield from each(names, TopicPattern(regex).matches)
+    return frozenset(compress(names, matches))
 
 
 def forgotten_regexes(
@@ -112,7 +120,8 @@ def topics_read(
 ) -> set[str]:
     """Return the names of all topics that members read."""
     names: set[str] = set()
-    for member in members:
+    # Most of them ask for the same.
+    for member in {member.subscription: member for member in members}.values():
         names |= group.topics_of(member, regexes)
     return names
 
@@ -143,22 +152,28 @@ def assign_targets(
     *,
     epoch: int,
     now_ms: int,
-) -> dict[str, Target]:
+) -> Steps[dict[str, Target]]:
     """Return every member's target for ``epoch``."""
     names = topics_read(group, members.values(), regexes)
     known = [topic for name in names if (topic := topics.topic(name)) is not None]
     counts = {topic.topic_id: len(topic.partitions) for topic in known}
-    subscribers = [
-        Subscriber(
-            member.member_id,
-            member.instance_id,
-            tuple(topic_ids(group.topics_of(member, regexes), topics)),
-            _target_before(group, member),
-        )
-        for _, member in sorted(members.items())
-    ]
-    targets = ASSIGNORS[preferred_assignor(members.values())](subscribers, counts)
-    for member_id, target in targets.items():
+    assignor = ASSIGNORS[preferred_assignor(members.values())]
+    ids: dict[tuple[tuple[str, ...], str], tuple[TopicId, ...]] = {}
+
+    def subscriber(member: ConsumerMember) -> Subscriber:
+        wanted = ids.get(member.subscription)
+        if wanted is None:
+            read = topic_ids(group.topics_of(member, regexes), topics)
+            wanted = ids[member.subscription] = tuple(one for one in read if one in counts)
+        target = _target_before(group, member)
+        return Subscriber(member.member_id, member.instance_id, wanted, target)
+
+    ordered = [members[member_id] for member_id in sorted(members)]
+    subscribers = yield from each(ordered, subscriber)
+    targets = yield from assignor(subscribers, counts)
+    for ordinal, (member_id, target) in enumerate(targets.items()):
+        if not ordinal % STRIDE:
+            yield None
         if member_id not in group.targets or group.targets[member_id] != target:
             found.append(records.target_record(group.group_id, member_id, target))
     found.append(records.target_epoch_record(group.group_id, epoch, now_ms))

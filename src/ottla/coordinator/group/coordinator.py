@@ -25,8 +25,7 @@ from ottla.coordinator.group.consumer_machine import (
     check_heartbeat,
     check_member_epoch,
 )
-from ottla.coordinator.group.offsets import CommittedOffset
-from ottla.coordinator.group.records import OffsetKey
+from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups, GroupsShard
 from ottla.coordinator.records import CoordinatorRecord, EndMarker
@@ -113,9 +112,9 @@ class GroupCoordinator:
         if self._configs is not None:
             self._configs.take(name for kind, name in delta.configs if kind is ConfigType.GROUP)
         self._runtime.apply(delta)
-        for topic in delta.topics_deleted:
-            for shard in self._runtime.shards:
-                shard.machine.forget_topic(topic.name)
+        deleted = {topic.name for topic in delta.topics_deleted}
+        for shard in self._runtime.shards if deleted else ():
+            shard.machine.forget_topics(deleted)
         names = _topics_resized(delta)
         for shard in self._runtime.shards if names else ():
             shard.machine.consumers.topics_changed(names)

@@ -8,12 +8,9 @@ refused write, may have kept it from being forgotten with its topic.
 Source: KIP-211; Kafka's OffsetExpirationCondition.
 """
 
-from collections.abc import Iterable
-
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer_targets import Topics
-from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, Offsets
-from ottla.coordinator.group.records import OffsetKey
+from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, OffsetKey, Offsets
 from ottla.ids import NULL_TOPIC_ID
 
 
@@ -54,14 +51,13 @@ def is_of_former(committed: CommittedOffset, topic: str, topics: Topics) -> bool
     return known is not None and known.topic_id != committed.topic_id
 
 
-def offsets_of_former(offsets: Offsets, groups: Iterable[str], topics: Topics) -> list[OffsetKey]:
-    """Return the offsets of ``groups`` that were committed for earlier topics of their names.
+def offsets_of_former(offsets: Offsets, group: str, topics: Topics) -> list[OffsetKey]:
+    """Return the offsets of ``group`` that were committed for earlier topics of their names.
 
     Not where a transaction is about to commit another: to forget the one forgets the other.
     """
     return [
         OffsetKey(group, topic, partition)
-        for group in groups
         for topic, partition, committed in offsets.committed_of_group(group)
         if is_of_former(committed, topic, topics)
         and not offsets.is_pending(group, topic, partition)

@@ -4,7 +4,7 @@ Holds what the log says and nothing else: every change comes by ``put``, ``remov
 ``end_transaction``, in the order of the log. Knows nothing of members or of requests.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.ids import NULL_TOPIC_ID, TopicId
@@ -26,6 +26,14 @@ class CommittedOffset(NamedTuple):
     topic_id: TopicId = NULL_TOPIC_ID
     record_offset: int = -1
     """Where it stands in the log: of two, the later one counts."""
+
+
+class OffsetKey(NamedTuple):
+    """What a committed offset is of."""
+
+    group: str
+    topic: str
+    partition: int
 
 
 class PartitionOffset(NamedTuple):
@@ -135,14 +143,19 @@ class Offsets:
         """Yield every committed offset of the group."""
         return _flat(self._committed.get(group, {}))
 
-    def of_topic(self, topic: str) -> list[tuple[str, int]]:
-        """Return every (group, partition) with an offset of ``topic``, pending ones too."""
-        found: dict[tuple[str, int], None] = {}
+    def of_topics(self, topics: Collection[str]) -> Iterator[list[OffsetKey]]:
+        """Yield, group by group, what there is of ``topics``, pending ones too.
+
+        The groups are those of the first step; a group may come more than once.
+        """
         for groups in (self._committed, *self._pending.values()):
-            for group, topics in groups.items():
-                for partition in topics.get(topic, ()):
-                    found[group, partition] = None
-        return list(found)
+            for group in list(groups):
+                of_group = groups.get(group, _NOTHING)
+                yield [
+                    OffsetKey(group, topic, partition)
+                    for topic in of_group.keys() & topics
+                    for partition in of_group[topic]
+                ]
 
     def check(self) -> None:
         """Assert the invariants; for tests."""

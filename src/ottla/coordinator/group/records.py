@@ -9,11 +9,10 @@ hundred thousand. A test holds both ways against each other.
 from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
-from typing import NamedTuple
 
 from ottla.coordinator.group import tables
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member, Protocol
-from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset
+from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, OffsetKey
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.ids import NULL_TOPIC_ID, TopicId
@@ -35,14 +34,6 @@ _TOPIC_ID_TAG = bytes((1, 0, 16))
 _TOPIC_ID_BYTES = 16
 OFFSET_COMMIT_VERSIONS = 4
 GROUP_METADATA_VERSIONS = 4
-
-
-class OffsetKey(NamedTuple):
-    """What a committed offset is of."""
-
-    group: str
-    topic: str
-    partition: int
 
 
 # Writing.

@@ -8,13 +8,13 @@ Source: Kafka's GroupCoordinatorShard.
 from __future__ import annotations  # else those of inner functions are made at each call
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias, cast
 
 from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import consumer_records, records, tables
-from ottla.coordinator.group.answering import AT_A_TIME, Answering
+from ottla.coordinator.group.answering import Answering
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.classic_machine import step
 from ottla.coordinator.group.classic_members import ClassicMembers
@@ -25,8 +25,7 @@ from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_groups import ConsumerGroups
 from ottla.coordinator.group.consumer_targets import Topics
 from ottla.coordinator.group.expiry import expired_offsets, is_of_former, offsets_of_former
-from ottla.coordinator.group.offsets import CommittedOffset, Offsets
-from ottla.coordinator.group.records import OffsetKey
+from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey, Offsets
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup, GroupSettings
 from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
 from ottla.coordinator.shard import Shard, ShardState
@@ -37,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 GroupsShard: TypeAlias = "Shard[Groups]"
 _EXPIRY_TIMER = "expiry"
+SOME = 64
+"""Effects carried out at once; of more, those that may wait have turns with everybody else."""
 FORGET_RETRY_MS = 1000
 """Until what could not be forgotten is tried again."""
 
@@ -70,7 +71,7 @@ class Groups:
         """Use: at a load, groups that were KIP-848 ones and whose last record is the one that ended
         that: their first rebalance was under way."""
         self._unknown_types: set[int] = set()
-        self._answering = Answering(shard.clock)
+        self._answering = Answering(shard.turns)
 
     # What the runtime calls.
 
@@ -125,30 +126,31 @@ class Groups:
         """Take or drop a transaction's offsets."""
         self.offsets.end_transaction(marker.producer_id, committed=marker.is_committed)
 
-    def loaded(self) -> None:
+    def loaded(self) -> Iterator[None]:
         """Give the members of every group a new session, as after a restart of Kafka's."""
         for group in list(self.groups.values()):
-            for member in group.members.values():
+            yield
+            for member in list(group.members.values()):
                 self._carry_out(group, [session_timer(member)])
+                yield
             is_due = group.members and group.group_id in self._rebalancing
             if is_due or len(group.members) > self._settings.classic.members_max:
                 self.happen(group, events.RejoinAll())
         self._rebalancing.clear()
-        self.consumers.loaded()
+        yield from self.consumers.loaded()
         self._schedule_expiry()
 
     def unloaded(self, error: KafkaError) -> None:
         """Answer the members that wait."""
         self.consumers.unloaded(error)
-        groups = dict(self.groups)
-        self.groups.clear()
+        groups, self.groups = self.groups, {}
         self.offsets = Offsets()
         effects: list[events.Effect] = []
         for group in groups.values():
             for member in group.members.values():
                 answer_join(group, member, events.JoinAnswer(member.member_id, error.code), effects)
                 answer_sync(member, events.SyncAnswer(error.code), effects)
-        self._carry_out_answers(effects)
+        self._answering.take(_answer, effects)
 
     def committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return a committed offset of the topic that there is; None when there is none.
@@ -219,29 +221,24 @@ class Groups:
             self._carry_out(group, [session_timer(member)])
 
     def _carry_out(self, group: ClassicGroup, effects: Sequence[events.Effect]) -> None:
-        if len(effects) > AT_A_TIME:
-            self._carry_out_answers(effects)
-            effects = [one for one in effects if not isinstance(one, events.Answer)]
+        if len(effects) > SOME:
+            later = [one for one in effects if _may_wait(one)]
+            effects = [one for one in effects if not _may_wait(one)]
+            self._answering.take(partial(self._carry_out_one, group), later)
         for effect in effects:
-            if isinstance(effect, events.SetTimer):
-                self._set_timer(group, effect)
-            elif isinstance(effect, events.Answer):
-                _resolve(effect.reply, effect.answer)
-            elif isinstance(effect, events.CancelTimer):
-                self._shard.timers.cancel((group.group_id, effect.kind, effect.member_id))
-            elif isinstance(effect, events.Store):
-                self._store(group, effect)
-            else:
-                self._store_new(group, effect.reply)
+            self._carry_out_one(group, effect)
 
-    def _carry_out_answers(self, effects: Sequence[events.Effect]) -> None:
-        self._answering.take(
-            [
-                partial(_resolve, effect.reply, effect.answer)
-                for effect in effects
-                if isinstance(effect, events.Answer)
-            ]
-        )
+    def _carry_out_one(self, group: ClassicGroup, effect: events.Effect) -> None:
+        if isinstance(effect, events.SetTimer):
+            self._set_timer(group, effect)
+        elif isinstance(effect, events.Answer):
+            _answer(effect)
+        elif isinstance(effect, events.CancelTimer):
+            self._shard.timers.cancel((group.group_id, effect.kind, effect.member_id))
+        elif isinstance(effect, events.Store):
+            self._store(group, effect)
+        else:
+            self._store_new(group, effect.reply)
 
     def _set_timer(self, group: ClassicGroup, effect: events.SetTimer) -> None:
         def fire() -> None:
@@ -313,49 +310,58 @@ class Groups:
             return found + consumer_records.group_tombstones(consumers)
         return [*found, records.group_tombstone(group_id)]
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic that is gone, those included that are being written.
+    def forget_topics(self, names: Collection[str]) -> None:
+        """Forget all offsets of topics that are gone, those included that are being written.
 
-        What cannot be written now is tried again, until the name is another topic's: then it is
-        for ``expire`` to find.
+        What cannot be written now is tried again, until a name is another topic's: then it is for
+        ``expire`` to find.
         """
+        self._shard.execute(
+            lambda: self._shard.in_steps(self._forget_topics(frozenset(names))), _forget, alone=True
+        )
 
+    def _forget_topics(self, names: frozenset[str]) -> Iterator[None]:
         def again(error: KafkaError | None) -> None:
-            if error is None or self._shard.state is not ShardState.ACTIVE:
-                return
-            key = ("forget", topic)
-            self._shard.timers.schedule(key, FORGET_RETRY_MS, forget_if_gone)
+            if error is not None and self._shard.state is ShardState.ACTIVE:
+                self._shard.timers.schedule(("forget", names), FORGET_RETRY_MS, forget_if_gone)
 
         def forget_if_gone() -> None:
-            if self._topics.topic(topic) is None:
-                self.forget_topic(topic)
+            gone = [name for name in names if self._topics.topic(name) is None]
+            if gone:
+                self.forget_topics(gone)
 
-        def forget() -> None:
-            gone = [
-                records.offset_tombstone(OffsetKey(group, topic, partition))
-                for group, partition in self.offsets.of_topic(topic)
-            ]
-            self._delete(gone, again)
-
-        self._shard.execute(forget, lambda _: None, alone=True)
+        found: list[CoordinatorRecord] = []
+        for keys in self.offsets.of_topics(names):
+            found += map(records.offset_tombstone, keys)
+            yield
+        if self._shard.state is ShardState.ACTIVE:
+            self._delete(found, again)
 
     def expire(self) -> None:
         """Forget what has been kept for long enough, and empty groups that nothing is left of."""
-        now_ms = self._shard.clock.wall_ms()
+        self._shard.in_steps(self._expire())
+
+    def _expire(self) -> Iterator[None]:
+        now_ms, retention_ms = self._shard.clock.wall_ms(), self._settings.offsets_retention_ms
         found: list[CoordinatorRecord] = []
-        for group_id, group in self.groups.items():
-            keys, is_all = expired_offsets(
-                group, self.offsets, now_ms, self._settings.offsets_retention_ms
-            )
-            found += map(records.offset_tombstone, keys)
-            if is_all and group.state is GroupState.EMPTY:
-                found.append(records.group_tombstone(group_id))
-        keys, tombstones = self.consumers.expired(
-            self.offsets, now_ms, self._settings.offsets_retention_ms
-        )
-        groups = [*self.groups, *self.consumers.groups]
-        keys += offsets_of_former(self.offsets, groups, self._topics)
-        self._delete([*found, *map(records.offset_tombstone, keys), *tombstones])
+        keys: list[OffsetKey] = []
+        groups: list[ClassicGroup | ConsumerGroup]
+        groups = [*self.groups.values(), *self.consumers.groups.values()]
+        for group in groups:
+            yield
+            if isinstance(group, ClassicGroup):
+                expired, is_all = expired_offsets(group, self.offsets, now_ms, retention_ms)
+                if is_all and group.state is GroupState.EMPTY:
+                    found.append(records.group_tombstone(group.group_id))
+            else:
+                expired, tombstones = self.consumers.expired(
+                    group, self.offsets, now_ms, retention_ms
+                )
+                found += tombstones
+            keys += expired
+            keys += offsets_of_former(self.offsets, group.group_id, self._topics)
+        if self._shard.state is ShardState.ACTIVE:
+            self._delete([*map(records.offset_tombstone, keys), *found])
 
     def _delete(
         self,
@@ -389,6 +395,21 @@ class Groups:
 
 def _forget(_: KafkaError) -> None:
     """Whoever waited for it is gone with the shard."""
+
+
+def _may_wait(effect: events.Effect) -> bool:
+    """Tell whether it does not matter to others if something is done a few turns later.
+
+    A member's session is extended with its answer, behind which it is heard of again. If it has
+    gone by then, the timer finds nobody.
+    """
+    is_session = isinstance(effect, events.SetTimer) and effect.kind is events.TimerKind.SESSION
+    return is_session or isinstance(effect, events.Answer)
+
+
+def _answer(effect: events.Effect) -> None:
+    if isinstance(effect, events.Answer):
+        _resolve(effect.reply, effect.answer)
 
 
 def _resolve(reply: object, answer: object) -> None:

@@ -9,7 +9,7 @@ restart finds decided. Source: Kafka's TransactionStateManager.
 from __future__ import annotations  # else those of inner functions are made at each call
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from ottla.cluster.producer_ids import ProducerIds
@@ -91,9 +91,10 @@ class Transactions:
     def end_transaction(self, marker: EndMarker) -> None:
         """Do nothing: nobody writes to this topic in a transaction."""
 
-    def loaded(self) -> None:
+    def loaded(self) -> Iterator[None]:
         """Go on with what was decided, and let what is open time out."""
         for transaction in list(self.transactions.values()):
+            yield
             if transaction.state in PREPARED:
                 self._write_markers(transaction)
             elif transaction.state is TransactionState.ONGOING:

@@ -6,11 +6,12 @@ import pytest
 
 from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import consumer_machine as machine
-from ottla.coordinator.group.answering import AT_A_TIME, Answering
+from ottla.coordinator.group.answering import Answering
 from ottla.coordinator.group.classic_group import ClassicGroup, Protocol
 from ottla.coordinator.group.classic_machine import step
 from ottla.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.env.clock import ManualClock
+from ottla.turns import Turns
 
 SETTINGS = events.ClassicSettings(initial_rebalance_delay_ms=0, members_max=100_000)
 METADATA = b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -125,27 +126,49 @@ def test_ids_that_nobody_comes_back_with_are_forgotten_the_oldest_first():
     group.check()
 
 
-def test_the_answers_of_a_large_group_are_given_in_slices():
-    clock, given = ManualClock(), []
-    answering = Answering(clock)
-    count = 2 * AT_A_TIME + 1
-    answering.take([lambda number=number: given.append(number) for number in range(count)])
-    assert len(given) == AT_A_TIME
-    answering.take([lambda: given.append("later")])
-    assert len(given) == AT_A_TIME, "they wait for those before them"
-    clock.advance(0)
-    clock.advance(0)
-    assert given == [*range(count), "later"]
+class BusyClock(ManualClock):
+    """Each look at it tells that a millisecond has gone: work takes its time."""
+
+    def monotonic(self):
+        self.hold(0.001)
+        return super().monotonic()
 
 
-def test_an_answer_that_fails_does_not_keep_the_others():
-    clock, given = ManualClock(), []
-    answering = Answering(clock)
+@pytest.fixture
+def turns():
+    """Turns whose next one comes with ``turns.next()``."""
+    due = []
+    turns = Turns(BusyClock(), call_soon=due.append)
 
-    def faulty():
-        raise ZeroDivisionError
+    def take():
+        work, due[:] = list(due), []
+        for one in work:
+            one()
+        return bool(work)
 
+    turns.next = take
+    return turns
+
+
+def test_the_answers_of_a_large_group_are_given_in_slices(turns):
+    given = []
+    answering = Answering(turns)
+    answering.take(given.append, range(50))
+    in_a_slice = len(given)
+    assert 0 < in_a_slice < 10
+    answering.take(given.append, ["later"])
+    assert len(given) == in_a_slice, "they wait for those before them"
+    while turns.next():
+        assert len(given) - in_a_slice < 10
+        in_a_slice = len(given)
+    assert given == [*range(50), "later"]
+    assert answering.is_idle
+
+
+def test_an_answer_that_fails_does_not_keep_the_others(turns):
+    given = []
+    answering = Answering(turns)
     with pytest.raises(ZeroDivisionError):
-        answering.take([faulty, lambda: given.append(1)])
-    clock.advance(0)
+        answering.take(lambda number: given.append(1 // number), [0, 1])
+    turns.next()
     assert given == [1]

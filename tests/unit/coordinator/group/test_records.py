@@ -4,8 +4,7 @@ import pytest
 
 from ottla.coordinator.group import records
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member, Protocol
-from ottla.coordinator.group.offsets import CommittedOffset
-from ottla.coordinator.group.records import OffsetKey
+from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey
 from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId

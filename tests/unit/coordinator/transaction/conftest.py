@@ -18,6 +18,7 @@ from ottla.metadata.image import PartitionChange, TopicImage
 from ottla.pending import Pending
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
+from ottla.turns import Turns
 
 path = Path(__file__).parents[1] / "conftest.py"
 spec = importlib.util.spec_from_file_location("group_doubles", path)
@@ -75,7 +76,12 @@ class TransactionNode(groups.GroupNode):
 
     def boot(self):
         self.both = coordinators_of(
-            Context(self.node.replica_manager, self.executor, self.clock),
+            Context(
+                self.node.replica_manager,
+                self.executor,
+                self.clock,
+                turns=Turns(self.clock, call_soon=lambda turn: self.clock.call_later(0, turn)),
+            ),
             SimpleNamespace(
                 configured=lambda kind: (),
                 topic=self.topics.get,
