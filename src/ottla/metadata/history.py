@@ -1,8 +1,8 @@
 """The newest commits in memory, and the watchers that wait for the next one.
 
 Shared by the stores that live in this process. Owns no keys and no files: a store appends each
-batch once it counts as committed, in order of revision. Bounded: what falls out at the old end is
-compacted, for slow watchers too, so that nobody's pace costs memory.
+batch once it counts as committed, in order of revision. Bounded in number and bytes: what falls out
+at the old end is compacted, for slow watchers too, so that nobody's pace costs memory.
 """
 
 import asyncio
@@ -14,16 +14,63 @@ from ottla.metadata.store import Batch, Compacted, Unavailable, under
 
 HISTORY_REVISIONS = 10_000
 """Commits kept for watches that resume, unless a store is told otherwise."""
+HISTORY_BYTES = 16 * 1024 * 1024
+"""Fewer are kept when they take more than this: each may hold a hundred values of a MiB."""
+CHANGE_BYTES = 256
+"""What a change takes in memory besides its key and its value."""
 
 _PAGE_BATCHES = 500
+
+
+def size_of(batch: Batch) -> int:
+    """Return about how many bytes a batch takes in memory."""
+    size_bytes = 0
+    for key, entry in batch.changes:
+        size_bytes += CHANGE_BYTES + len(key) + (0 if entry is None else len(entry.value))
+    return size_bytes
+
+
+class Retention:
+    """Which of the newest commits are kept: so many, of so many bytes; the newest in any case."""
+
+    def __init__(self, revisions_max: int, bytes_max: int) -> None:
+        self._revisions_max = revisions_max
+        self._bytes_max = bytes_max
+        self._sizes: deque[int] = deque()
+        self._size_bytes = 0
+        """Invariant: the sum of ``_sizes``, of the commits that are kept."""
+
+    def dropped_by(self, size_bytes: int) -> int:
+        """Return how many of the oldest go when one of ``size_bytes`` comes. Changes nothing."""
+        count, left = 0, self._size_bytes + size_bytes
+        for oldest in self._sizes:
+            kept = len(self._sizes) + 1 - count
+            if kept <= self._revisions_max and left <= self._bytes_max:
+                break
+            left -= oldest
+            count += 1
+        return count
+
+    def load(self, size_bytes: int) -> None:
+        """Count one more that is there: what is too many or too large goes with the next one."""
+        self._sizes.append(size_bytes)
+        self._size_bytes += size_bytes
+
+    def add(self, size_bytes: int) -> int:
+        """Take the next commit; return how many of the oldest go."""
+        dropped = self.dropped_by(size_bytes)
+        for _ in range(dropped):
+            self._size_bytes -= self._sizes.popleft()
+        self.load(size_bytes)
+        return dropped
 
 
 class History:
     """Batches ``(first_rev .. revision)`` without a gap."""
 
-    def __init__(self, revision: int, limit: int) -> None:
+    def __init__(self, revision: int, limit: int, *, bytes_max: int = HISTORY_BYTES) -> None:
         self._batches: deque[Batch] = deque()
-        self._limit = limit
+        self._retention = Retention(limit, bytes_max)
         self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self.revision = revision
@@ -39,7 +86,7 @@ class History:
         assert batch.rev == self.revision + 1, f"revision {batch.rev} follows {self.revision}"
         self.revision = batch.rev
         self._batches.append(batch)
-        if len(self._batches) > self._limit:
+        for _ in range(self._retention.add(size_of(batch))):
             self._batches.popleft()
         self._wake()
 

@@ -6,7 +6,7 @@ Nothing outlives the object. Operations finish without waiting, in the order the
 from collections.abc import AsyncIterator, Sequence
 
 from ottla.env.clock import Clock
-from ottla.metadata.history import HISTORY_REVISIONS, History, follow
+from ottla.metadata.history import HISTORY_BYTES, HISTORY_REVISIONS, History, follow
 from ottla.metadata.sessions import LocalSession, SessionTable
 from ottla.metadata.store import (
     NO_SESSION,
@@ -28,10 +28,16 @@ from ottla.metadata.store import (
 class MemoryStore:
     """A dict with revisions. Keeps ``history_revisions`` commits for watches to resume from."""
 
-    def __init__(self, clock: Clock, *, history_revisions: int = HISTORY_REVISIONS) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        history_revisions: int = HISTORY_REVISIONS,
+        history_bytes: int = HISTORY_BYTES,
+    ) -> None:
         self._entries: dict[str, Entry] = {}
         self._keys_of: dict[int, set[str]] = {}
-        self._history = History(revision=0, limit=history_revisions)
+        self._history = History(0, history_revisions, bytes_max=history_bytes)
         self._sessions = SessionTable(clock, first_id=1, expired=self._delete_keys_of)
         self._closed = False
 

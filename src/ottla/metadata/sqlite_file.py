@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
+from ottla.metadata.history import CHANGE_BYTES, HISTORY_BYTES, Retention, size_of
 from ottla.metadata.store import (
     NO_SESSION,
     Ambiguous,
@@ -79,13 +80,23 @@ _Row = tuple[str, bytes, int, int, int, int]
 class SqliteFile:
     """An open metadata file. Every method blocks; all calls come from the thread that made it."""
 
-    def __init__(self, disk: Disk, path: str, *, history_revisions: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        *,
+        history_revisions: int,
+        history_bytes: int = HISTORY_BYTES,
+    ) -> None:
         """Open ``path``, creating it if absent. Raises CorruptFile for a damaged or foreign file.
 
         Never deletes or overwrites what it cannot read.
         """
         self._path = path
-        self._history_revisions = history_revisions
+        self._retention = Retention(history_revisions, history_bytes)
+        """Invariant: counts the commits in the log."""
+        self._logged_bytes: int | None = None
+        """Use: how large the commit is that the transaction at hand logs; None: it logs none."""
         self.broken: str | None = None
         """Why it cannot be relied on any more before it is opened anew; None: it can."""
         self._is_out_of_use = False
@@ -191,6 +202,12 @@ class SqliteFile:
         if verdict != "ok":
             raise CorruptFile(self._path, verdict)
         self.revision()
+        found = execute(
+            "SELECT COUNT(*), SUM(LENGTH(key) + IFNULL(LENGTH(value), 0)) FROM log"
+            " GROUP BY rev ORDER BY rev"
+        ).fetchall()
+        for count, size_bytes in found:
+            self._retention.load(count * CHANGE_BYTES + size_bytes)
 
     def _state(self, name: str) -> int:
         row = self._connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
@@ -239,11 +256,16 @@ class SqliteFile:
             (_log_row(rev, ordinal, change) for ordinal, change in enumerate(changes)),
         )
         self._set_state("revision", rev)
-        self._compact(rev - self._history_revisions)
-        return Batch(rev, tuple(changes))
+        batch = Batch(rev, tuple(changes))
+        self._compact(size_of(batch))
+        return batch
 
-    def _compact(self, compacted: int) -> None:
-        if compacted > 0:
+    def _compact(self, size_bytes: int) -> None:
+        """Make room in the log for the newest commit, which is in it already."""
+        self._logged_bytes = size_bytes
+        dropped = self._retention.dropped_by(size_bytes)
+        if dropped:
+            compacted = self._state("compacted") + dropped
             self._connection.execute("DELETE FROM log WHERE rev <= ?", (compacted,))
             self._set_state("compacted", compacted)
 
@@ -255,6 +277,7 @@ class SqliteFile:
         """Run the body in a transaction that is durable when this returns."""
         with self._named_errors():
             self._connection.execute("BEGIN IMMEDIATE")
+            self._logged_bytes = None
             try:
                 yield
             except BaseException:
@@ -270,6 +293,8 @@ class SqliteFile:
                 # fsync is never tried again (reliability rule 2).
                 self._break(f"{error} while committing")
                 raise Ambiguous(f"{self._path}: {error} while committing") from error
+            if self._logged_bytes is not None:
+                self._retention.add(self._logged_bytes)
 
     def _break(self, why: str) -> None:
         self.broken, self._is_out_of_use = why, True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk, Lock
 from ottla.env.executor import Executor, run
-from ottla.metadata.history import HISTORY_REVISIONS, History, follow
+from ottla.metadata.history import HISTORY_BYTES, HISTORY_REVISIONS, History, follow
 from ottla.metadata.sessions import LocalSession, SessionTable
 from ottla.metadata.store import (
     NO_SESSION,
@@ -51,12 +51,13 @@ class SqliteStore:
         clock: Clock,
         executor: Executor,
         history_revisions: int,
+        history_bytes: int,
     ) -> None:
         self._file = opened.file
         self._lock = lock
         self._clock = clock
         self._executor = executor
-        self._history = History(opened.revision, history_revisions)
+        self._history = History(opened.revision, history_revisions, bytes_max=history_bytes)
         self._sessions = SessionTable(clock, opened.first_session, self._session_expired)
         self._closed = False
         self.on_broken: Callable[[str], None] | None = None
@@ -72,19 +73,23 @@ class SqliteStore:
         clock: Clock,
         executor: Executor,
         history_revisions: int = HISTORY_REVISIONS,
+        history_bytes: int = HISTORY_BYTES,
     ) -> "SqliteStore":
         """Open or create the file ``path`` in an existing directory of the kernel's.
 
         ``executor`` must run work one after another in one thread, and is this store's alone; the
-        caller closes it after the store. Keys whose session belonged to an earlier process are
-        deleted. Raises StoreInUse, CorruptFile (nothing is changed then), OSError.
+        caller closes it after the store. So many commits, of so many bytes, are kept for watches.
+        Keys whose session belonged to an earlier process are deleted. Raises StoreInUse,
+        CorruptFile (nothing is changed then), OSError.
         """
         try:
             lock = disk.lock(f"{path}.lock")
         except BlockingIOError as error:
             raise StoreInUse(f"{path} is in use by another process") from error
         try:
-            opened = await run(executor, lambda: _open_file(disk, path, history_revisions))
+            opened = await run(
+                executor, lambda: _open_file(disk, path, history_revisions, history_bytes)
+            )
         except BaseException:
             lock.release()
             raise
@@ -94,6 +99,7 @@ class SqliteStore:
             clock=clock,
             executor=executor,
             history_revisions=history_revisions,
+            history_bytes=history_bytes,
         )
 
     async def get(self, key: str) -> Entry | None:
@@ -214,11 +220,11 @@ class _Opened(NamedTuple):
     first_session: int
 
 
-def _open_file(disk: Disk, path: str, history_revisions: int) -> _Opened:
+def _open_file(disk: Disk, path: str, history_revisions: int, history_bytes: int) -> _Opened:
     # Imported here, in the thread: a broker that runs in memory never pays for SQLite.
     from ottla.metadata.sqlite_file import SqliteFile  # noqa: PLC0415
 
-    file = SqliteFile(disk, path, history_revisions=history_revisions)
+    file = SqliteFile(disk, path, history_revisions=history_revisions, history_bytes=history_bytes)
     try:
         file.delete_session(None)
         first_session = file.next_session()

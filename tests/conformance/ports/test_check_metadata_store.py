@@ -27,6 +27,7 @@ from ottla.metadata.store import (
 )
 
 HISTORY_REVISIONS = 20
+HISTORY_BYTES = 1024 * 1024
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def clock():
 @pytest.fixture(params=["memory", "sqlite"])
 async def store(request, clock, tmp_path):
     if request.param == "memory":
-        store = MemoryStore(clock, history_revisions=HISTORY_REVISIONS)
+        store = MemoryStore(clock, history_revisions=HISTORY_REVISIONS, history_bytes=HISTORY_BYTES)
         yield store
         await store.close()
         return
@@ -48,6 +49,7 @@ async def store(request, clock, tmp_path):
         clock=clock,
         executor=executor,
         history_revisions=HISTORY_REVISIONS,
+        history_bytes=HISTORY_BYTES,
     )
     yield store
     await store.close()
@@ -246,6 +248,19 @@ async def test_history_beyond_the_limit_is_compacted(store):
         with pytest.raises(Compacted, match=f"revision {from_rev} "):
             await take(store.watch("", from_rev), 1)
     assert (await take(store.watch("", 6), 1))[0].rev == 6
+
+
+async def test_history_of_too_many_bytes_is_compacted(store):
+    for number in range(15):
+        await store.commit([], [Put(f"key {number}", b"x" * 100 * 1024)])
+    for from_rev in (1, 5):
+        with pytest.raises(Compacted, match=f"revision {from_rev} "):
+            await take(store.watch("", from_rev), 1)
+    assert [batch.rev for batch in await take(store.watch("", 6), 10)] == list(range(6, 16))
+    await store.commit([], [Put("one", b"x" * VALUE_BYTES_MAX)])
+    assert (await take(store.watch("", 16), 1))[0].changes[0].key == "one", "the newest stays"
+    with pytest.raises(Compacted):
+        await take(store.watch("", 15), 1)
 
 
 async def test_a_watcher_that_falls_behind_is_told(store):

@@ -18,7 +18,7 @@ from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
 from ottla.env.real_disk import RealDisk
 from ottla.errors import CorruptFile
 from ottla.metadata.sqlite_store import SqliteStore, StoreInUse
-from ottla.metadata.store import Ambiguous, Compacted, Delete, Put, Unavailable
+from ottla.metadata.store import Ambiguous, Compacted, Delete, Guard, GuardFailed, Put, Unavailable
 
 
 @pytest.fixture
@@ -81,6 +81,24 @@ async def test_compaction_is_remembered(opened):
     with pytest.raises(Compacted):
         await anext(store.watch("", 7))
     assert (await anext(store.watch("", 8))).rev == 8
+
+
+async def test_the_file_does_not_grow_by_every_value_that_there_was(opened, path):
+    store = await opened(history_bytes=1024 * 1024)
+    for number in range(100):
+        if number % 30 == 29:
+            await store.close()
+            store = await opened(history_bytes=1024 * 1024)
+        with pytest.raises(GuardFailed):
+            await store.commit([Guard("a", mod_rev=10_000)], [Put("a", b"never")])
+        await store.commit([], [Put("a", b"%d" % number * 50 * 1024)])
+    await store.close()
+    assert os.path.getsize(path) < 6 * 1024 * 1024
+    store = await opened(history_bytes=256 * 1024)
+    await store.commit([], [Put("b", b"")])
+    with pytest.raises(Compacted):
+        await anext(store.watch("", 98))
+    assert (await anext(store.watch("", 100))).rev == 100
 
 
 async def test_keys_of_the_last_process_sessions_are_gone(opened):
