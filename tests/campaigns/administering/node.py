@@ -25,6 +25,7 @@ STALL_SECONDS = 11.0
 """Longer than a node's session, whatever its phase."""
 WRONG = re.compile(r"Traceback|CRITICAL|\bERROR\b|offline|out of service|Error:|Exception")
 LASTING = re.compile(r"Traceback|CRITICAL|until a restart|fault of ours|two directories")
+AWAY = "is not among those this node is started with"
 HEALING_SECONDS = 2.5
 """A broker looks every second whether it can do again what was refused."""
 START_SECONDS_MAX = 60.0
@@ -61,6 +62,8 @@ class Node:
             "kill in start": self._kill_in_start,
             "kill in stop": self._kill_in_stop,
             "kill twice": self._kill_twice,
+            "directory away": self._directory_away,
+            "shortage": self._shortage,
         }
         if volume is not None:
             self.nemeses |= {
@@ -70,7 +73,6 @@ class Node:
             }
         self.usual_nemeses = set(self.nemeses)
         """Those that come unless others are asked for."""
-        self.nemeses["shortage"] = self._shortage
         self.nemeses["shortage, kill"] = self._shortage_and_kill
 
     def start(self) -> None:
@@ -135,6 +137,26 @@ class Node:
             self._end_by("kill")
             self.start()
             time.sleep(self._random.uniform(0.0, 0.4))
+
+    def _directory_away(self) -> None:
+        """Start it without the second log directory for a while, as with a disk not mounted.
+
+        Nobody is served then: what lies in the directory must be as it was when it is back.
+        """
+        self._end_by("kill")
+        self.read_log()
+        self._peer.data = Path(self.log_dirs[0])
+        try:
+            self._peer.start(timeout_seconds=START_SECONDS_MAX)
+            time.sleep(self._random.uniform(0.0, 2.0))
+            text = self._peer.log_text()[self._log_read :]
+            if AWAY not in text:
+                self._history.problem("a log directory is away, and the log does not say so")
+            self._pass_over_refusals()
+            self._end_by("kill")
+        finally:
+            self._peer.data = Path(",".join(self.log_dirs))
+        self.start()
 
     def _power(self) -> None:
         self._end_by("power")
