@@ -288,14 +288,16 @@ class Controller:
     async def _write_more(self, topic: TopicImage, added: Sequence[Assignment]) -> None:
         key, present = self._keys.topic(topic.name), len(topic.partitions)
         entry = await self._store.get(key)
-        if entry is None or decode_topic(entry.value) != TopicValue(topic.topic_id, present):
+        value = None if entry is None else decode_topic(entry.value)
+        if entry is None or value is None or value[:2] != (topic.topic_id, present):
             why = f"the topic {topic.name} was changed by somebody else just now"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        grown = TopicValue(topic.topic_id, present + len(added), value.grown_from or present)
         try:
             await self._commit_last(
                 [Guard(key, mod_rev=entry.mod_rev)],
                 self._partition_ops(topic.topic_id, present, added),
-                [Put(key, encode_topic(TopicValue(topic.topic_id, present + len(added))))],
+                [Put(key, encode_topic(grown))],
             )
         except GuardFailed as error:
             why = f"the topic {topic.name} was changed by somebody else just now"

@@ -44,9 +44,13 @@ class CoordinatorRuntime(Generic[Machine]):
 
     @property
     def partition_count(self) -> int:
-        """The partitions of the topic, or what it will have."""
+        """The partitions that keys are spread over: those the topic was made with, or will be.
+
+        Who adds partitions to the topic must not send keys to where nothing is known of them. (A
+        Kafka broker does so from its next start on.)
+        """
         topic = self._image.topic(self.topic)
-        return self._configured_count if topic is None else len(topic.partitions)
+        return self._configured_count if topic is None else topic.first_count
 
     def partition_for(self, key: str) -> int:
         """Return the partition that coordinates ``key``."""

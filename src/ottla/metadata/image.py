@@ -50,6 +50,13 @@ class TopicImage(NamedTuple):
     name: str
     topic_id: TopicId
     partitions: tuple[PartitionState, ...]
+    grown_from: int = 0
+    """See ``TopicValue``."""
+
+    @property
+    def first_count(self) -> int:
+        """How many partitions it was made with."""
+        return self.grown_from or len(self.partitions)
 
 
 class BrokerImage(NamedTuple):
@@ -322,7 +329,7 @@ class MetadataImage:
             for n in touched.get(value.topic_id, ()):
                 if n < count:
                     partitions[n] = states.get(n, NO_STATE)
-        return TopicImage(name, value.topic_id, tuple(partitions))
+        return TopicImage(name, value.topic_id, tuple(partitions), value.grown_from)
 
 
 _TAKERS: dict[KeyKind, Callable[[MetadataImage, Place, Entry | None, _Touched], None]] = {

@@ -69,6 +69,8 @@ class TopicValue(NamedTuple):
 
     topic_id: TopicId
     partition_count: int
+    grown_from: int = 0
+    """How many it was made with, if partitions were added since; 0: none were."""
 
 
 class PartitionState(NamedTuple):
@@ -135,7 +137,13 @@ def decode_name(data: bytes) -> str:
 
 def encode_topic(value: TopicValue) -> bytes:
     """Return the value of ``topics/<name>``."""
-    return _encode({"id": topic_id_text(value.topic_id), "partitions": value.partition_count})
+    fields: dict[str, object] = {
+        "id": topic_id_text(value.topic_id),
+        "partitions": value.partition_count,
+    }
+    if value.grown_from:
+        fields["grown_from"] = value.grown_from
+    return _encode(fields)
 
 
 def decode_topic(data: bytes) -> TopicValue:
@@ -145,7 +153,8 @@ def decode_topic(data: bytes) -> TopicValue:
         topic_id = parse_topic_id(fields.text("id"))
     except ValueError as error:
         raise UnreadableValue(f"id: {error}") from error
-    return TopicValue(topic_id, fields.integer("partitions", minimum=1))
+    grown_from = fields.integer("grown_from", minimum=0) if fields.has("grown_from") else 0
+    return TopicValue(topic_id, fields.integer("partitions", minimum=1), grown_from)
 
 
 def encode_partition(state: PartitionState) -> bytes:
@@ -254,6 +263,9 @@ class _Fields:
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
             raise self._wrong(name, f"an integer of at least {minimum}")
         return value
+
+    def has(self, name: str) -> bool:
+        return name in self._fields
 
     def truth(self, name: str) -> bool:
         value = self._fields.get(name)
