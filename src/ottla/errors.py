@@ -184,6 +184,15 @@ class KafkaError(OttlaError):
     def __str__(self) -> str:
         return f"{self.code.name} ({self.code.value}): {self.why or self.code.text}"
 
+    def as_value(self) -> Self:
+        """Return this error without what it came through, for who keeps it.
+
+        The frames of its traceback hold what they worked on, such as 64 MiB that a batch unfolds
+        to, and often the error itself: a circle that only the garbage collector ends, much later.
+        """
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
+
 
 class RecordError:
     """One record of a refused batch: its index in the batch, and what is wrong with it."""

@@ -139,7 +139,7 @@ class Configs:
             try:
                 await self._alter(alteration, validate_only)
             except KafkaError as error:
-                outcomes.append(error.with_traceback(None))  # Which would hold the list itself.
+                outcomes.append(error.as_value())  # Which would hold the list itself.
             except (Unavailable, Ambiguous) as error:
                 why = f"the metadata store does not answer for sure: {error}"
                 outcomes.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT, why))

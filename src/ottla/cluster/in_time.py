@@ -84,7 +84,7 @@ class _Doing(Generic[Asked, Made]):
             try:
                 outcome = await self._one(item)
             except KafkaError as error:
-                outcome = error.with_traceback(None)  # Which would hold the list itself.
+                outcome = error.as_value()
             if not self.answer.is_done:
                 self._outcomes.append(outcome)
 

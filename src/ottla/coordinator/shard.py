@@ -202,7 +202,7 @@ class Shard(Generic[Machine]):
             try:
                 run(pending)
             except KafkaError as refusal:
-                error = refusal
+                error = refusal.as_value()
         if error is not None:
             pending.resolve(error)
         return pending
@@ -220,7 +220,7 @@ class Shard(Generic[Machine]):
         try:
             run()
         except KafkaError as error:
-            refuse(error)
+            refuse(error.as_value())
         except Exception:
             logger.exception("%s: an operation failed unexpectedly", self.where)
             self._refuse_faulty(refuse)

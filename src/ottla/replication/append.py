@@ -102,7 +102,7 @@ def append_each(
         try:
             result = partition.append(records, acks=acks)
         except KafkaError as error:
-            outcomes.append(refusal_of(error, partition.log_start_offset))
+            outcomes.append(refusal_of(error.as_value(), partition.log_start_offset))
             continue
         except TooLongForLoop:
             break
@@ -149,4 +149,4 @@ def analysed(
     try:
         return analyse(records, config, now_ms, origin)
     except KafkaError as error:
-        return error
+        return error.as_value()

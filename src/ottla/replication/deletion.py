@@ -158,7 +158,7 @@ class Deletion:
             start_offset = partition.delete_records(offset)
             await partition.flush_to(start_offset)
         except KafkaError as error:
-            return error
+            return error.as_value()
         return start_offset
 
     async def delete_old_segments(self) -> None:

@@ -429,7 +429,7 @@ class ReplicaManager:
                 found.append((self.leader_of(where), offset))
                 outcomes.append(offset)
             except KafkaError as error:
-                outcomes.append(error.with_traceback(None))  # Which would hold the list itself.
+                outcomes.append(error.as_value())  # Which would hold the list itself.
 
         def merge(deleted: list[int | KafkaError]) -> list[int | KafkaError]:
             results = iter(deleted)

@@ -1,6 +1,8 @@
 """When a producer hears "done", and what a consumer sees by then."""
 
 import asyncio
+import gc
+from types import TracebackType
 
 import pytest
 
@@ -349,3 +351,25 @@ async def test_a_wait_for_durability_ends_when_the_disk_refuses(make_node, words
     node.executor.run_all()
     with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
         await waiting
+
+
+def test_nothing_of_a_refused_batch_waits_for_the_garbage_collector(node, words):
+    """An error that is kept holds its frames: the 64 MiB of a bomb, and the error itself."""
+    bomb = words.batch(bytes(100_000_000), codec=Codec.GZIP)
+    torn = bytearray(words.large_batch())
+    torn[50_000:] = bytes(len(torn) - 50_000)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        answer = node.append((0, words.batch()), (1, bomb), (0, torn), (9, words.batch()))
+        node.executor.run_all()
+        assert words.codes(answer)[0] is ErrorCode.NONE
+        assert ErrorCode.NONE not in words.codes(answer)[1:]
+        gc.collect()
+        circles = [one for one in gc.garbage if isinstance(one, KafkaError | TracebackType)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not circles

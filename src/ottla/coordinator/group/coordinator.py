@@ -225,7 +225,7 @@ class GroupCoordinator:
             check_heartbeat(beat, group_id)
         except KafkaError as error:
             refused: Pending[HeartbeatAnswer | KafkaError] = Pending()
-            refused.resolve(error)
+            refused.resolve(error.as_value())
             return refused
         return self._in_turn_of_group(group_id, run)
 
@@ -462,7 +462,7 @@ class GroupCoordinator:
             shard = self._runtime.shard_for(group_id)
         except KafkaError as error:
             refused: Pending[Value | KafkaError] = Pending()
-            refused.resolve(error)
+            refused.resolve(error.as_value())
             return refused
         if turn is _Turn.AT_ONCE:
             return shard.look(lambda pending: run(shard, pending))

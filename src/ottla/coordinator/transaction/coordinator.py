@@ -158,7 +158,7 @@ class TransactionCoordinator:
         try:
             known = self._known(transactional_id)
         except KafkaError as error:
-            return error
+            return error.as_value()
         if known is None:
             return KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return known

@@ -42,7 +42,7 @@ class DeleteRecords:
                 try:
                     self._replica_manager.leader_of(where)
                 except KafkaError as error:
-                    refused[where] = error.with_traceback(None)  # No circle of garbage.
+                    refused[where] = error.as_value()
                 else:
                     wanted[where] = part.offset
         deleted = yield self._replica_manager.delete_records(list(wanted.items()))
