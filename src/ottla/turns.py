@@ -39,16 +39,24 @@ class Turns:
         self.meter = StallMeter(clock) if meter is None else meter
         self.is_over = False
         """Use: this turn of the loop has had its share: do nothing more, but ``wait``."""
-        self._used_seconds = 0.0
+        self.used_seconds = 0.0
+        """Use: see ``look``. Invariant: what was spent since others were let in last."""
         self._waiting: deque[TakeTurn] = deque()
         self._is_due = False  # Use: the loop will call _next.
 
     def spent(self, seconds: float, name: Name) -> None:
         """Account for work that was just done on the loop."""
+        self.used_seconds += seconds
+        self.look(seconds, name)
+
+    def look(self, seconds: float, name: Name) -> None:
+        """Note work that took long, and end the turn that has had its share.
+
+        For who has added to ``used_seconds`` by itself; it need not ask after short work.
+        """
         if seconds > self.meter.notable_seconds:
             self.meter.note(seconds, name)
-        self._used_seconds += seconds
-        if self._used_seconds > TURN_SECONDS:
+        if self.used_seconds > TURN_SECONDS:
             self.is_over = True
             self._call_soon()
 
@@ -64,7 +72,7 @@ class Turns:
 
     def _next(self) -> None:
         self._is_due = self.is_over = False
-        self._used_seconds = 0.0
+        self.used_seconds = 0.0
         try:
             for _ in range(len(self._waiting)):
                 self._waiting.popleft()()

@@ -21,6 +21,7 @@ from typing import NamedTuple, cast
 
 from ottla.env.clock import Clock
 from ottla.env.net import Net
+from ottla.env.stall_meter import NOTED_SECONDS
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.network.frame import FrameReader, ReceiveBudget
 from ottla.network.limits import Limits
@@ -28,7 +29,7 @@ from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
 from ottla.request_memory import LetGo
-from ottla.turns import SLICE_SECONDS, Turns
+from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
 
 logger = logging.getLogger(__name__)
 
@@ -266,7 +267,10 @@ class Connection(asyncio.BufferedProtocol):
         if turns.is_over:
             self._stand_back()
         self._serve(began)
-        turns.spent(monotonic() - began, self._describe)
+        took = monotonic() - began
+        turns.used_seconds = used = turns.used_seconds + took  # As turns.spent, at each round.
+        if took > NOTED_SECONDS or used > TURN_SECONDS:
+            turns.look(took, self._describe)
 
     def _describe(self) -> str:
         key = self._served_key
@@ -329,6 +333,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_frame_in_time(self, began: float) -> memoryview | None:
         """Return the next frame, unless the round has gone on for long enough."""
+        if not self._reader.held_bytes:
+            return None
         if self._clock.monotonic() - began <= SLICE_SECONDS:
             return self._reader.next_frame()
         if self._reader.has_frame:
