@@ -1,0 +1,300 @@
+"""A partition under the real LogCleaner, what was written to it, and what must be left."""
+
+import asyncio
+from typing import NamedTuple
+
+from ottla.env.clock import ManualClock
+from ottla.env.faulty_disk import FaultyDisk
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
+from ottla.ids import TopicId, TopicPartition
+from ottla.log.append import AppendOrigin
+from ottla.log.config import LogConfig
+from ottla.log.directory import LogDirectory
+from ottla.log.offset_checkpoints import OffsetCheckpoints
+from ottla.log.recovery import open_log
+from ottla.log.space import SpaceLimits
+from ottla.records.batch import iterate_headers
+from ottla.records.builder import build_batch
+from ottla.records.control import (
+    EndTransactionMarker,
+    build_end_transaction_marker,
+)
+from ottla.records.decode import decode_batches
+from ottla.records.record import Record
+from ottla.replication.log_cleaner import CleanerSettings, LogCleaner
+
+NOW = 1_700_000_000_000
+TP = TopicPartition("t", 0)
+KEYS = [b"a", b"b", b"", b"long" * 20]
+
+
+class Written(NamedTuple):
+    offset: int
+    key: bytes
+    value: bytes | None
+    timestamp: int
+
+
+class Now:
+    """An executor that does at once what it is given, and says so in the loop's next turn."""
+
+    def submit(self, work, done):
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:  # noqa: BLE001 - it crosses to the loop, as in the real one
+            error = raised
+        asyncio.get_running_loop().call_soon(done, result, error)
+
+    def close(self):
+        pass
+
+
+class OnePartition:
+    topic_partition = TP
+    topic_id = TopicId(b"0123456789abcdef")
+
+    def __init__(self, stage):
+        self.log, self.stage = stage.log, stage
+
+    @property
+    def last_stable_offset(self):
+        return min(self.log.flushed_offset, self.stage.stable_offset)
+
+
+class Stage:
+    """A log on a disk that can be cut off from power, and its cleaner."""
+
+    def __init__(self, config, cleaner):
+        self.config, self.settings = config, cleaner
+        self.clock = ManualClock(NOW)
+        self.memory = MemoryDisk(durability=True)
+        self.memory.make_directory("/d")
+        self.memory.make_directory("/d/t-0")
+        self.memory.sync_directory("/d")
+        self.memory.sync_directory("/")
+        self.recovery_point = 0
+        self.stable_offset = 2**62
+        self.tombstones = Tombstones(config.delete_retention_ms)
+        self.open(clean=False)
+
+    def open(self, *, clean):
+        self.disk = FaultyDisk(self.memory)
+        self.log = open_log(
+            self.disk,
+            self.clock,
+            "/d/t-0",
+            TP,
+            self.config,
+            recovery_point=self.recovery_point,
+            log_start_offset=0,
+            is_clean=clean,
+        )
+        partition = OnePartition(self)
+        directory = LogDirectory(self.disk, "/d", SpaceLimits())
+        checkpoints = OffsetCheckpoints(self.disk, {"/d": directory})
+        checkpoints.read("/d")
+        self.cleaner = LogCleaner(
+            disk=self.disk,
+            checkpoints=checkpoints,
+            clock=self.clock,
+            rng=SeededRng(3),
+            executor=Now(),
+            partitions=lambda: [partition],
+            settings=lambda: self.settings,
+            save_recovery_points=self.save,
+        )
+        self.watch(self.cleaner)
+
+    def watch(self, cleaner):
+        """Tell ``tombstones`` of each cleaning that began, and of each that ended."""
+        plan, note = cleaner._plan, cleaner._note
+
+        def planned(partition, part):
+            found = self.tombstones.begun = plan(partition, part)
+            return found
+
+        async def noted(partition, end_offset):
+            await note(partition, end_offset)
+            self.tombstones.cleaned(end_offset)
+
+        cleaner._plan, cleaner._note = planned, noted
+
+    async def save(self):
+        self.recovery_point = self.log.flushed_offset
+
+    def clean(self):
+        asyncio.run(self.run_cleaner())
+
+    async def run_cleaner(self):
+        """Let time pass whenever the cleaner waits for it."""
+        task = asyncio.ensure_future(self.cleaner.clean())
+        while not task.done():
+            await asyncio.sleep(0)
+            if self.cleaner._wait is not None:
+                self.clock.advance(1)
+        await task
+
+    def power_cut(self, seed):
+        self.memory = self.memory.crash(SeededRng(seed))
+        self.open(clean=False)
+        self.tombstones.was_cut_short(self.horizons_on_disk())
+
+    def restart(self):
+        self.log.close()
+        self.recovery_point = self.log.flushed_offset
+        self.open(clean=True)
+
+    def read(self):
+        """Every record as a consumer reads it: by following offsets."""
+        log, offset, found = self.log, self.log.log_start_offset, []
+        while offset < log.log_end_offset:
+            result = log.read(
+                offset, max_bytes=300, upper_offset=log.log_end_offset, min_one_message=True
+            )
+            if result.region is None:
+                break
+            for decoded in decode_batches(result.region.read(), 1 << 20):
+                found += [
+                    Written(record.offset, record.key, record.value, record.timestamp)
+                    for record in decoded.records
+                    if record.offset >= offset
+                ]
+                offset = decoded.header.next_offset
+        return found
+
+    def horizons_on_disk(self):
+        """By the offset of a tombstone, until when its batch keeps it; None: not known yet."""
+        batches = [
+            header
+            for segment in self.log.segments
+            for _, header in iterate_headers(segment.file.read_at(0, segment.size_bytes))
+        ]
+        return {
+            one.offset: next(
+                header.base_timestamp if header.has_delete_horizon else None
+                for header in batches
+                if header.base_offset <= one.offset <= header.last_offset
+            )
+            for one in self.read()
+            if one.value is None
+        }
+
+
+class Tombstones:
+    """When records without a value go (KIP-534), by offset.
+
+    The first cleaning that comes by gives a tombstone its horizon, ``delete.retention.ms`` ahead;
+    the first one at that time or later takes it away.
+    """
+
+    def __init__(self, retention_ms):
+        self.retention_ms = retention_ms
+        self.horizons = {}
+        self.gone = set()
+        self._newest = {}
+        self.begun = None
+        """The plan of a cleaning that has not ended: cut short, it may have done some of it."""
+
+    def wrote(self, records):
+        """One with a newer record of its key may go at any time: it is not followed any more."""
+        for one in records:
+            self.horizons.pop(self._newest.get(one.key), None)
+            self._newest[one.key] = one.offset
+            if one.value is None:
+                self.horizons[one.offset] = None
+
+    def cleaned(self, end_offset):
+        now_ms = self.begun.now_ms
+        for offset, horizon_ms in self._reached(end_offset):
+            if horizon_ms is None:
+                self.horizons[offset] = now_ms + self.retention_ms
+            elif horizon_ms <= now_ms:
+                self._go(offset)
+        self.begun = None
+
+    def was_cut_short(self, on_disk):
+        """Take what a cleaning without an end has done: all of it is allowed, and no more."""
+        if self.begun is None:
+            return
+        now_ms = self.begun.now_ms
+        for offset, horizon_ms in self._reached(self.begun.first_uncleanable_offset):
+            found = on_disk.get(offset, "gone")
+            if found == "gone":
+                assert horizon_ms is not None, offset
+                assert horizon_ms <= now_ms, offset
+                self._go(offset)
+            else:
+                may_be_new = horizon_ms is None and found == now_ms + self.retention_ms
+                assert found == horizon_ms or may_be_new, (offset, found, horizon_ms)
+                self.horizons[offset] = found
+        self.begun = None
+
+    def _reached(self, end_offset):
+        """Whole segments are cleaned, though the map may have ended within the last one."""
+        ends = [one.end_offset for one in self.begun.sources if one.base_offset < end_offset]
+        return [one for one in self.horizons.items() if one[0] < max(ends, default=0)]
+
+    def _go(self, offset):
+        del self.horizons[offset]
+        self.gone.add(offset)
+
+
+def check(found, written, gone):
+    """Nothing was invented or changed, and the newest of each key is there, but for ``gone``."""
+    assert set(found) <= set(written)
+    assert [one.offset for one in found] == sorted({one.offset for one in found})
+    newest = {one.key: one for one in written}
+    kept = {one.key: one for one in found}
+    for key, one in newest.items():
+        # Of a tombstone that is gone nothing older may be left.
+        assert kept.get(key) == (None if one.offset in gone else one), key
+
+
+def stage_for(**config):
+    return Stage(
+        LogConfig(is_compacted=True, is_deleted=False, min_cleanable_dirty_ratio=0.0, **config),
+        CleanerSettings(),
+    )
+
+
+def put(stage, *pairs, producer=None, **options):
+    if producer is not None:
+        options |= {"producer_id": producer, "producer_epoch": 0, "transactional": True}
+    now = stage.clock.wall_ms()
+    built = [Record(timestamp=now, key=key, value=value) for key, value in pairs]
+    stage.log.append(memoryview(build_batch(built, **options)), leader_epoch=0)
+    stage.log.flush()
+
+
+def end(stage, producer, control_type):
+    marker = build_end_transaction_marker(
+        EndTransactionMarker(control_type, 0),
+        producer_id=producer,
+        producer_epoch=0,
+        timestamp_ms=stage.clock.wall_ms(),
+    )
+    stage.log.append(memoryview(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+    stage.log.flush()
+    stage.log.producers.transactions.commit_to(stage.log.log_end_offset)
+
+
+def headers(stage):
+    """(base offset, record count, is control, has a delete horizon) of every batch."""
+    found = []
+    for segment in stage.log.segments:
+        data = segment.file.read_at(0, segment.size_bytes)
+        found += [
+            (one.base_offset, one.record_count, one.is_control, one.has_delete_horizon)
+            for _, one in iterate_headers(data)
+        ]
+    return found
+
+
+def markers_of(stage):
+    return {base: horizon for base, _, is_control, horizon in headers(stage) if is_control}
+
+
+def data_of(stage):
+    return [(one.offset, one.key) for one in stage.read() if one.key in KEYS]
