@@ -313,6 +313,10 @@ class IdempotentProducer(Producer):
         place = (self._topic.topic_id, partition)
         # Of a compacted log one batch of a producer is remembered, else five.
         at_once = 1 if self._may_forget() else self.random.randint(1, 4)
+        if place not in self._sequences:
+            # A partition that is hosted between two batches on their way refuses the one and takes
+            # the other for a producer's first, whatever its sequence (so does Kafka).
+            at_once = 1
         for _ in range(at_once):
             sequence = self._sequences.get(place, 0)
             one = self.make(
