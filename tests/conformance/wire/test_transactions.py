@@ -206,6 +206,46 @@ def test_version_1_step_by_step(client, wire, topic):
     assert client.end(True, 4) == 48
 
 
+@pytest.mark.parametrize("version", [9, 10, 11, 12])
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_sequences_before_and_after_the_end_of_a_transaction(
+    wire, target_kind, version, is_committed
+):
+    """As Kafka, but for one case: what an ended transaction holds is no duplicate (ADR 21).
+
+    Kafka acknowledges it and stores nothing, and the next sequence is the next one for both.
+    """
+
+    def ended():
+        made, name = Client(wire), f"transactions-{uuid.uuid4().hex[:8]}"
+        wire.create_topic(name, 1)
+        assert made.init() == 0
+        if version < 12:
+            made.add((name, 0))
+        assert [made.produce(name, sequence, version) for sequence in (0, 1)] == [0, 0]
+        assert [made.produce(name, sequence, version) for sequence in (0, 1)] == [0, 0]
+        made.end(is_committed, 4 if version < 12 else 5)
+        made.describe()
+        return made, name
+
+    refused = 47 if version == 12 else 120 if version == 11 else 48
+    for sequence in (0, 1, 2):
+        made, name = ended()
+        assert made.produce(name, sequence, version) == refused
+    if version == 12:
+        for sequence, code in ((0, 0), (1, 45), (2, 45)):
+            made, name = ended()
+            made.epoch += 1
+            assert made.produce(name, sequence, version) == code
+        return
+    again = 0 if target_kind == "kafka" else 45
+    for sequence, code in ((0, again), (1, again), (2, 0), (3, 45)):
+        made, name = ended()
+        made.add((name, 0))
+        assert made.produce(name, sequence, version) == code
+        assert wire.list_offsets(name, [0]) == [(0, 3 + (sequence == 2))]
+
+
 def test_version_1_with_others_ids(client, topic):
     assert client.add((topic, 0), (topic, 9), ("nope", 0)) == {
         (topic, 0): 55,
