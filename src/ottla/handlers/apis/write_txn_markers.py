@@ -61,7 +61,10 @@ class WriteTxnMarkers:
         markers: list[WritableTxnMarkerResult] = []
         for one, codes in zip(request.markers, found, strict=True):
             markers.append((yield from _result(one, codes)))
-            codes.clear()
+            while codes:  # They are freed as slowly as they were made.
+                for _ in range(min(len(codes), STRIDE)):
+                    codes.popitem()
+                yield None
         return WriteTxnMarkersResponse(markers=markers)
 
 
