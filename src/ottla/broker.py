@@ -321,6 +321,13 @@ class Broker:
         fix = "start again, and please report it with the traceback in the log"
         self._give_up(LogDirectoryUnusable(path, why, fix))
 
+    def _membership_ended(self, error: BaseException) -> None:
+        """Give up: no client would find this node."""
+        path = f"{self._log_dirs[0]}/{METADATA_FILE}"
+        why = f"this node is no member of its cluster, by a fault of ours ({error!r})"
+        fix = "start again, and please report it with what the log says"
+        self._give_up(LogDirectoryUnusable(path, why, fix))
+
     def _give_up(self, failure: LogDirectoryUnusable) -> None:
         if self.failure is None:
             self.failure = failure
@@ -439,6 +446,7 @@ class Broker:
             BrokerValue(host=host, port=port, rack=config[options.BROKER_RACK]),
             clock=self._env.clock,
         )
+        self._membership.on_failed = self._membership_ended
         revision = await self._membership.join()
         await self._follower.reached(revision)
         listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.

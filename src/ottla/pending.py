@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from ottla.env.tasks import begin_task
 from ottla.errors import InvariantBroken
 
 Value = TypeVar("Value")
@@ -132,11 +133,8 @@ def as_exception(error: BaseException) -> Exception:
 def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:
     """Run a coroutine as a task and return what it will give. For rare work: admin requests."""
     pending: Pending[Value] = Pending()
-    task = asyncio.get_running_loop().create_task(work)
-    _running.add(task)  # The loop itself keeps tasks by weak reference only.
 
     def done(finished: asyncio.Task[Value]) -> None:
-        _running.discard(finished)
         if finished.cancelled():
             pending.fail(InvariantBroken("the work was cancelled"))
             return
@@ -150,7 +148,7 @@ def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:
             fault.__cause__ = error
             pending.fail(fault)
 
-    task.add_done_callback(done)
+    begin_task(work, name="pending", ended=done)
     return pending
 
 
@@ -168,6 +166,3 @@ async def outcome_of(pending: Pending[Value]) -> Value:
     if pending.error is not None:
         raise pending.error
     return pending.value  # type: ignore[return-value]
-
-
-_running: set[asyncio.Task[Any]] = set()

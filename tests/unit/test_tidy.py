@@ -134,3 +134,19 @@ def test_a_module_imports_nothing_heavy_that_it_does_not_need(module, shunned):
         own = f"import pyspark.sql.datasource; a = set(sys.modules); {own} - a"
     print_found = f"print(*[name for name in {shunned.split()!r} if name in seen])"
     assert run_python(f"{own}; {print_found}").split() == []
+
+
+def test_the_brokers_rooms_begin_tasks_in_one_place_only():
+    """Where whoever begins one says who hears of its end: none dies silently."""
+    found = []
+    for path in sorted((ROOT / "src/ottla").rglob("*.py")):
+        if path.relative_to(ROOT / "src/ottla").parts[0] in {"cli", "client", "spark"}:
+            continue  # They are not the broker; what a command does ends with it.
+        names = {
+            node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Attribute | ast.Name)
+        }
+        if names & {"create_task", "ensure_future", "TaskGroup", "run_coroutine_threadsafe"}:
+            found.append(path.name)
+    assert found == ["tasks.py"]

@@ -12,7 +12,6 @@ from collections import defaultdict
 
 from ottla.cluster.topics import new_topic_id
 from ottla.env.rng import Rng
-from ottla.errors import KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicPartition
 from ottla.log.duplicates import settle_duplicates
 from ottla.log.log import Log
@@ -53,15 +52,17 @@ async def adopt(
     names = {decode_name(mark.value) for mark in marks}
     settle_duplicates(log_manager, deleted, rng)
     strangers: dict[str, dict[int, Log]] = defaultdict(dict)
+    unfinished: list[TopicPartition] = []
     for where, found in list(log_manager.logs.items()):
         if where.topic in NOT_TOPICS:
             continue
         if found.topic_id in deleted or _was_cut_short(found, where, names, image):
-            _finish_deletion(log_manager, where)
+            unfinished.append(where)
         elif where.topic not in image.topics:
             strangers[where.topic][where.partition] = found
         elif found.topic_id not in (None, image.topics[where.topic].topic_id):
             logger.error("%s: the directory %s is of another topic", where, found.directory)
+    _finish_deletions(log_manager, unfinished)
     if strangers:
         adopted = [found for partitions in strangers.values() for found in partitions.values()]
         revision = max(revision, await _reserve_producer_ids(store, keys, adopted))
@@ -81,11 +82,12 @@ def _was_cut_short(
     return is_bare and where.topic in deleted and where.topic not in image.topics
 
 
-def _finish_deletion(log_manager: LogManager, where: TopicPartition) -> None:
-    try:
-        log_manager.delete(where)
-    except KafkaError as error:
-        logger.error("%s is deleted but its directory stays: %s", where, error)  # noqa: TRY400
+def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> None:
+    """Take what deletions have left away, with one sync of each log directory for all of it."""
+    job = log_manager.maker.removal_job(names)
+    job.run()
+    for where, error in log_manager.maker.removed(job).items():
+        logger.error("%s is deleted but its directory stays: %s", where, error)
 
 
 async def _reserve_producer_ids(store: MetadataStore, keys: Keys, adopted: list[Log]) -> int:

@@ -8,8 +8,10 @@ be when there are several. Source: cluster design 4.3, steps 1 and 2.
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from ottla.env.clock import Clock
+from ottla.env.tasks import begin_task
 from ottla.errors import OttlaError
 from ottla.ids import NodeId
 from ottla.metadata.keys import Keys
@@ -61,6 +63,8 @@ class Membership:
         self._session: Session | None = None
         self._sessions_opened = 0
         self._rejoining: asyncio.Task[None] | None = None
+        self.on_failed: Callable[[BaseException], None] = lambda _: None
+        """Told, on the loop, of what ended the tries to join again: nothing should."""
         self._has_joined = False
         """Use: from then on, until ``leave``, a lost session is replaced."""
         self.state = SessionState.LOST
@@ -131,21 +135,32 @@ class Membership:
     def _join_again(self) -> None:
         if self._rejoining is None:
             logger.warning("this node's session in the metadata store is lost: it joins again")
-            self._rejoining = asyncio.get_running_loop().create_task(
-                self._join_until_member(), name="join again"
+            self._rejoining = begin_task(
+                self._join_until_member(), name="join again", ended=self._joining_ended
             )
 
     async def _join_until_member(self) -> None:
-        try:
-            while self._has_joined and self.state is SessionState.LOST:
-                try:
-                    await self._register()
-                except (OttlaError, OSError) as error:
-                    logger.error("this node could not join its cluster again yet: %s", error)  # noqa: TRY400 - no traceback
-                    await self._pause()
-        finally:
-            self._rejoining = None
-        if self._has_joined:
+        while self._has_joined and self.state is SessionState.LOST:
+            try:
+                await self._register()
+            except Exception as error:
+                is_ours = not isinstance(error, (OttlaError, OSError))
+                logger.log(
+                    logging.ERROR,
+                    "this node could not join its cluster again yet: %s",
+                    error,
+                    exc_info=error if is_ours else None,
+                )
+                await self._pause()
+
+    def _joining_ended(self, task: asyncio.Task[None]) -> None:
+        self._rejoining = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.on_failed(error)
+        elif self._has_joined and self.state is SessionState.LOST:
+            self._join_again()  # It was lost again while the task ended.
+        elif self._has_joined:
             logger.warning("node %d is a member of its cluster again", self._node_id)
 
     async def _pause(self) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ottla.env.disk import File
 from ottla.env.net import ProtocolFactory
+from ottla.env.tasks import begin_task
 from ottla.env.tls import TlsFiles, client_context
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,9 @@ class TcpListening:
             return
         self._accepting = True
         if self._turn is None:
-            self._turn = asyncio.get_running_loop().create_task(self._serve_in_turn())
+            self._turn = begin_task(
+                self._serve_in_turn(), name="accept", ended=lambda _: self._turn_over()
+            )
 
     async def close(self) -> None:
         """Stop listening. Connections accepted before live on."""
@@ -97,19 +100,25 @@ class TcpListening:
         await self._serve()
 
     async def _serve_in_turn(self) -> None:
-        try:
-            while self._accepting:
-                try:
-                    await self._serve()
-                except OSError as error:
-                    self._close_servers()
-                    # No descriptor, say: a broker that listens to nobody would be of no use.
-                    logger.error("no connection can be accepted yet: %s", error)  # noqa: TRY400
-                    await asyncio.sleep(RETRY_SECONDS)
-                else:
-                    return
-        finally:
-            self._turn = None
+        while self._accepting:
+            try:
+                await self._serve()
+            except Exception as error:
+                self._close_servers()
+                # No descriptor, say: a broker that listens to nobody would be of no use.
+                is_ours = not isinstance(error, OSError)
+                logger.log(
+                    logging.ERROR,
+                    "no connection can be accepted yet: %s",
+                    error,
+                    exc_info=error if is_ours else None,
+                )
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    def _turn_over(self) -> None:
+        self._turn = None
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()

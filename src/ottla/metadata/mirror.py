@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ottla.env.clock import Clock
+from ottla.env.tasks import begin_task
 from ottla.metadata.store import (
     Batch,
     Change,
@@ -57,8 +58,7 @@ class Mirror:
     async def start(self) -> None:
         """Fill the view and follow the store. Raises what the first scan raises."""
         await self._rescan()
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="metadata mirror")
-        self._task.add_done_callback(self._ended)
+        self._task = begin_task(self._follow(), name="metadata mirror", ended=self._ended)
 
     def get(self, key: str) -> Entry | None:
         """Return the entry of ``key`` in the view, or None."""

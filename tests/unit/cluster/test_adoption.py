@@ -146,6 +146,24 @@ async def test_an_interrupted_deletion_is_finished(written, bring_together, foll
     assert await following.store.get(mark) is None
 
 
+async def test_deletions_that_were_cut_short_are_finished_with_one_sync(
+    written, bring_together, following, disk, monkeypatch
+):
+    written(*(("t", number) for number in range(20)))
+    mark = following.keys.deleted_topic(ID)
+    await following.store.commit([], [Put(mark, encode_name("t"))])
+    sync, synced = disk.sync_directory, []
+
+    def counted(path):
+        synced.append(path)
+        sync(path)
+
+    monkeypatch.setattr(disk, "sync_directory", counted)
+    manager = await bring_together()
+    assert len(manager.deleted) == 20
+    assert len(synced) < 10
+
+
 async def test_a_deleted_topic_does_not_come_back_from_an_unreadable_directory(
     written, bring_together, following, disk
 ):

@@ -135,3 +135,59 @@ async def test_a_second_process_of_the_same_id_is_refused_and_leaves_no_session(
     clock.advance(60)
     assert await is_member(store)
     assert len(store._sessions._sessions) == 1
+
+
+async def test_a_fault_of_ours_at_joining_again_is_logged_and_tried_again(
+    store, clock, membership, monkeypatch, caplog
+):
+    await membership.join()
+    begin, faults = store.session, [ZeroDivisionError("of ours")]
+
+    async def faulty(*arguments):
+        if faults:
+            raise faults.pop()
+        return await begin(*arguments)
+
+    monkeypatch.setattr(store, "session", faulty)
+    await membership._session.close()
+    await turns()
+    assert not faults
+    assert not await is_member(store)
+    assert "ZeroDivisionError" in caplog.text
+    clock.advance(REJOIN_RETRY_SECONDS)
+    await turns()
+    assert await is_member(store)
+
+
+async def test_what_ends_the_tries_to_join_again_is_told(store, membership, monkeypatch):
+    class Ended(BaseException):
+        pass
+
+    await membership.join()
+    told = []
+    membership.on_failed = told.append
+
+    async def faulty(*arguments):
+        raise Ended
+
+    monkeypatch.setattr(store, "session", faulty)
+    await membership._session.close()
+    await turns()
+    assert [type(one) for one in told] == [Ended]
+
+
+async def test_a_session_lost_while_the_last_answer_is_on_its_way_is_replaced(
+    store, membership, monkeypatch
+):
+    put = membership._put_keys
+
+    async def put_and_lose(session):
+        monkeypatch.setattr(membership, "_put_keys", put)
+        revision = await put(session)
+        await session.close()
+        return revision
+
+    monkeypatch.setattr(membership, "_put_keys", put_and_lose)
+    await membership.join()
+    await turns()
+    assert await is_member(store)

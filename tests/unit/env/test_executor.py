@@ -108,3 +108,22 @@ def test_a_nice_executor_leaves_the_loops_priority_alone():
         assert os.getpriority(os.PRIO_PROCESS, 0) == before
     finally:
         executor.close()
+
+
+async def test_threads_that_cannot_be_started_leave_the_work_to_those_that_are_there(monkeypatch):
+    executor = ThreadExecutor(4, "few")
+    start, started = threading.Thread.start, []
+
+    def refuse(thread):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    try:
+        found = await asyncio.gather(*(run(executor, lambda n=n: n) for n in range(20)))
+    finally:
+        executor.close()
+    assert found == list(range(20))
+    assert len(started) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.errors import KafkaError
-from ottla.log.time_lookup import LOOP_BYTES_MAX, BatchSearch
+from ottla.log.time_lookup import LOOP_BYTES_MAX, LOOP_COMPRESSED_BYTES_MAX, BatchSearch
 from ottla.records import time_search as imported
 from ottla.records.compression import Codec, compress
 from tools.wire_client import batch
@@ -100,12 +100,28 @@ def test_a_batch_of_any_codec(codec):
         assert search.run_if_short() == (True, wanted)
 
 
-def test_a_batch_that_unfolds_to_much_is_not_searched_on_the_loop():
-    data = make([(0, index) for index in range(LOOP_BYTES_MAX // 8)], Codec.ZSTD)
-    assert len(data) < LOOP_BYTES_MAX
-    search = BatchSearch(data, BASE, 100_000, LIMIT)
+COUNT = LOOP_BYTES_MAX // 7 + 10
+"""Records of seven bytes that are more than the loop searches."""
+
+
+@pytest.mark.parametrize(
+    ("deltas", "codec", "is_large"),
+    [
+        ([(0, 0)] * COUNT, Codec.ZSTD, False),  # Small, and unfolds to much.
+        ([(random.Random(n).randrange(1 << 40), 0) for n in range(20_000)], Codec.GZIP, True),
+        ([(0, 0)] * COUNT, Codec.NONE, True),
+    ],
+    ids=["unfolds", "compressed", "plain"],
+)
+def test_a_batch_that_takes_long_is_not_searched_on_the_loop(deltas, codec, is_large):
+    data = make(deltas, codec)
+    limit = LOOP_BYTES_MAX if codec is Codec.NONE else LOOP_COMPRESSED_BYTES_MAX
+    assert (len(data) > limit) is is_large, "one cause at a time"
+    if codec is Codec.GZIP:
+        assert len(make(deltas)) < LOOP_BYTES_MAX
+    search = BatchSearch(data, BASE, 0, LIMIT)
     assert search.run_if_short() == (False, None)
-    assert search.run() == (BASE, 100_000)
+    assert search.run() is not None
 
 
 def test_a_flipped_bit_is_told():
