@@ -14,26 +14,10 @@ from ottla.env.clock import Clock, SystemClock
 from ottla.env.disk import Buffer, File
 from ottla.env.held_directory import MemoryHeldDirectory
 from ottla.env.memory_inode import DurableInode, Inode, resize, write
+from ottla.env.memory_names import Directory, Journal, Node
 from ottla.env.rng import Rng
 
 DEFAULT_CAPACITY_BYTES = 1 << 40
-
-
-class _Directory:
-    """Names in a directory, and with durability those that a power cut leaves."""
-
-    __slots__ = ("durable_names", "names")
-
-    def __init__(self) -> None:
-        self.names: dict[str, Inode | _Directory] = {}
-        self.durable_names: dict[str, Inode | _Directory] = {}
-
-
-_Node = Inode | _Directory
-
-
-_Step = tuple[tuple[_Directory, str, _Node | None], ...]
-"""One atomic change of names: what each touched name means afterwards (None: nothing)."""
 
 
 class MemoryFile:
@@ -210,13 +194,13 @@ class MemoryDisk:
         self._clock = SystemClock() if clock is None else clock
         self.wall_ms = self._clock.wall_ms
         self._durability = durability
-        self._root = _Directory()
+        self._root = Directory()
         self._free_bytes = capacity_bytes
         self._capacity_bytes = capacity_bytes
         self._space_guard = threading.Lock()
         self._volume = MemoryVolume()
-        # Steps on names that no sync_directory has covered, oldest first (only with durability).
-        self._unsynced_steps: list[_Step] = []
+        self._journal = Journal()
+        """Use: only with durability."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> MemoryFile:
         """Open for reading and writing; see ``Disk.open``. There are no symbolic links here."""
@@ -233,7 +217,7 @@ class MemoryDisk:
 
     def is_directory(self, path: str) -> bool:
         """Tell whether ``path`` names a directory."""
-        return isinstance(self._find(path), _Directory)
+        return isinstance(self._find(path), Directory)
 
     def is_link(self, path: str) -> bool:
         """Return False: there are no links here."""
@@ -256,7 +240,7 @@ class MemoryDisk:
         directory, name = self._parent_of(path)
         if name in directory.names:
             raise _os_error(errno.EEXIST, path)
-        self._step((directory, name, _Directory()))
+        self._step((directory, name, Directory()))
 
     def rename(self, source: str, target: str) -> None:
         """Give ``source`` the name ``target``, atomically replacing a file of that name."""
@@ -268,12 +252,12 @@ class MemoryDisk:
         replaced = target_directory.names.get(target_name)
         if replaced is node:
             return
-        if isinstance(replaced, _Directory):
-            if not isinstance(node, _Directory):
+        if isinstance(replaced, Directory):
+            if not isinstance(node, Directory):
                 raise _os_error(errno.EISDIR, target)
             if replaced.names:
                 raise _os_error(errno.ENOTEMPTY, target)
-        elif isinstance(node, _Directory) and replaced is not None:
+        elif isinstance(node, Directory) and replaced is not None:
             raise _os_error(errno.ENOTDIR, target)
         if isinstance(replaced, Inode):
             self._unlink(replaced)
@@ -295,15 +279,7 @@ class MemoryDisk:
 
     def sync_directory(self, path: str) -> None:
         """Make the names in directory ``path`` survive ``crash``."""
-        directory = self._directory_at(path)
-        later = []
-        for step in self._unsynced_steps:
-            if any(touched is directory for touched, _, _ in step):
-                # A rename across directories is one step: it reaches the device whole.
-                _apply_durably(step)
-            else:
-                later.append(step)
-        self._unsynced_steps = later
+        self._journal.sync(self._directory_at(path))
 
     def hold_directory(self, path: str) -> MemoryHeldDirectory:
         """See that it is there; no descriptor could be short here."""
@@ -362,13 +338,13 @@ class MemoryDisk:
         survivor = MemoryDisk(
             durability=True, capacity_bytes=self._capacity_bytes, clock=self._clock
         )
-        names = _surviving_names(self._unsynced_steps, rng)
+        names = self._journal.surviving_names(rng)
         used_bytes = _rebuild(self._root, survivor.root, names, rng)
         survivor.take(linked=True, growth_bytes=used_bytes, path="/")
         return survivor
 
     @property
-    def root(self) -> _Directory:
+    def root(self) -> Directory:
         """The directory ``/`` itself, for ``crash`` to fill."""
         return self._root
 
@@ -389,32 +365,32 @@ class MemoryDisk:
             inode.linked = False
             self.take(linked=True, growth_bytes=-len(inode.content), path="")
 
-    def _step(self, *step: tuple[_Directory, str, _Node | None]) -> None:
+    def _step(self, *step: tuple[Directory, str, Node | None]) -> None:
         for directory, name, node in step:
             if node is None:
                 del directory.names[name]
             else:
                 directory.names[name] = node
         if self._durability:
-            self._unsynced_steps.append(step)
+            self._journal.append(step)
 
-    def _find(self, path: str) -> _Node | None:
-        node: _Node | None = self._root
+    def _find(self, path: str) -> Node | None:
+        node: Node | None = self._root
         for part in _parts(path):
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 return None
             node = node.names.get(part)
         return node
 
-    def _directory_at(self, path: str) -> _Directory:
+    def _directory_at(self, path: str) -> Directory:
         node = self._find(path)
         if node is None:
             raise _os_error(errno.ENOENT, path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise _os_error(errno.ENOTDIR, path)
         return node
 
-    def _parent_of(self, path: str) -> tuple[_Directory, str]:
+    def _parent_of(self, path: str) -> tuple[Directory, str]:
         parts = _parts(path)
         if not parts:
             raise _os_error(errno.EBUSY, path)
@@ -425,7 +401,7 @@ class MemoryDisk:
             raise _os_error(errno.EISDIR, path)
         directory, name = self._parent_of(path)
         node = directory.names.get(name)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise _os_error(errno.EISDIR, path)
         if node is None:
             if not create:
@@ -442,34 +418,15 @@ class MemoryDisk:
         return Inode(bytearray(), self.wall_ms())
 
 
-def _surviving_names(steps: list[_Step], rng: Rng) -> dict[int, dict[str, _Node]]:
-    """Return by ``id`` of each touched directory the names it has after the crash."""
-    names: dict[int, dict[str, _Node]] = {}
-    lost: set[int] = set()
-    for step in steps:
-        touched = {id(directory) for directory, _, _ in step}
-        # A journal keeps the order within a directory: after the first loss nothing more arrives.
-        if touched & lost or not rng.random_below(4):
-            lost |= touched
-            continue
-        for directory, name, node in step:
-            surviving = names.setdefault(id(directory), dict(directory.durable_names))
-            if node is None:
-                surviving.pop(name, None)
-            else:
-                surviving[name] = node
-    return names
-
-
 def _rebuild(
-    source: _Directory, target: _Directory, names: dict[int, dict[str, _Node]], rng: Rng
+    source: Directory, target: Directory, names: dict[int, dict[str, Node]], rng: Rng
 ) -> int:
     """Fill ``target`` with what survives below ``source``; return the bytes its files hold."""
     used_bytes = 0
     for name, node in names.get(id(source), source.durable_names).items():
-        copy: _Node
-        if isinstance(node, _Directory):
-            copy = _Directory()
+        copy: Node
+        if isinstance(node, Directory):
+            copy = Directory()
             used_bytes += _rebuild(node, copy, names, rng)
         else:
             # Every inode of a disk with durability is a durable one.
@@ -480,14 +437,6 @@ def _rebuild(
         target.names[name] = copy
         target.durable_names[name] = copy
     return used_bytes
-
-
-def _apply_durably(step: _Step) -> None:
-    for directory, name, node in step:
-        if node is None:
-            directory.durable_names.pop(name, None)
-        else:
-            directory.durable_names[name] = node
 
 
 def _parts(path: str) -> list[str]:
