@@ -6,6 +6,7 @@ design's composition root; reliability rules 3 and 16 (first start, clean stop).
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from os.path import abspath
@@ -80,15 +81,24 @@ STORE_CLUSTER = "local"
 MEMORY_LOG_DIR = "/data"
 SPACE_CHECK_INTERVAL_MS = 1000
 """How soon a node notices that its disk is nearly full, or has space again."""
+OpenStore = Callable[[], Awaitable[MetadataStore]]
+"""What opens a store that others share, or that a simulation keeps."""
 
 
 class Broker:
     """A broker on the running loop: ``start``, serve, ``stop``."""
 
     def __init__(
-        self, config: Config, *, memory: bool = False, environment: Environment | None = None
+        self,
+        config: Config,
+        *,
+        memory: bool = False,
+        environment: Environment | None = None,
+        open_store: OpenStore | None = None,
     ) -> None:
+        """``open_store``: opens the metadata store; None: the one in the first log directory."""
         self._config = config
+        self._open_given_store = open_store
         self._is_memory = memory
         self._env = environment or Environment.real(memory=memory)
         self._turns = Turns(self._env.clock, self._env.meter)
@@ -341,7 +351,9 @@ class Broker:
 
     async def _open_store(self) -> None:
         """Open the metadata store; on its first start it takes over the directory's cluster id."""
-        if self._is_memory:
+        if self._open_given_store is not None:
+            self._store = await self._open_given_store()
+        elif self._is_memory:
             from ottla.metadata.memory_store import MemoryStore  # noqa: PLC0415 - a disk needs none
 
             self._store = MemoryStore(self._env.clock)
