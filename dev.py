@@ -4,6 +4,7 @@
     python3 dev.py flights   the main job: a broker, 336,776 real flights, Kafka clients, Spark
     python3 dev.py test      every test
     python3 dev.py fast      unit and property tests only
+    python3 dev.py simulate  simulated hours of whole nodes and their clients: --hours 2 --seed 7
     python3 dev.py check     ruff, mypy, import layers, generated pages, spelling
     python3 dev.py venv      only set up
 
@@ -227,6 +228,11 @@ def fast(arguments: Sequence[str]) -> int:
     return module("pytest", "-n", "2", "-q", *chosen, *arguments)
 
 
+def simulate(arguments: Sequence[str]) -> int:
+    """Live simulated hours (docs/simulation.md)."""
+    return module("tests.simulation", *arguments)
+
+
 def check(_arguments: Sequence[str]) -> int:
     """Run every static check, also after one has failed, and name those that did."""
     checks: list[tuple[str, ...]] = [
@@ -253,7 +259,14 @@ def venv(_arguments: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS = {"flights": flights, "test": test, "fast": fast, "check": check, "venv": venv}
+COMMANDS = {
+    "flights": flights,
+    "test": test,
+    "fast": fast,
+    "simulate": simulate,
+    "check": check,
+    "venv": venv,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,7 +12,8 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
@@ -21,6 +22,27 @@ from tests.campaigns.administering.records import RecordId
 
 BY_NAME = uuid.UUID(int=0)
 MARKER_BYTES = 78
+
+
+class _Clock:
+    """Whose seconds these are: the system's, unless a simulation has its own."""
+
+    now: Callable[[], float] = staticmethod(time.time)
+
+
+def seconds() -> float:
+    """Return the wall clock that a history is written by."""
+    return _Clock.now()
+
+
+@contextmanager
+def seconds_of(now: Callable[[], float]) -> Iterator[None]:
+    """Let histories be written by another wall clock during a ``with`` block."""
+    before, _Clock.now = _Clock.now, staticmethod(now)
+    try:
+        yield
+    finally:
+        _Clock.now = before
 
 
 class Verdict(Enum):
@@ -37,7 +59,7 @@ class Verdict(Enum):
 class Call:
     """One request: when it was sent, when its effect was over, how it ended."""
 
-    sent: float = field(default_factory=time.time)
+    sent: float = field(default_factory=seconds)
     over: float = math.inf
     verdict: Verdict = Verdict.UNKNOWN
 
@@ -45,7 +67,7 @@ class Call:
         """Take note of an answer; an open one is over only when nobody works on it any more."""
         self.verdict = verdict
         if verdict is not Verdict.UNKNOWN:
-            self.over = time.time()
+            self.over = seconds()
 
     @property
     def is_ok(self) -> bool:
@@ -291,7 +313,7 @@ class History:
 
     def settle(self) -> None:
         """All that was asked is over: the process has died since, or all is quiet."""
-        now = time.time()
+        now = seconds()
         with self.lock:
             for call in self._open_calls():
                 call.over = min(call.over, now)

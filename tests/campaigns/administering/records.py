@@ -100,7 +100,7 @@ def make_batch(
         for delta, one in enumerate(ids)
     )
     if is_compressed:
-        payload = gzip.compress(payload, 1)
+        payload = gzip.compress(payload, 1, mtime=0)
         fields["attributes"] = fields.get("attributes", 0) | GZIP
     return batch(
         [None] * len(ids),

@@ -1,0 +1,1 @@
+"""A whole node on a simulated world: time, disk, network and threads follow from one seed."""

@@ -1,0 +1,340 @@
+"""Producers: plain ones, idempotent ones, and those of transactions."""
+
+from collections import deque
+
+from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.campaigns.administering.history import (
+    BY_NAME,
+    Batch,
+    Call,
+    Outcome,
+    Transaction,
+    Verdict,
+)
+from tests.campaigns.administering.records import TRANSACTIONAL, is_tombstone, key_of, make_batch
+from tests.simulation.clients.base import COMES_BACK, NO_SUCH_TOPIC, REFUSED, Client
+
+TRANSACTION = 1
+"""The type of coordinator."""
+
+
+class Producer(Client):
+    """What producers share: batches of numbered records."""
+
+    def __init__(self, world, number):
+        super().__init__(world, number)
+        self.writer = world.next_writer()
+        self._next = 0
+
+    def choose(self):
+        """Return a topic and a partition to write to; None when there is no topic."""
+        topics = self.history.living()
+        if not topics:
+            return None
+        topic = self.random.choice(topics)
+        return topic, self.random.randrange(topic.partition_count)
+
+    def make(self, topic, partition, *, by_name=False, transaction=None, **fields):
+        """Return a new batch and its bytes; it is written down as sent."""
+        count = self.random.choice([1, 1, 2, 3, 6])
+        ids = [(self.writer, self._next + at) for at in range(count)]
+        self._next += count
+        topic_id = BY_NAME if by_name else topic.topic_id
+        has_tombstones = not by_name
+        timestamp_ms = self.world.node.clock.wall_ms()
+        data = make_batch(
+            ids,
+            topic_id,
+            has_tombstones=has_tombstones,
+            timestamp_ms=timestamp_ms,
+            is_compressed=self.random.random() < 0.1,
+            **fields,
+        )
+        batch = Batch(
+            topic.name,
+            topic_id,
+            partition,
+            ids,
+            [key_of(*one) for one in ids],
+            [has_tombstones and is_tombstone(*one) for one in ids],
+            timestamp_ms,
+            len(data),
+            Call(),
+            transaction=transaction,
+        )
+        self.history.send(batch)
+        return batch, data
+
+    def request(self, batch, data, transactional_id=None, acks=-1):
+        """Return a Produce request and the highest version it may have."""
+        highest = 12 if batch.topic_id == BY_NAME else None
+        part = PartitionProduceData(index=batch.partition, records=data)
+        topic = TopicProduceData(
+            name=batch.name if batch.topic_id == BY_NAME else "",
+            topic_id=batch.topic_id.bytes,
+            partition_data=[part],
+        )
+        request = ProduceRequest(
+            transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topic_data=[topic]
+        )
+        return request, highest
+
+    async def send(self, batch, data, transactional_id=None):
+        """Send one batch; return the part of the answer that is about it."""
+        request, highest = self.request(batch, data, transactional_id)
+        answer = await self.call(request, ProduceResponse, highest=highest)
+        return answer.responses[0].partition_responses[0]
+
+    def judge(self, batch, answer):
+        """Write an answer down; return its code."""
+        code = answer.error_code
+        if code == 0:
+            self.history.acknowledge(batch, answer.base_offset)
+        elif code == 46:
+            self.history.acknowledge(batch, -1)
+        elif code in REFUSED:
+            batch.call.answer(Verdict.FAIL)
+        self.world.trace.note("produced", self.name, batch.ids[0][1], code, answer.base_offset)
+        self.world.coverage.answered("Produce", code)
+        return code
+
+
+class PlainProducer(Producer):
+    """Sends each batch once, mostly by topic id, sometimes by name."""
+
+    kind = "plain"
+
+    async def step(self):
+        chosen = self.choose()
+        if chosen is not None:
+            batch, data = self.make(*chosen, by_name=self.random.random() < 0.2)
+            self.judge(batch, await self.send(batch, data))
+
+
+class IdempotentProducer(Producer):
+    """Sends some batches at a time to one partition, and again until each is answered."""
+
+    kind = "idempotent"
+
+    def __init__(self, world, number):
+        super().__init__(world, number)
+        self._producer_id = -1
+        self._sequences = {}
+        self._pending = deque()
+        self._topic = None
+
+    async def step(self):
+        if self._producer_id < 0:
+            code = await self.insist("InitProducerId", self._init)
+            if code:
+                self.world.problem(f"{self.name}: InitProducerId: error {code}")
+                return
+        if not self._pending:
+            self._fill()
+        await self._drain()
+
+    async def finish(self):
+        while self._pending:
+            await self._drain()
+
+    async def _init(self):
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        answer = await self.call(request, InitProducerIdResponse)
+        self._producer_id = answer.producer_id
+        self._sequences.clear()
+        return answer.error_code
+
+    def _fill(self):
+        chosen = self.choose()
+        if chosen is None:
+            return
+        self._topic, partition = chosen
+        place = (self._topic.topic_id, partition)
+        # Of a compacted log one batch of a producer is remembered, else five. And the first batch
+        # goes alone: the second would be taken, whatever its sequence, when the first is refused.
+        is_first = place not in self._sequences
+        at_once = 1 if is_first or self._may_forget() else self.random.randint(1, 4)
+        for _ in range(at_once):
+            sequence = self._sequences.get(place, 0)
+            one = self.make(
+                *chosen, producer_id=self._producer_id, producer_epoch=0, base_sequence=sequence
+            )
+            self._sequences[place] = sequence + len(one[0].ids)
+            self._pending.append(one)
+
+    def _may_forget(self):
+        policies = self.history.possible(self._topic, "cleanup.policy", "delete")
+        return any("compact" in policy for policy, _, _ in policies)
+
+    async def _drain(self):
+        """Send what is pending until it is answered, or its topic goes."""
+        begin = self.world.loop.now
+        while self._pending:
+            connection = await self.connection()
+            futures = []
+            for batch, data in self._pending:
+                request, highest = self.request(batch, data)
+                futures.append((batch, connection.send(request, ProduceResponse, highest=highest)))
+            answers = []
+            for batch, future in futures:
+                answer = await self.world.within(self._timeout_ms / 1000, future, connection)
+                answers.append((batch, answer.responses[0].partition_responses[0]))
+                self.told("ProduceRequest")
+            is_in_order = True
+            for batch, answer in answers:
+                code = answer.error_code
+                if code in (0, 46):
+                    self.judge(batch, answer)
+                    if is_in_order:
+                        self._pending.popleft()
+                    continue
+                if is_in_order:
+                    is_in_order = False
+                    await self._fail(code, begin, batch, answer)
+            if not is_in_order and self._pending:
+                await self.world.sleep(0.1)
+
+    async def _fail(self, code, begin, batch, answer):
+        self.world.coverage.answered("Produce", code)
+        what = f"{batch.ids[0]} for {batch.name}-{batch.partition} ({batch.topic_id})"
+        text = f"Produce of {what}: error {code}, {answer.error_message}"
+        if not self._topic.is_living:
+            self._give_up()
+        elif code in COMES_BACK or code in NO_SUCH_TOPIC:
+            self.be_patient(begin, text)
+        elif code in (45, 59) and self._may_forget():
+            self._give_up()
+        else:
+            # It may be that its deletion has just begun.
+            await self.world.sleep(0.5)
+            if self._topic.is_living:
+                self.world.problem(text)
+            self._give_up()
+
+    def _give_up(self):
+        """Leave what is pending as it is, and become another producer."""
+        self._pending.clear()
+        self._producer_id = -1
+
+
+class TransactionalProducer(Producer):
+    """Writes transactions over some partitions, and commits or aborts them (KIP-890)."""
+
+    kind = "transactional"
+
+    def __init__(self, world, number):
+        super().__init__(world, number)
+        self._producer_id = self._epoch = -1
+        self._transaction = None
+        self._count = 0
+        self._sequences = {}
+
+    async def step(self):
+        """Play one transaction."""
+        if self._producer_id < 0 or self._transaction is not None:
+            await self._close()
+        transaction = self._transaction = Transaction(f"{self.name}/{self._count}")
+        self._count += 1
+        self.history.transaction_count += 2
+        is_whole = True
+        for _ in range(self.random.randint(1, 4)):
+            is_whole = is_whole and await self._produce(transaction)
+            if self.random.random() < 0.05:
+                await self.world.sleep(self.random.random())
+        is_whole = is_whole and await self.also(transaction)
+        committed = is_whole and self.random.random() < 0.7
+        await self._end(transaction, committed=committed)
+
+    async def also(self, transaction):
+        """Do more in the transaction; return whether that went well."""
+        return True
+
+    async def finish(self):
+        """Fence off what is open: nothing of it is under way afterwards."""
+        if self._transaction is not None:
+            await self._close()
+
+    async def _close(self):
+        transaction = self._transaction
+        if transaction is not None and transaction.outcome is Outcome.OPEN:
+            self.settle(transaction, Outcome.ABORTED)
+        await self._init()
+
+    async def _init(self):
+        code = await self.insist(
+            f"InitProducerId of {self.name}", self._ask_for_id, coordinator=(TRANSACTION, self.name)
+        )
+        if code:
+            self.world.problem(f"InitProducerId of {self.name}: error {code}")
+            return
+        self._transaction = None
+        self._sequences.clear()
+
+    async def _ask_for_id(self):
+        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000)
+        answer = await self.call(request, InitProducerIdResponse)
+        self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+        return answer.error_code
+
+    async def _produce(self, transaction):
+        chosen = self.choose()
+        if chosen is None:
+            return True
+        topic, partition = chosen
+        place = (topic.topic_id, partition)
+        sequence = self._sequences.get(place, 0)
+        batch, data = self.make(
+            *chosen,
+            transaction=transaction,
+            attributes=TRANSACTIONAL,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=sequence,
+        )
+        code = self.judge(batch, await self.send(batch, data, self.name))
+        if code:
+            return False
+        self._sequences[place] = sequence + len(batch.ids)
+        return True
+
+    async def _end(self, transaction, *, committed):
+        """Ask for the end, and again while the coordinator cannot tell."""
+        self.settle(transaction, Outcome.UNKNOWN if committed else Outcome.ABORTED)
+        answer = None
+
+        async def ask():
+            nonlocal answer
+            request = EndTxnRequest(
+                transactional_id=self.name,
+                producer_id=self._producer_id,
+                producer_epoch=self._epoch,
+                committed=committed,
+            )
+            answer = await self.call(request, EndTxnResponse)
+            return answer.error_code
+
+        code = await self.insist(
+            f"EndTxn of {transaction.name}", ask, coordinator=(TRANSACTION, self.name)
+        )
+        self.world.coverage.answered("EndTxn", code)
+        self.world.trace.note("ended", transaction.name, committed, code)
+        if code == 0:
+            self.settle(transaction, Outcome.COMMITTED if committed else Outcome.ABORTED)
+            self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+            self._sequences.clear()
+            self._transaction = None
+            self.history.count("transactions ended")
+            return
+        await self._init()
+
+    def settle(self, transaction, outcome):
+        """Take note of how a transaction ended, as far as is known."""
+        if transaction.outcome is not Outcome.COMMITTED or outcome is not Outcome.UNKNOWN:
+            transaction.outcome = outcome

@@ -1,0 +1,127 @@
+"""The disk port of one life: a FaultyDisk over the memory disk that outlives it.
+
+Counts every call and every open file; fails calls by chance while the disk is in trouble; ends the
+life at a chosen call. What the calls of a dead life would do does not happen.
+"""
+
+import errno
+import os
+
+from ottla.env.faulty_disk import CHANGES, DiskCall, DiskKilled, FaultyDisk, FaultyFile
+
+
+class Descriptors:
+    """The open files of one process, sockets among them."""
+
+    def __init__(self, limit):
+        self.limit = limit
+        self.count = 0
+
+    def has_room(self, reserve=0):
+        return self.count + reserve < self.limit
+
+
+class Trouble:
+    """What the device does wrong now: chances by call, and how slow it is."""
+
+    def __init__(self):
+        self.errors = {}
+        """By call: (chance, errno, the log directory it is about or ''). """
+        self.pace = 1.0
+
+    def heal(self):
+        self.errors.clear()
+        self.pace = 1.0
+
+
+class SimulatedDisk(FaultyDisk):
+    """One life's view of a node's disk."""
+
+    def __init__(self, inner, *, loop, life, rng, trace, trouble, descriptors, dies):
+        """``dies()`` is called when the chosen call has come: the life ends there."""
+        super().__init__(inner)
+        self._loop = loop
+        self._life = life
+        self._rng = rng
+        self._trace = trace
+        self._trouble = trouble
+        self._descriptors = descriptors
+        self._dies = dies
+        self._locks = []
+        self.visited = set()
+        """Pairs of call and outcome, for the coverage."""
+
+    def enter(self, call, path):
+        if self._life.is_dead:
+            raise DiskKilled(f"{call.value} {path}")
+        if call in CHANGES:
+            self._trace.note("disk", call.value, path)
+        was_alive = not self.killed
+        try:
+            fault = super().enter(call, path)
+        except DiskKilled:
+            if was_alive:
+                self._dies()
+            raise
+        chance, number, below = self._trouble.errors.get(call, (0, 0, ""))
+        if chance and path.startswith(below) and self._rng.random() < chance:
+            self._trace.note("fault", call.value, errno.errorcode[number], path)
+            raise OSError(number, os.strerror(number), path)
+        return fault
+
+    def _has_descriptor(self, path):
+        if not self._descriptors.has_room():
+            self._trace.note("fault", "open", "EMFILE", path)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    def open(self, path, *, create=False, exclusive=False):
+        self.enter(DiskCall.OPEN, path)
+        self._has_descriptor(path)
+        inner = self._inner.open(path, create=create, exclusive=exclusive)
+        return SimulatedFile(self, inner, self._descriptors)
+
+    def open_read_only(self, path):
+        self.enter(DiskCall.OPEN, path)
+        self._has_descriptor(path)
+        return SimulatedFile(self, self._inner.open_read_only(path), self._descriptors)
+
+    def sync_directory(self, path):
+        if path not in self._held:
+            self._has_descriptor(path)
+        super().sync_directory(path)
+
+    def list_directory(self, path):
+        self._has_descriptor(path)
+        return super().list_directory(path)
+
+    def lock(self, path):
+        lock = super().lock(path)
+        self._locks.append(lock)
+        return lock
+
+    def died(self):
+        """The process has ended: its locks are free."""
+        self.kill()
+        for lock in self._locks:
+            lock.release()
+
+
+class SimulatedFile(FaultyFile):
+    """A file that counts as a descriptor until it is closed."""
+
+    def __init__(self, disk, inner, descriptors):
+        super().__init__(disk, inner)
+        self._descriptors = descriptors
+        self._is_open = True
+        descriptors.count += 1
+
+    def close(self):
+        if self._is_open:
+            self._is_open = False
+            self._descriptors.count -= 1
+        super().close()
+
+    def __del__(self):
+        # As the real one: a descriptor that nobody has any more is closed.
+        if self._is_open:
+            self._descriptors.count -= 1

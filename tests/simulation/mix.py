@@ -1,0 +1,94 @@
+"""What one seed's world is like.
+
+Swarm testing: each seed draws other sizes, speeds, faults and clients, and leaves some out.
+"""
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass
+class Mix:
+    """All that is drawn from a seed before anything happens."""
+
+    disk_bytes: int
+    open_files_max: int
+    job_seconds: float
+    commit_seconds: float
+    latency_seconds: float
+    fragment_chance: float
+    broker_options: dict[str, str]
+    clients: dict[str, int]
+    faults: list[str]
+    """Their names; each may come at any time."""
+    fault_seconds: float
+    """The mean time between two."""
+    pause_seconds: float
+    """The mean time between two things that one client does."""
+
+    def leave_out(self, names):
+        """Take out faults and kinds of clients."""
+        self.faults = [name for name in self.faults if name not in names]
+        self.clients = {name: 0 if name in names else n for name, n in self.clients.items()}
+
+
+CLIENTS = {
+    "plain": (0, 3),
+    "idempotent": (1, 3),
+    "transactional": (0, 2),
+    "reader": (1, 2),
+    "landlord": (1, 2),
+    "meddler": (0, 2),
+}
+FAULTS = (
+    "kill",
+    "kill-at-call",
+    "power",
+    "power-at-call",
+    "stop",
+    "pause",
+    "cut",
+    "cut-one-way",
+    "reset",
+    "slow-disk",
+    "sync-error",
+    "write-error",
+    "other-disk-error",
+    "full",
+    "descriptors",
+)
+
+
+def mix_of(seed):
+    """Return the mix of a seed."""
+    chance = random.Random(f"{seed}/mix")
+    clients = {name: chance.randint(*bounds) for name, bounds in CLIENTS.items()}
+    chosen = [name for name in FAULTS if chance.random() < 0.4] or ["kill", "power"]
+    return Mix(
+        disk_bytes=256 << 20,
+        open_files_max=chance.choice([1024, 4096]),
+        job_seconds=chance.choice([0.0005, 0.003, 0.02]),
+        commit_seconds=chance.choice([0.001, 0.01]),
+        latency_seconds=chance.choice([0.0002, 0.002, 0.02]),
+        fragment_chance=chance.choice([0.0, 0.05, 0.5]),
+        broker_options={
+            "listeners": "PLAINTEXT://127.0.0.1:9092",
+            "log.dirs": "/a,/b",
+            "num.partitions": "2",
+            "offsets.topic.num.partitions": chance.choice(["1", "3"]),
+            "transaction.state.log.num.partitions": chance.choice(["1", "3"]),
+            "log.retention.check.interval.ms": chance.choice(["1000", "5000", "30000"]),
+            "log.cleaner.backoff.ms": chance.choice(["300", "2000", "15000"]),
+            "log.flush.offset.checkpoint.interval.ms": chance.choice(["1000", "7000", "60000"]),
+            "replica.high.watermark.checkpoint.interval.ms": chance.choice(["1000", "5000"]),
+            "log.segment.delete.delay.ms": chance.choice(["0", "500", "10000"]),
+            "group.initial.rebalance.delay.ms": chance.choice(["0", "3000"]),
+            "ottla.stop.timeout.ms": "5000",
+            "ottla.disk.reserve.bytes": "65536",
+            "ottla.disk.min.free.bytes": "65536",
+        },
+        clients=clients,
+        faults=chosen,
+        fault_seconds=chance.choice([5.0, 20.0, 60.0]),
+        pause_seconds=chance.choice([0.5, 2.0, 6.0]),
+    )

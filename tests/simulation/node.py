@@ -1,0 +1,200 @@
+"""One node of the world: what outlives its process, and its lives one after the other."""
+
+import random
+
+from ottla import pending
+from ottla.broker import Broker
+from ottla.config.files import broker_config
+from ottla.env.memory_disk import MemoryDisk
+from ottla.environment import Environment
+from tests.simulation.clock import SimulatedClock
+from tests.simulation.disk import Descriptors, SimulatedDisk, Trouble
+from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.loop import Life
+from tests.simulation.network import SimulatedNet
+from tests.simulation.store import SimulatedStore, new_store
+
+LOG_DIRS = ("/a", "/b")
+PORT = 9092
+
+
+class SeededRng:
+    """The rng port on one of the world's streams."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def random_bytes(self, count):
+        return self._stream.randbytes(count)
+
+    def random_below(self, limit):
+        return self._stream.randrange(limit)
+
+
+class Node:
+    """A machine with a disk. ``start`` gives it a process, ``kill`` and ``stop`` take that away."""
+
+    def __init__(self, world, name, options):
+        self.world = world
+        self.name = name
+        self.options = options
+        self.trouble = Trouble()
+        self.clock = SimulatedClock(world.loop)
+        self._store = new_store(self.clock)
+        self.disk = MemoryDisk(
+            durability=True, clock=self.clock, capacity_bytes=world.mix.disk_bytes
+        )
+        for directory in LOG_DIRS:
+            self.disk.make_directory(directory)
+        self.disk.sync_directory("/")
+        self.lives = 0
+        self.life = None
+        self.broker = None
+        self.environment = None
+        self.is_up = False
+        """It serves: its doors are open."""
+        self.up_since = 0.0
+        self.descriptors = None
+        self._connection = None
+        self._files = None
+
+    @property
+    def is_running(self):
+        return self.life is not None
+
+    @property
+    def address(self):
+        return self.name, PORT
+
+    def start(self):
+        """Begin a new life."""
+        world = self.world
+        assert self.life is None, "one process at a time"
+        self.lives += 1
+        world.trace.note("start", self.name, self.lives)
+        self.life = life = Life(f"{self.name}.{self.lives}")
+        self.descriptors = Descriptors(world.mix.open_files_max)
+        self._files = SimulatedDisk(
+            self.disk,
+            loop=world.loop,
+            life=life,
+            rng=self._stream("disk"),
+            trace=world.trace,
+            trouble=self.trouble,
+            descriptors=self.descriptors,
+            dies=self._died_at_call,
+        )
+        world.loop.start_for(life, self._live(life), "life")
+
+    async def _live(self, life):
+        world = self.world
+        environment = self.environment = self._environment(life)
+        self.broker = broker = Broker(
+            broker_config(self.options), environment=environment, open_store=self._open_store
+        )
+        try:
+            await broker.start()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it did not start
+            world.trace.note("refused", type(error).__name__)
+            self.world.node_gave_up(self, error)
+            self._end(life)
+            return
+        world.trace.note("up", self.name)
+        self.is_up, self.up_since = True, world.loop.now
+        await broker.failed.wait()
+        world.trace.note("failed", self.name)
+        self.is_up = False
+        world.node_gave_up(self, broker.failure)
+        await broker.stop()
+        self._end(life)
+
+    def _stream(self, name):
+        return random.Random(f"{self.world.seed}/{self.name}/{self.lives}/{name}")
+
+    def _environment(self, life):
+        world = self.world
+
+        def executor(name, threads, seconds):
+            return SimulatedExecutor(
+                world.loop,
+                life,
+                self._stream(name),
+                name,
+                threads=threads,
+                seconds=seconds,
+                pace=lambda: self.trouble.pace,
+            )
+
+        return Environment(
+            disk=self._files,
+            net=SimulatedNet(world.network, life, self.name, descriptors=self.descriptors),
+            clock=self.clock,
+            rng=SeededRng(self._stream("broker")),
+            executor=executor("disk", 4, world.mix.job_seconds),
+            store_executor=executor("metadata", 1, world.mix.job_seconds),
+            read_executor=executor("read", 4, world.mix.job_seconds),
+            cleaner_executor=executor("cleaner", 1, world.mix.job_seconds),
+            open_files_max=world.mix.open_files_max,
+        )
+
+    async def _open_store(self):
+        if self._connection is not None:
+            await self._connection.end_sessions()
+        world = self.world
+        self._connection = SimulatedStore(
+            self._store,
+            loop=world.loop,
+            rng=self._stream("store"),
+            trace=world.trace,
+            seconds=world.mix.commit_seconds,
+        )
+        return self._connection
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    def kill(self, *, power=False):
+        """End the process now; with ``power`` what was not synced is gone or not."""
+        life = self.life
+        if life is None:
+            return
+        self.world.trace.note("kill", self.name, "power" if power else "process")
+        self._end(life)
+        if power:
+            self.disk = self.disk.crash(SeededRng(self._stream("power")))
+
+    def kill_at(self, calls, *, power=False):
+        """End the process at the n-th change of its disk from now."""
+        if self.life is not None:
+            self._dies_by_power = power
+            self._files.kill_at(calls)
+
+    def _died_at_call(self):
+        self.kill(power=self._dies_by_power)
+
+    async def stop(self):
+        """Stop as an administrator would. Returns when the process has ended."""
+        life, broker = self.life, self.broker
+        if life is None or not self.is_up:
+            return
+        self.is_up = False
+        self.world.trace.note("stop", self.name)
+        task = self.world.loop.start_for(life, broker.stop(), "stop")
+        while not task.done() and not life.is_dead:
+            await self.world.sleep(0.05)
+        if not life.is_dead:
+            if task.exception() is not None:
+                self.world.problem(f"{self.name}: stop failed: {task.exception()!r}")
+            self._end(life)
+
+    def _end(self, life):
+        if life.is_dead:
+            return
+        world = self.world
+        self.is_up = False
+        life.is_dead = True
+        self._files.died()
+        pending._running.difference_update(life.tasks)
+        world.loop.bury(life)
+        world.network.ended(life)
+        self.life = self.broker = self.environment = None
+        world.node_ended(self)

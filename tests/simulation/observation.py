@@ -1,0 +1,325 @@
+"""Looks at a quiet node by its clients' way, and has all of it judged.
+
+The judge is the campaign's (``tests/campaigns/administering/judge.py``): what was acknowledged or
+seen stands where it stood, unless somebody asked for its end.
+"""
+
+import uuid
+
+from ottla.client.errors import ConnectionFailed
+from ottla.protocol.messages.create_topics import CreateTopicsResponse
+from ottla.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from tests.campaigns.administering.administrators import TOPIC
+from tests.campaigns.administering.history import Verdict
+from tests.campaigns.administering.judge import Observation, PartitionJudge, judge_commits
+from tests.campaigns.administering.records import committed
+from tests.simulation.clients.administrators import create_request
+from tests.simulation.clients.base import NO_SUCH_TOPIC, Client
+from tests.simulation.clients.readers import EARLIEST, LATEST, fetch_request, list_offset, read_of
+
+SERVICE_SECONDS_MAX = 30.0
+"""Until a node whose doors are open is in Metadata and coordinates."""
+SETTLE_SECONDS_MAX = 90.0
+"""Until partitions are led and transactions that were ended, or forgotten, are decided."""
+TOPIC_SOURCE = 1
+EXISTS = 36
+FETCH_BYTES = 8 << 20
+DEAD_ASKED = 3
+
+
+class NotServed(Exception):
+    """The node does not do what it must."""
+
+
+class Observer(Client):
+    """Looks when it is told to; never a step of its own."""
+
+    kind = "observer"
+
+    def __init__(self, world, number):
+        super().__init__(world, number)
+        self._timeout_ms = 60_000
+        self.checked = 0
+
+    async def ask(self, request, answer):
+        """Ask. Raises NotServed when there is no answer."""
+        try:
+            return await self.call(request, answer)
+        except (OSError, ConnectionFailed):
+            self.hang_up()
+        try:  # A connection of before the last fault may have gone unnoticed.
+            return await self.call(request, answer)
+        except (OSError, ConnectionFailed) as error:
+            self.hang_up()
+            name = type(request).__name__
+            raise NotServed(f"{name}: {type(error).__name__} {error}") from error
+
+    async def _until(self, seconds, ask):
+        begin = self.world.loop.now
+        while True:
+            missing = await ask()
+            waited = self.world.loop.now - begin
+            if not missing:
+                return
+            if waited > seconds:
+                raise NotServed(f"after {waited:.0f} s: {missing}")
+            await self.world.sleep(0.3)
+
+    async def look_at_all(self):
+        """Look at service, topics, options, records and committed offsets."""
+        try:
+            await self._until(SERVICE_SECONDS_MAX, self._missing_service)
+            await self._resolve_doubts()
+            await self._look_at_topics()
+            for topic in self.history.living():
+                await self._look_at_configs(topic)
+                for partition in range(topic.partition_count):
+                    await self._look_at_partition(topic, partition)
+            await self._look_at_dead()
+            await self._look_at_commits()
+        except NotServed as error:
+            self.world.problem(f"not served: {error}")
+
+    async def _missing_service(self):
+        answer = await self._metadata()
+        if not answer.brokers or answer.controller_id < 0:
+            return f"Metadata has brokers {answer.brokers}, controller {answer.controller_id}"
+        for key_type, key in ((0, "group-0"), (1, "transactional-0")):
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+            found = await self.ask(request, FindCoordinatorResponse)
+            code = found.coordinators[0].error_code
+            if code:
+                return f"FindCoordinator of {key}: error {code}"
+        return ""
+
+    async def _metadata(self):
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        return await self.ask(request, MetadataResponse)
+
+    async def _resolve_doubts(self):
+        """Ask again for what was not answered: what is still under way comes to its end by that."""
+        history = self.history
+        for topic in history.topics.values():
+            if topic.deletion is not None and not topic.is_gone:
+                await self._until(SETTLE_SECONDS_MAX, lambda topic=topic: self._delete(topic))
+                topic.deletion.answer(Verdict.OK)
+        for creation in history.creations.values():
+            await self._until(SETTLE_SECONDS_MAX, lambda one=creation: self._create(one))
+
+    async def _delete(self, topic):
+        asked = DeleteTopicState(name=None, topic_id=topic.topic_id.bytes)
+        request = DeleteTopicsRequest(topics=[asked], timeout_ms=30_000)
+        code = (await self.ask(request, DeleteTopicsResponse)).responses[0].error_code
+        return "" if code in (0, *NO_SUCH_TOPIC) else f"DeleteTopics {topic.name}: error {code}"
+
+    async def _create(self, creation):
+        answer = await self.ask(create_request(creation), CreateTopicsResponse)
+        code = answer.topics[0].error_code
+        return "" if code in (0, EXISTS) else f"CreateTopics {creation.name}: error {code}"
+
+    async def _look_at_topics(self):
+        async def missing():
+            for topic in (await self._metadata()).topics:
+                for partition in topic.partitions:
+                    if topic.error_code or partition.error_code:
+                        where = f"{topic.name}-{partition.partition_index}"
+                        return f"{where} has error {partition.error_code} in Metadata"
+            return ""
+
+        await self._until(SETTLE_SECONDS_MAX, missing)
+        found = {
+            uuid.UUID(bytes=topic.topic_id): topic
+            for topic in (await self._metadata()).topics
+            if not topic.is_internal
+        }
+        for topic_id, told in found.items():
+            self._adopt(topic_id, told)
+        for topic in list(self.history.topics.values()):
+            if topic.topic_id not in found and topic.is_living:
+                self.world.problem(f"topic {topic.name} ({topic.topic_id}) is gone by itself")
+        self.history.creations.clear()
+
+    def _adopt(self, topic_id, told):
+        """Hold a topic that is there against what is known; or get to know it."""
+        history, name = self.history, told.name
+        topic = history.topics.get(topic_id)
+        if topic is None:
+            creation = history.creations.pop(name, None)
+            if creation is None:
+                self.world.problem(f"topic {name} ({topic_id}) was made by nobody")
+                return
+            creation.call.answer(Verdict.OK)
+            topic = history.topics[topic_id] = creation.topic(topic_id)
+        elif topic.is_gone:
+            self.world.problem(f"topic {name} ({topic_id}) was deleted, and is there")
+            return
+        count = len(told.partitions)
+        least, most = history.partition_bounds(topic)
+        if not least <= count <= most:
+            self.world.problem(f"{name} ({topic_id}): {count} partitions, not {least} to {most}")
+        topic.partition_count = count
+
+    async def _look_at_configs(self, topic):
+        expected = dict(topic.configs)
+        in_doubt = set()
+        for one in self.history.altered:
+            if topic.is_meant(one):
+                expected |= one.configs
+                in_doubt -= one.configs.keys()
+            elif topic.may_be_meant(one):
+                in_doubt |= one.configs.keys()
+        in_doubt.add("internal.segment.bytes")
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=topic.name, configuration_keys=None
+        )
+        answer = await self.ask(
+            DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse
+        )
+        found = {
+            entry.name: entry.value
+            for entry in answer.results[0].configs
+            if entry.config_source == TOPIC_SOURCE
+        }
+        for key in sorted((expected.keys() | found.keys()) - in_doubt):
+            if expected.get(key) != found.get(key):
+                text = f"{key} is {found.get(key)}, set was {expected.get(key)}"
+                self.world.problem(f"{topic.name} ({topic.topic_id}): {text}")
+
+    # -- records -------------------------------------------------------------------------------
+
+    async def _look_at_partition(self, topic, partition):
+        async def open_transactions():
+            stable, end = [
+                await self._offset(topic, partition, LATEST, isolation=level) for level in (1, 0)
+            ]
+            where = f"{topic.name}-{partition} ({topic.topic_id})"
+            return "" if stable == end else f"{where}: last stable offset {stable}, end {end}"
+
+        try:
+            await self._until(SETTLE_SECONDS_MAX, open_transactions)
+            end = await self._offset(topic, partition, LATEST)
+            visible, _ = await self._read(topic, partition, end, isolation=1)
+            records, controls = await self._read(topic, partition, end, isolation=0)
+            start = await self._offset(topic, partition, EARLIEST)
+        except NotServed as error:
+            self.world.problem(f"not served: {error}")
+            return
+        there = {one.offset for one in records}  # Some may have been compacted in between.
+        seen = {one.offset for one in visible if one.offset in there}
+        observed = Observation(start, end, records, controls, seen, self.world.seconds())
+        judge = PartitionJudge(self.history, topic, partition, observed)
+        for problem in judge.judge():
+            self.world.problem(problem)
+        self.checked += judge.checked
+
+    async def _offset(self, topic, partition, timestamp, *, isolation=0):
+        told = None
+
+        async def ask():
+            nonlocal told
+            try:
+                told = await list_offset(self, topic, partition, timestamp, isolation)
+            except (OSError, ConnectionFailed) as error:
+                self.hang_up()
+                return f"ListOffsets: {error}"
+            return f"error {told[0]}" if told[0] else ""
+
+        await self._until(SERVICE_SECONDS_MAX, ask)
+        return told[1]
+
+    async def _read(self, topic, partition, end, *, isolation):
+        """Read all from the log start to ``end``."""
+        records, controls = [], []
+        offset = await self._offset(topic, partition, EARLIEST)
+        while offset < end:
+            request = fetch_request(
+                [(topic.topic_id, partition, offset)],
+                isolation=isolation,
+                wait_ms=500,
+                max_bytes=FETCH_BYTES,
+                part_bytes=FETCH_BYTES,
+            )
+            told = (await self.ask(request, FetchResponse)).responses[0].partitions[0]
+            where = f"{topic.name}-{partition} ({topic.topic_id})@{offset}"
+            if told.error_code not in (0, 1):
+                raise NotServed(f"Fetch {where}: error {told.error_code}")
+            read, aborted = ([], []) if told.error_code else read_of(told)
+            if not read:
+                start = await self._offset(topic, partition, EARLIEST)
+                if start > offset:  # Retention was faster.
+                    offset = start
+                    continue
+                raise NotServed(f"Fetch {where}: nothing, the log is [{start}, {end})")
+            found = [one for each in read for one in each.records]
+            if isolation:
+                found = committed(read, aborted)
+            records += [one for one in found if one.offset >= offset]
+            for each in read:
+                if each.is_control:
+                    controls += range(each.base_offset, each.end_offset)
+            offset = max(offset + 1, read[-1].end_offset)
+        return records, controls
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    async def _look_at_dead(self):
+        gone = [topic for topic in self.history.topics.values() if topic.is_gone]
+        for topic in gone[-DEAD_ASKED:]:
+            request = fetch_request([(topic.topic_id, 0, 0)], isolation=0, wait_ms=0)
+            told = (await self.ask(request, FetchResponse)).responses[0].partitions[0]
+            if told.error_code not in NO_SUCH_TOPIC or told.records:
+                text = f"the dead topic {topic.name} ({topic.topic_id}): {told.error_code}"
+                self.world.problem(text)
+
+    async def _look_at_commits(self):
+        history = self.history
+        living = {topic.topic_id: topic for topic in history.living()}
+        for group in sorted({group for group, _, _ in history.commits}):
+            if not living:
+                return
+            await self._until(SERVICE_SECONDS_MAX, lambda one=group: self._commits(one, living))
+
+    async def _commits(self, group, living):
+        asked = [
+            OffsetFetchRequestTopics(
+                topic_id=one.topic_id.bytes, partition_indexes=list(range(one.partition_count))
+            )
+            for one in living.values()
+        ]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=asked)])
+        answer = (await self.ask(request, OffsetFetchResponse)).groups[0]
+        if answer.error_code:
+            return f"OffsetFetch of {group}: error {answer.error_code}"
+        for told in answer.topics:
+            topic = living[uuid.UUID(bytes=told.topic_id)]
+            for one in told.partitions:
+                place = (group, topic.topic_id, one.partition_index)
+                where = f"{group} of {topic.name}-{place[2]} ({topic.topic_id})"
+                if one.error_code:
+                    self.world.problem(f"{where}: error {one.error_code}")
+                    continue
+                commits = self.history.commits.get(place, ())
+                for problem in judge_commits(where, commits, one.committed_offset):
+                    self.world.problem(problem)
+        return ""

@@ -1,0 +1,102 @@
+"""The simulation itself: it repeats, it judges, and some worlds of it stay whole."""
+
+import pytest
+
+from tests.simulation.__main__ import digest_elsewhere, live
+from tests.simulation.mix import CLIENTS, FAULTS, mix_of
+from tests.simulation.world import World
+
+
+@pytest.mark.timeout(300)
+def test_the_same_seed_is_the_same_world_in_processes_with_other_hash_seeds():
+    digests = [digest_elsewhere("test.1", 1, hash_seed) for hash_seed in (1, 2)]
+    assert digests[0] == digests[1]
+    assert len(digests[0]) == 32, "a digest was printed"
+
+
+def test_another_seed_is_another_world():
+    assert live("test.2", 0.1)["digest"] != live("test.3", 0.1)["digest"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", range(2))
+def test_ten_simulated_minutes_break_no_promise(number):
+    told = live(f"test.whole.{number}", 10)
+    assert told["problems"] == []
+    assert told["seconds"] >= 600
+    assert told["checked"] > 0, "promised records were looked at"
+
+
+def a_calm_world(name):
+    """Return a world without faults, all kinds of clients in it."""
+    mix = mix_of(name)
+    mix.faults = []
+    mix.clients = dict.fromkeys(CLIENTS, 1)
+    return World(name, 40, mix=mix)
+
+
+def test_an_acknowledged_record_that_is_gone_is_found(monkeypatch):
+    world = a_calm_world("test.lost")
+    acknowledge = world.history.acknowledge
+
+    def promise_more(batch, base_offset):
+        acknowledge(batch, base_offset)
+        batch.base_offset += 1000
+
+    monkeypatch.setattr(world.history, "acknowledge", promise_more)
+    assert not world.run()
+    assert "acknowledged" in world.problems[0]
+
+
+def test_a_node_that_gives_up_without_a_fault_is_found():
+    world = a_calm_world("test.up")
+    world.loop.call_for(world.clients_life, 20.0, lambda: world.node.broker._give_up(OSError("x")))
+    assert not world.run()
+    assert "gave up" in world.problems[0]
+
+
+def test_a_producer_that_waits_for_ever_is_found(monkeypatch):
+    world = a_calm_world("test.stuck")
+    world.loop.call_for(
+        world.clients_life,
+        10.0,
+        lambda: monkeypatch.setattr(world.node.environment.executor, "_work", lambda *_: None),
+    )
+    assert not world.run()
+
+
+def test_a_dead_process_does_nothing_more():
+    world = a_calm_world("test.dead")
+    disks = []
+
+    def kill():
+        disks.append(world.node._files)
+        world.node.kill()
+        disks.append(sum(disks[0].counts.values()))
+
+    world.loop.call_for(world.clients_life, 30.0, kill)
+    assert world.run(), world.problems
+    assert world.node.lives == 2
+    assert sum(disks[0].counts.values()) == disks[1]
+
+
+def test_a_power_cut_takes_what_was_not_synced():
+    world = a_calm_world("test.power")
+    inner = world.node.disk
+    file = inner.open("/a/written", create=True)
+    file.write_at(0, b"x" * 5000)
+    world.node.start()
+    world.loop.run_until(lambda: world.node.is_up)
+    world.node.kill(power=True)
+    assert world.node.disk is not inner
+    after = world.node.disk
+    assert (
+        not after.exists("/a/written") or after.open("/a/written").read_at(0, 5000) != b"x" * 5000
+    )
+
+
+def test_every_kind_of_client_and_fault_is_drawn_by_some_seed():
+    mixes = [mix_of(str(number)) for number in range(40)]
+    assert {name for mix in mixes for name in mix.faults} == set(FAULTS)
+    assert {name for mix in mixes for name, count in mix.clients.items() if count} == set(CLIENTS)
