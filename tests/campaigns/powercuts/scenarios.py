@@ -383,6 +383,13 @@ SCENARIOS = (
     Scenario("first start, by time", None, _first_hours, cuts_start=True, window_us=400_000),
     Scenario("ottla serve", _filled, _everything, window_us=300_000, is_served=True),
     Scenario(
+        "produce to many partitions, ottla serve",
+        _filled_many,
+        _many,
+        window_us=300_000,
+        is_served=True,
+    ),
+    Scenario(
         "ottla serve, first start",
         None,
         _first_hours,
