@@ -2,10 +2,10 @@
 
 import random
 
-from ottla import pending
 from ottla.broker import Broker
 from ottla.config.files import broker_config
 from ottla.env.memory_disk import MemoryDisk
+from ottla.env.tasks import forget_tasks
 from ottla.environment import Environment
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import Descriptors, SimulatedDisk, Trouble
@@ -193,7 +193,7 @@ class Node:
         self.is_up = False
         life.is_dead = True
         self._files.died()
-        pending._running.difference_update(life.tasks)
+        forget_tasks(life.tasks)
         world.loop.bury(life)
         world.network.ended(life)
         self.life = self.broker = self.environment = None

@@ -7,7 +7,7 @@ the reason: that is for whoever hears of it. Source: asyncio's documentation of 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
@@ -29,3 +29,8 @@ def begin_task(
 
 
 _running: set[asyncio.Task[Any]] = set()
+
+
+def forget_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Keep ``tasks`` no longer: those of a process that a simulation has ended."""
+    _running.difference_update(tasks)
