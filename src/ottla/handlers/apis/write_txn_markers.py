@@ -59,8 +59,11 @@ class WriteTxnMarkers:
                         window.take((yield gathered(window.pendings)))
         window.take((yield gathered(window.pendings)))
         markers: list[WritableTxnMarkerResult] = []
-        for one, codes in zip(request.markers, found, strict=True):
+        found.reverse()
+        for one in request.markers:
+            codes = found.pop()
             markers.append((yield from _result(one, codes)))
+            yield None
             while codes:  # They are freed as slowly as they were made.
                 for _ in range(min(len(codes), STRIDE)):
                     codes.popitem()
