@@ -172,6 +172,7 @@ class Broker:
             flush_sweep_interval_ms=self._config[options.LOG_FLUSH_SCHEDULER_INTERVAL_MS],
             read_executor=self._env.read_executor,
             request_memory=self._budget,
+            turns=self._turns,
         )
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)

@@ -3,12 +3,14 @@
 Beside the flushes by count that an append begins. A partition is watched only if time can matter to
 it: with ``flush.messages=1`` nothing waits unflushed. With none watched there is no timer. Kafka
 looks at ``log.flush.scheduler.interval.ms`` only, which is "never" by default; here the shortest
-``flush.ms`` says how often, unless that option does. Source: Kafka's LogManager.flushDirtyLogs.
+``flush.ms`` says how often, unless that option does. Very many flushes are begun in slices.
+Source: Kafka's LogManager.flushDirtyLogs.
 """
 
 from ottla.env.clock import Clock, Timer
 from ottla.log.config import INT64_MAX
 from ottla.replication.partition import Partition
+from ottla.turns import Portions, Turns
 
 SWEEP_SECONDS_MIN = 0.01
 SWEEP_SECONDS_MAX = 60.0
@@ -17,8 +19,16 @@ SWEEP_SECONDS_MAX = 60.0
 class FlushSweep:
     """Begins a flush of every watched partition before its unflushed data is too old."""
 
-    def __init__(self, clock: Clock, interval_ms: int) -> None:
-        """``interval_ms``: ``log.flush.scheduler.interval.ms``; INT64_MAX leaves it to the logs."""
+    def __init__(self, clock: Clock, interval_ms: int, turns: Turns | None = None) -> None:
+        """``interval_ms``: ``log.flush.scheduler.interval.ms``; INT64_MAX leaves it to the logs.
+
+        ``turns``: the line of the loop, if others stand in it as well.
+        """
+        self._left: list[Partition] = []
+        """Use: those that are still to be looked at in a sweep under way."""
+        self._is_sweeping = False
+        self._swept_at = 0.0
+        self._sweeping = Portions(turns or Turns(clock), self._look_at_one, "flushes by time")
         self._clock = clock
         self._fixed_seconds = None if interval_ms == INT64_MAX else _bounded(interval_ms)
         self._flushed: dict[Partition, float] = {}
@@ -44,12 +54,17 @@ class FlushSweep:
 
     def stop(self) -> None:
         """Begin no further flush."""
+        self._left.clear()
+        self._is_sweeping = False
+        self._disarm()
+
+    def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _arm(self) -> None:
-        self.stop()
+        self._disarm()
         self._seconds = min(map(self._interval_of, self._flushed))
         self._timer = self._clock.call_later(self._seconds, self._sweep)
 
@@ -58,13 +73,26 @@ class FlushSweep:
 
     def _sweep(self) -> None:
         self._timer = None
-        now = self._clock.monotonic()
-        for partition, flushed in self._flushed.items():
+        self._swept_at = self._clock.monotonic()
+        self._left = list(self._flushed)
+        self._left.reverse()
+        self._is_sweeping = True
+        self._sweeping.go_on()
+
+    def _look_at_one(self) -> bool:
+        if not self._left:
+            if self._is_sweeping:
+                self._is_sweeping = False
+                self._arm()
+            return False
+        partition, now = self._left.pop(), self._swept_at
+        flushed = self._flushed.get(partition)
+        if flushed is not None:  # Else it has gone meanwhile.
             # What would be too old at the next look is flushed at this one.
             is_due = now - flushed + self._seconds > partition.log.config.flush_ms / 1000
             if is_due and partition.flush():
                 self._flushed[partition] = now
-        self._arm()
+        return True
 
 
 def _bounded(interval_ms: int) -> float:

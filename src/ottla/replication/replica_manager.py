@@ -55,6 +55,7 @@ from ottla.replication.producer_limit import forget_silent_producers
 from ottla.replication.relocation import Relocation
 from ottla.replication.snapshot_sweep import SnapshotSweep
 from ottla.request_memory import RequestMemory
+from ottla.turns import Portions, Turns
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +82,13 @@ class ReplicaManager:
         flush_sweep_interval_ms: int = INT64_MAX,
         read_executor: Executor | None = None,
         request_memory: RequestMemory | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """``flush_sweep_interval_ms``: see ``FlushSweep``.
 
         ``read_executor``: for reads that wait for the device; None: ``executor`` does both.
         ``request_memory``: where copies of batches count; None: they do not.
+        ``turns``: the line of the loop, if others stand in it as well.
         """
         self.request_memory = request_memory or RequestMemory(INT64_MAX)
         self._node_id = node_id
@@ -96,7 +99,7 @@ class ReplicaManager:
         self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
         self._settings = settings
         self._clock = clock
-        self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms)
+        self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms, turns)
         self.hosting = Hosting(
             node_id=node_id,
             log_manager=log_manager,
@@ -108,6 +111,9 @@ class ReplicaManager:
             gone=self._gone,
         )
         self._partitions = self.hosting.partitions
+        self._to_tell: list[tuple[str, TopicPartition]] = []
+        """Use: partitions that may wait for a directory that has changed, and its path."""
+        self._telling = Portions(turns or Turns(clock), self._tell_one, "a change of a directory")
         self._fetches = Fetches(
             self._partitions.get,
             clock,
@@ -406,12 +412,20 @@ class ReplicaManager:
         def tell() -> None:
             if not directory.is_full:
                 self.hosting.retry_unopened()
-            for where, partition in list(self._partitions.items()):
-                if dirname(partition.log.directory) == directory.path:
-                    partition.flush()
-                    self._moved(where)
+            self._to_tell += [(directory.path, where) for where in self._partitions]
+            self._telling.go_on()
 
         self._clock.call_later(0, tell)
+
+    def _tell_one(self) -> bool:
+        if not self._to_tell:
+            return False
+        path, where = self._to_tell.pop()
+        partition = self._partitions.get(where)
+        if partition is not None and dirname(partition.log.directory) == path:
+            partition.flush()
+            self._moved(where)
+        return True
 
     # Old records.
 

@@ -1,11 +1,16 @@
 """Flushes by time: no data of a log with flush.ms waits longer than that for its fsync."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from ottla.env.clock import ManualClock
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataDelta
 from ottla.metadata.keys import ConfigType
+from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import PartitionSettings
+from ottla.turns import Turns
 
 NEVER = 2**63 - 1
 
@@ -103,3 +108,49 @@ def test_a_given_interval_is_kept_to(start, words):
     assert lag(node) == 1
     node.clock.advance(0.1)
     assert lag(node) == 0
+
+
+class BusyClock(ManualClock):
+    """Each look at it tells that a millisecond has gone: work takes its time."""
+
+    def monotonic(self):
+        self.hold(0.001)
+        return super().monotonic()
+
+
+class Watched:
+    """What a sweep sees of a partition."""
+
+    def __init__(self, name, flushed):
+        self.log = SimpleNamespace(config=SimpleNamespace(flush_messages=NEVER, flush_ms=1000))
+        self.flush = lambda: flushed.append(name) or True
+
+
+def test_very_many_flushes_are_not_begun_in_one_turn_and_all_in_their_time():
+    clock, due, flushed = ManualClock(), [], []
+    sweep = FlushSweep(clock, NEVER, Turns(BusyClock(), call_soon=due.append))
+    partitions = [Watched(number, flushed) for number in range(20)]
+    for one in partitions:
+        sweep.watch(one)
+    clock.advance(1)
+    assert 0 < len(flushed) < 10
+    sweep.watch(Watched("later", flushed))
+    sweep.forget(partitions[19])
+    while due:
+        before = len(flushed)
+        due.pop(0)()
+        assert len(flushed) - before < 10
+    assert flushed == list(range(19))
+    clock.advance(1)
+    while due:
+        due.pop(0)()
+    assert flushed[19:] == [*range(19), "later"], "the next sweep comes as before"
+    clock.advance(1)
+    assert due
+    sweep.stop()
+    count = len(flushed)
+    while due:
+        due.pop(0)()
+    clock.advance(10)
+    assert len(flushed) == count
+    assert not clock.timers()
