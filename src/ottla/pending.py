@@ -38,15 +38,13 @@ class Pending(Generic[Value]):
         """Set the value and run the listener. Raises InvariantBroken when done already."""
         self._finish()
         self.value = value
-        if self._listener is not None:
-            self._listener(self)
+        self._tell()
 
     def fail(self, error: Exception) -> None:
         """Set the error and run the listener. Raises InvariantBroken when done already."""
         self._finish()
         self.error = error
-        if self._listener is not None:
-            self._listener(self)
+        self._tell()
 
     def take_over(self, other: Pending[Value]) -> None:
         """Be done as ``other``, which is done, was."""
@@ -61,7 +59,7 @@ class Pending(Generic[Value]):
             raise InvariantBroken("a Pending has one listener")
         self._listener = listener
         if self.is_done:
-            listener(self)
+            self._tell()
 
     def on_cancel(
         self, abandon: Callable[[], None], hurry: Callable[[], None] | None = None
@@ -114,6 +112,13 @@ class Pending(Generic[Value]):
         self.on_done(forward)
         return mapped
 
+    def _tell(self) -> None:
+        """Run the listener and let go of it: it knows who waited, and who waited knows this."""
+        listener = self._listener
+        if listener is not None and listener is not _forget:
+            self._listener = _told
+            listener(self)
+
     def _finish(self) -> None:
         if self.is_done:
             raise InvariantBroken("a Pending is resolved once")
@@ -123,6 +128,10 @@ class Pending(Generic[Value]):
 
 def _forget(_: Pending[Any]) -> None:
     """Listen to nothing."""
+
+
+def _told(_: Pending[Any]) -> None:
+    """Stand for a listener that has heard."""
 
 
 def as_exception(error: BaseException) -> Exception:

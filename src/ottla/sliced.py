@@ -99,6 +99,7 @@ class Slices:
         except StopIteration as end:
             result: Value | Pending[Value] = end.value
             return result
+        work.pending.on_cancel(work.cancel)
         work.go_on()
         return work.pending
 
@@ -138,7 +139,6 @@ class _Work(Generic[Value]):
         self.has_place = False
         """Use: it is one of those that take turns."""
         self.pending: Pending[Value] = Pending()
-        self.pending.on_cancel(self._cancel)
 
     def go_on(self) -> None:
         """Have a turn later: at once, or when what is waited for is there.
@@ -202,7 +202,8 @@ class _Work(Generic[Value]):
         else:
             self.pending.resolve(result)  # type: ignore[arg-type]
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
+        """Close the steps where they are: nobody waits for them."""
         self.pending.is_done = True
         self._steps.close()
         if self._awaited is not None:

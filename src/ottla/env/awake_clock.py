@@ -31,16 +31,20 @@ class _AwakeTimer:
         self._clock = clock
         self._due = due
         self._callback = callback
-        self._timer = clock.arm(due, self._ring)
+        self._timer: Timer | None = clock.arm(due, self._ring)
+        """Use: it knows this one. Invariant: None once this has rung or was cancelled."""
 
     def cancel(self) -> None:
         """Make sure the callback does not run."""
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _ring(self) -> None:
         if self._due - self._clock.monotonic() > _EPSILON_SECONDS:
             self._timer = self._clock.arm(self._due, self._ring)
         else:
+            self._timer = None
             self._callback()
 
 

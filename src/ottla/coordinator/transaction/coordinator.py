@@ -87,29 +87,8 @@ class TransactionCoordinator:
         if client_version < BUMPS_EPOCH_SINCE:
             return self._happen(transactional_id, event)
 
-        wait_ms = self._settings.add_partitions_wait_ms
-        deadline: float | None = None
-
-        def run(shard: TransactionsShard, tell: Callable[[Answer], None]) -> None:
-            nonlocal deadline
-
-            def again() -> None:
-                shard.execute(lambda: run(shard, tell), lambda error: tell(Answer(error.code)))
-
-            if shard.machine.is_settled(transactional_id):
-                shard.machine.happen(transactional_id, event, tell)
-                return
-            now = shard.clock.monotonic()
-            if deadline is None:
-                deadline = now + wait_ms / 1000
-            shard.machine.when_settled(
-                transactional_id,
-                again,
-                lambda: tell(machine.CONCURRENT),
-                within_ms=ceil((deadline - now) * 1000),
-            )
-
-        return self._in_turn(transactional_id, run)
+        adding = _Adding(transactional_id, event, self._settings.add_partitions_wait_ms)
+        return self._in_turn(transactional_id, adding.run)
 
     def end(self, transactional_id: str, event: machine.EndTransaction) -> Pending[Answer]:
         """Decide; answered when that is durable. The markers come after."""
@@ -214,3 +193,34 @@ def _answered(code: ErrorCode) -> Pending[Answer]:
     answer: Pending[Answer] = Pending()
     answer.resolve(Answer(code))
     return answer
+
+
+class _Adding:
+    """Partitions that are added when the transaction before has ended, if that is soon."""
+
+    __slots__ = ("_deadline", "_event", "_transactional_id", "_wait_ms")
+
+    def __init__(self, transactional_id: str, event: machine.AddPartitions, wait_ms: int) -> None:
+        self._transactional_id = transactional_id
+        self._event = event
+        self._wait_ms = wait_ms
+        self._deadline: float | None = None
+
+    def run(self, shard: TransactionsShard, tell: Callable[[Answer], None]) -> None:
+        """Add them, or come back when the id is settled."""
+
+        def again() -> None:
+            shard.execute(lambda: self.run(shard, tell), lambda error: tell(Answer(error.code)))
+
+        if shard.machine.is_settled(self._transactional_id):
+            shard.machine.happen(self._transactional_id, self._event, tell)
+            return
+        now = shard.clock.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._wait_ms / 1000
+        shard.machine.when_settled(
+            self._transactional_id,
+            again,
+            lambda: tell(machine.CONCURRENT),
+            within_ms=ceil((self._deadline - now) * 1000),
+        )
