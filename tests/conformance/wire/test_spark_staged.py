@@ -23,12 +23,14 @@ from ottla.ids import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.writing import transaction
-from ottla.spark.writing.identity import Content, Step
+from ottla.spark.writing.delivery import deliver_staged
+from ottla.spark.writing.identity import BatchOf, Content, Step
 from ottla.spark.writing.marker import DeliveryError, Marker
 from ottla.spark.writing.outgoing import Outgoing
 from ottla.spark.writing.sink import Staged
 from ottla.spark.writing.sink_options import parse_sink_options
 from ottla.spark.writing.sink_task import stage_rows
+from ottla.spark.writing.staged_files import attempt_directory
 from ottla.spark.writing.staging import StagingWriter
 from ottla.spark.writing.staging_place import Attempt, Place, Stage, StagingError
 from ottla.spark.writing.transaction import deliver
@@ -207,6 +209,41 @@ def test_a_damaged_file_is_told_and_nothing_is_to_be_seen(
     assert total == 0 or "batch" in damage  # else it was seen before the first byte was sent
     assert deliver(options(), name, marker(topic), Outgoing(stage())).step is Step.WRITE
     assert values()[0] == EVERYTHING
+
+
+def test_two_drivers_on_one_checkpoint_write_a_batch_once_and_clear_it(
+    monkeypatch, options, values, name, topic, tmp_path
+):
+    """Both have staged batch 1; the one that is fenced in the middle finds its files gone, too."""
+
+    def stage_by(run):
+        writer = StagingWriter(
+            Place(str(tmp_path)), attempt_directory(Attempt(1, run), name, 1), run
+        )
+        for partition, batch in records(topic, 0):
+            writer.write(partition, memoryview(batch))
+        batch_of = BatchOf("q", 1, {"aa": "run", "bb": "another"}[run])
+        return [Staged(batch_of, [], Content(30, 5), writer.finish())]
+
+    given = options(**{"transactional.id": name, "onMissingMarker": "write"})
+    older, newer = stage_by("aa"), stage_by("bb")
+    send = BlockingProducer.send
+    with monkeypatch.context() as patch:
+
+        def stopped(self, partition, batch, size_bytes):
+            patch.setattr(BlockingProducer, "send", send)
+            deliver_staged(given, newer, 1, Place(str(tmp_path)))
+            send(self, partition, batch, size_bytes)
+
+        patch.setattr(BlockingProducer, "send", stopped)
+        with pytest.raises(DeliveryError, match="another producer has taken over"):
+            deliver_staged(given, older, 1, Place(str(tmp_path)))
+    assert values()[0] == sorted(f"0-{number:02}" for number in range(BATCHES))
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+    # The older driver starts again: what is there is found, and its files go as well.
+    deliver_staged(given, stage_by("aa"), 1, Place(str(tmp_path)))
+    assert values()[0] == sorted(f"0-{number:02}" for number in range(BATCHES))
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 
 
 class Slow(Outgoing):
