@@ -156,8 +156,10 @@ class OttlaReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the rows of one range. Spark gives None when there is nothing to read at all."""
+        from ottla.spark.garbage import set_aside
         from ottla.spark.reading.read import read_range
 
         if partition.value is None:
-            return iter(())
-        return read_range(self._options, partition.value)
+            return
+        yield from read_range(self._options, partition.value)
+        set_aside("read")

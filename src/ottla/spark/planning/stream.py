@@ -89,9 +89,11 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the rows of one range, in an executor."""
+        from ottla.spark.garbage import set_aside
         from ottla.spark.reading.read import read_range
 
-        return read_range(self._options, partition.value)
+        yield from read_range(self._options, partition.value)
+        set_aside("read")
 
     def commit(self, end: Json) -> None:
         """Publish that everything before ``end`` is done; ``latestOffset`` mostly did already."""

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
+from ottla.spark.garbage import set_aside
 from ottla.spark.writing.identity import NOTHING, BatchOf, Content
 from ottla.spark.writing.sink_options import (
     TOPIC,
@@ -125,13 +126,11 @@ def write_task(
     options: SinkOptions, stage: Stage | None, rows: Iterator["pa.RecordBatch"]
 ) -> WriterCommitMessage:
     """Write, or stage, the rows of one task."""
-    if stage is not None:
-        from ottla.spark.writing.sink_task import stage_rows
+    from ottla.spark.writing.sink_task import stage_rows, write_rows
 
-        return stage_rows(options, stage, rows)
-    from ottla.spark.writing.sink_task import write_rows
-
-    return write_rows(options, rows)
+    done = write_rows(options, rows) if stage is None else stage_rows(options, stage, rows)
+    set_aside("write")
+    return done
 
 
 def commit_batch(
@@ -146,6 +145,7 @@ def commit_batch(
 
         staged = [each for each in messages if isinstance(each, Staged)]
         deliver_staged(options, staged, batch_id, stage.place)
+        set_aside("commit")
 
 
 def abort_batch(messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -170,6 +170,7 @@ def sink(given: Mapping[str, str], schema: StructType, *, is_stream: bool = Fals
     if is_stream:
         require_streams_own(options)
     check_columns(schema, topic_given=options.topic is not None)
+    set_aside("sink")
     return options
 
 

@@ -1,0 +1,217 @@
+"""A stream with a trigger of one second, at steady rates: what a batch costs, and who pays.
+
+    python -m bench.spark.steady --rates 100,1000,20000 --seconds 60
+    python -m bench.spark.steady --rates 1000 --arms least,once --json FILE
+
+One broker, one session (local[2], ``ottla.spark.session``), a topic of two partitions that another
+process fills evenly with values of 100 bytes, and streams that copy it, one after the other:
+``jvm`` (Spark's Kafka connector on both sides), ``least`` (``format("ottla")``, at least once) and
+``once`` (exactly once). The first ten seconds of each do not count. CPU is that of the session's
+processes, the broker's and the producer's left out, by kind of process (the JVM, and Python by its
+main module), sampled so often that processes which end are not missed; batch times are Spark's own.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Any, Self
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tools.kafka_peer import connector_libraries
+from tools.ottla_peer import OttlaPeer
+
+WARM_SECONDS, WARM_BATCHES = 10, 4
+ARMS = {
+    "jvm": ("kafka", {}),
+    "least": ("ottla", {"delivery": "at-least-once"}),
+    "once": ("ottla", {"delivery": "exactly-once"}),
+}
+PRODUCER = """
+import sys, time
+from confluent_kafka import Producer
+bootstrap, rate = sys.argv[1], int(sys.argv[2])
+producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": 1})
+begun, sent = time.monotonic(), 0
+while True:
+    due = int((time.monotonic() - begun) * rate)
+    for _ in range(min(due - sent, 5_000)):
+        producer.produce("source", b"x" * 100, b"%d" % sent)
+        sent += 1
+    producer.poll(0.01)
+"""
+
+
+class Cpu:
+    """CPU seconds by kind of process while the ``with`` block runs."""
+
+    def __init__(self, without: set[int]) -> None:
+        self.by_kind: Counter[str] = Counter()
+        self.processes: Counter[str] = Counter()
+        self.python_mb = 0
+        self._without = without | {os.getpid()}
+        self._end = threading.Event()
+        self._seen: dict[int, tuple[str, float, float]] = {}
+
+    def __enter__(self) -> Self:
+        self._look(first=True)
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self._look()
+        for kind, begin, end in self._seen.values():
+            self.by_kind[kind] += end - begin
+            self.processes[kind] += 1
+
+    def _sample(self) -> None:
+        while not self._end.wait(0.05):
+            self._look()
+
+    def _look(self, *, first: bool = False) -> None:
+        parents, used = {}, {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+                parents[int(name)] = int(fields[1])
+                used[int(name)] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        for pid, seconds in used.items():
+            if pid in self._without or not self._is_below(pid, parents):
+                continue
+            kind, begin, _ = self._seen.get(pid) or (
+                kind_of(pid),
+                seconds if first else 0.0,
+                seconds,
+            )
+            self._seen[pid] = (kind, begin, seconds)
+
+    def _is_below(self, pid: int, parents: dict[int, int]) -> bool:
+        while pid in parents:
+            pid = parents[pid]
+            if pid in self._without:
+                return pid == os.getpid()
+        return False
+
+
+def kind_of(pid: int) -> str:
+    """Return what a process is: the JVM, or the main module of a Python process."""
+    with suppress(OSError):
+        words = Path("/proc", str(pid), "cmdline").read_bytes().decode().split("\0")
+        if "java" in words[0]:
+            return "jvm"
+        if "python" in words[0] and len(words) > 2:
+            return words[-2].rpartition(".")[2]
+    return "commands"  # Hadoop's, for files of the checkpoint
+
+
+def warm_up(query: Any) -> int:
+    """Wait until the first batches are done, and return the last one's number."""
+    begun = time.monotonic()
+    while True:
+        time.sleep(1)
+        progress = query.lastProgress
+        seconds = time.monotonic() - begun
+        if seconds > WARM_SECONDS and progress is not None and progress["batchId"] >= WARM_BATCHES:
+            return int(progress["batchId"])
+        if seconds > 120 or not query.isActive:
+            raise RuntimeError(f"no batches within {seconds:.0f} s: {query.exception()}")
+
+
+def run(spark: Any, peer: OttlaPeer, arm: str, *, rate: int, seconds: int, work: str) -> Any:
+    """Copy for so long, and return what it took."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name, more = ARMS[arm]
+    sink = f"sink-{arm}-{rate}-{time.time_ns()}"
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+    admin.create_topics([NewTopic(sink, 2, 1)])[sink].result(30)
+    given = {"kafka.bootstrap.servers": peer.bootstrap}
+    query = (
+        spark.readStream.format(name)
+        .options(**given, subscribe="source", startingOffsets="latest")
+        .load()
+        .select("key", "value")
+        .writeStream.format(name)
+        .options(**given, **more, topic=sink)
+        .option("checkpointLocation", f"{work}/{sink}")
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    command = [sys.executable, "-c", PRODUCER, peer.bootstrap, str(rate)]
+    with subprocess.Popen(command) as producer:
+        try:
+            first = warm_up(query)
+            assert peer.process is not None, "it runs"
+            with Cpu({peer.process.pid, producer.pid}) as cpu:
+                time.sleep(seconds)
+            done = [each for each in query.recentProgress if each["batchId"] > first]
+        finally:
+            query.stop()
+            producer.kill()
+    times = sorted(each["durationMs"]["triggerExecution"] for each in done)
+    parts: Counter[str] = Counter()
+    for each in done:
+        parts.update(each["durationMs"])
+    return {
+        "cpu_s": round(sum(cpu.by_kind.values()), 1),
+        "cpu_ms_per_batch": round(1000 * sum(cpu.by_kind.values()) / len(done)),
+        "by_kind": {kind: round(used, 2) for kind, used in cpu.by_kind.most_common()},
+        "processes": dict(cpu.processes),
+        "batches": len(done),
+        "rows": sum(each["numInputRows"] for each in done),
+        "p50_ms": median(times),
+        "p99_ms": times[int(len(times) * 0.99)],
+        "mean_ms": {part: round(total / len(done)) for part, total in parts.items()},
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line of the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rates", default="100,1000,20000")
+    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--json")
+    options = parser.parse_args(arguments)
+
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    from ottla.spark.local import session
+
+    jars = ",".join(map(str, sorted(connector_libraries().glob("*.jar"))))
+    found: dict[str, list[Any]] = {}
+    with tempfile.TemporaryDirectory() as work:
+        peer = OttlaPeer(Path(work, "data"))
+        spark = session(master="local[2]", confs={"spark.jars": jars})
+        with peer:
+            peer.start()
+            admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+            admin.create_topics([NewTopic("source", 2, 1)])["source"].result(30)
+            for rate in map(int, options.rates.split(",")):
+                for _ in range(options.rounds):
+                    for arm in options.arms.split(","):
+                        row = run(spark, peer, arm, rate=rate, seconds=options.seconds, work=work)
+                        found.setdefault(f"{rate} {arm}", []).append(row)
+                        print(f"{rate:6} {arm:6} {json.dumps(row)}", flush=True)
+        spark.stop()
+    if options.json:
+        Path(options.json).write_text(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
