@@ -67,7 +67,7 @@ def deliver_staged(
     done = deliver(options, name, marker, outgoing, rules)
     is_first_of_run = done.found is None or done.found.run_id != known.run_id
     locations = {file.location for file in outgoing.files}
-    if is_first_of_run and place is not None and _may_be_there(place):
+    if is_first_of_run and place is not None and _is_seen(place):
         locations.add(place.location)  # the run before may have been killed
     for location in sorted(locations):
         _clear(location, outgoing.files, name, known.batch_id)
@@ -80,10 +80,14 @@ def remove_staged(staged: Iterable[Staged]) -> None:
         _clear(location, files)
 
 
-def _may_be_there(place: Place) -> bool:
-    """Tell whether something may have been staged. Others' file systems are not asked for that."""
+def _is_seen(place: Place) -> bool:
+    """Tell whether a run may have left something on this machine's file systems.
+
+    Others' are asked only by who has staged something there: they are slow, and who never stages
+    need not have the right to.
+    """
     path = local_path(place.location)
-    return path is None or RealDisk().is_directory(path)
+    return path is not None and RealDisk().is_directory(path)
 
 
 def _clear(

@@ -155,7 +155,8 @@ class StagingWriter:
                 where = f"{without_secrets(place.location)} of the driver is not there on {host}"
             message = (
                 "the rows of this task take more room than its message to the driver has, so they "
-                f"are to be staged in a file, and {where}. {NEEDED}"
+                f"are to be staged in a file, and {where}. {NEEDED}; or raise exactlyOnceMaxBytes, "
+                "if the driver has memory for that"
             )
             raise StagingError(message)
         self._location = Location(place.location)

@@ -30,6 +30,8 @@ from ottla.spark.writing.sink import (
     stage_of,
 )
 from ottla.spark.writing.sink_options import Delivery, parse_sink_options
+from ottla.spark.writing.staged_files import StagedFile
+from ottla.spark.writing.staging_place import Place
 from ottla.spark.writing.transaction import Delivered
 
 OPTIONS = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
@@ -343,3 +345,33 @@ def test_what_to_do_with_a_changed_batch_can_be_said(delivered):
     for word, step in (("fail", None), ("skip", Step.SKIP), ("write", Step.WRITE)):
         commit(parse_sink_options(EXACTLY | {"onchangedbatch": word}), [staged(Q3)], 3)
         assert delivered[-1][3].changed is step
+
+
+@pytest.fixture
+def cleared(monkeypatch):
+    """What was cleared: (location, transactional id, the number that is done)."""
+    calls = []
+    monkeypatch.setattr(delivery, "_clear", lambda location, _, *of: calls.append((location, *of)))
+    return calls
+
+
+def test_a_run_begins_with_clearing_what_the_last_one_left(
+    delivered, cleared, monkeypatch, tmp_path
+):
+    """It may have been killed; and a location that nobody staged in is not asked for that."""
+    options = parse_sink_options(EXACTLY)
+    found = iter([None, Marker("q", 2, "t", "before"), Marker("q", 2, "t", "run")] * 2)
+    monkeypatch.setattr(delivery, "deliver", lambda *_: Delivered(Step.WRITE, next(found)))
+    for place in (Place(str(tmp_path)), Place("s3://bucket/staging")):
+        for _ in range(3):
+            delivery.deliver_staged(options, [staged(Q3)], 3, place)
+    assert cleared == [(str(tmp_path), "ottla-spark-q", 3)] * 2
+
+
+def test_a_failed_job_removes_its_own_files(cleared):
+    file = StagedFile("/staging", "owner/3-1-aa/0.batches", 9, 9, 9, "host")
+    writer = OttlaWriter(parse_sink_options(EXACTLY))
+    writer.abort([None, staged(Q3), staged(Q3)])
+    assert cleared == []
+    writer.abort([None, Staged(Q3, file=file), staged(Q3)])
+    assert cleared == [("/staging",)]
