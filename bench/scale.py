@@ -24,7 +24,7 @@ from ottla.env.real_disk import RealDisk, RealFile
 from ottla.env.rng import SystemRng
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from tools.ottla_peer import OttlaPeer

@@ -36,11 +36,11 @@ from ottla.handlers.call import Client
 from ottla.handlers.routes import Services, router_of
 from ottla.housekeeping import Housekeeping
 from ottla.ids import NodeId, TopicId, topic_id_text
-from ottla.log.checkpoints import read_meta_properties
-from ottla.log.directory import LogDirectory, LogDirectoryUnusable
-from ottla.log.layout import META_PROPERTIES
-from ottla.log.manager import LogManager
-from ottla.log.space import SpaceLimits
+from ottla.log.directories.directory import LogDirectory, LogDirectoryUnusable
+from ottla.log.directories.manager import LogManager
+from ottla.log.directories.space import SpaceLimits
+from ottla.log.files.checkpoints import read_meta_properties
+from ottla.log.files.layout import META_PROPERTIES
 from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType, Keys
 from ottla.metadata.store import (

@@ -18,7 +18,7 @@ from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_
 from ottla.coordinator.making import CoordinatorSettings
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.log.config import LogConfig
-from ottla.log.space import SpaceLimits
+from ottla.log.directories.space import SpaceLimits
 from ottla.network.limits import Limits
 from ottla.records.batch import TimestampType
 from ottla.records.compression import GZIP_LEVEL_DEFAULT, Codec

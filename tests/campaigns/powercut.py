@@ -40,7 +40,7 @@ from powercuts.served import ServedNode
 from powercuts.transactions import TransactionWriter, judge_committed
 from powercuts.volume import Impossible, Volume
 
-from ottla.log.layout import CLEAN_SHUTDOWN
+from ottla.log.files.layout import CLEAN_SHUTDOWN
 
 OPTIONS = {
     "auto.create.topics.enable": "false",

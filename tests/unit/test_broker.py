@@ -17,7 +17,7 @@ from ottla.env.rng import SeededRng
 from ottla.environment import Environment
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
-from ottla.log.directory import LogDirectoryUnusable
+from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.metadata.store import Put, Unavailable
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.header import encode_request_header

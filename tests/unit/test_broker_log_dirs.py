@@ -11,7 +11,7 @@ from ottla.config.files import broker_config
 from ottla.environment import Environment
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
-from ottla.log.checkpoints import read_meta_properties
+from ottla.log.files.checkpoints import read_meta_properties
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 

@@ -14,7 +14,7 @@ from ottla.cli.output import Format, chosen, note
 from ottla.config.human import size_text
 
 if TYPE_CHECKING:
-    from ottla.log.examine import DataDirectory
+    from ottla.log.inspect.examine import DataDirectory
 
 DEFAULT_DIRECTORY = "ottla-data"
 
@@ -36,8 +36,8 @@ def register(commands: Commands) -> None:
 def doctor(options: Namespace) -> None:
     """Examine the directory. Exits with 1 when records are lost or cannot be served."""
     from ottla.env.real_disk import RealDisk
-    from ottla.log.examine import examine
-    from ottla.log.findings import Severity
+    from ottla.log.inspect.examine import examine
+    from ottla.log.inspect.findings import Severity
 
     path = options.directory.rstrip("/") or "/"
     disk = RealDisk()

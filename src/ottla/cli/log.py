@@ -15,9 +15,9 @@ from ottla.config.human import size_text
 
 if TYPE_CHECKING:
     from ottla.env.disk import Disk
-    from ottla.log.dump import DumpedBatch
-    from ottla.log.findings import Finding
-    from ottla.log.verify import Claims, Outcome
+    from ottla.log.inspect.dump import DumpedBatch
+    from ottla.log.inspect.findings import Finding
+    from ottla.log.inspect.verify import Claims, Outcome
 
 FINDING_COLUMNS = ("severity", "path", "position", "what", "why", "fix")
 SHORT_COLUMNS = ("position", "base_offset", "last_offset", "record_count", "codec", "is_valid")
@@ -80,7 +80,7 @@ def dump(options: Namespace) -> None:
 
 
 def _files(paths: list[str]) -> Iterator[str]:
-    from ottla.log.dump import files_of_partition
+    from ottla.log.inspect.dump import files_of_partition
 
     disk = _disk()
     for path in paths:
@@ -98,7 +98,7 @@ def _files(paths: list[str]) -> Iterator[str]:
 
 def _dump_one(path: str, writer: RowWriter, options: Namespace) -> int:
     """Print one file; return how much of it is bad."""
-    from ottla.log.dump import DumpedBatch, Unreadable, dump_file, dump_log
+    from ottla.log.inspect.dump import DumpedBatch, Unreadable, dump_file, dump_log
 
     disk = _disk()
     is_deep = options.verify and path.endswith(".log")
@@ -181,7 +181,7 @@ def _time_text(timestamp_type: str, timestamp: int) -> str:
 
 
 def _records(disk: "Disk", path: str, batch: "DumpedBatch") -> list[dict[str, Any]]:
-    from ottla.log.dump import Unreadable, records_of
+    from ottla.log.inspect.dump import Unreadable, records_of
     from ottla.records.control import control_type_of
 
     records = records_of(disk, path, batch)
@@ -236,7 +236,7 @@ class _Sums:
 
 def verify(options: Namespace) -> None:
     """Read everything; say what is wrong. Exits with 1 when records are lost or unreadable."""
-    from ottla.log.findings import Severity
+    from ottla.log.inspect.findings import Severity
 
     format_ = chosen(options.output)
     sums = _Sums()
@@ -264,9 +264,9 @@ def _partitions_in(path: str, sums: _Sums) -> "Iterator[tuple[str, Claims]]":
     """Yield each partition directory at or in ``path`` with what its checkpoints say of it."""
     from posixpath import abspath, basename, dirname
 
-    from ottla.log.dump import files_of_partition
-    from ottla.log.examine import examine
-    from ottla.log.layout import parse_partition_directory
+    from ottla.log.files.layout import parse_partition_directory
+    from ottla.log.inspect.dump import files_of_partition
+    from ottla.log.inspect.examine import examine
 
     disk = _disk()
     if not disk.is_directory(path):
@@ -288,7 +288,7 @@ def _partitions_in(path: str, sums: _Sums) -> "Iterator[tuple[str, Claims]]":
 
 
 def _verify_partition(directory: str, claims: "Claims", sums: _Sums, *, deep: bool) -> None:
-    from ottla.log.verify import verify_partition
+    from ottla.log.inspect.verify import verify_partition
 
     sums.counts["partitions"] += 1
     known = {(finding.path, finding.what) for finding in sums.findings}
@@ -298,7 +298,7 @@ def _verify_partition(directory: str, claims: "Claims", sums: _Sums, *, deep: bo
 
 
 def _add(outcome: "Outcome", sums: _Sums, known: set[tuple[str, str]]) -> None:
-    from ottla.log.findings import Finding
+    from ottla.log.inspect.findings import Finding
 
     if isinstance(outcome, Finding):
         if (outcome.path, outcome.what) not in known:

@@ -13,9 +13,9 @@ from collections import defaultdict
 from ottla.cluster.topics import new_topic_id
 from ottla.env.rng import Rng
 from ottla.ids import LeaderEpoch, NodeId, TopicPartition
-from ottla.log.duplicates import settle_duplicates
+from ottla.log.directories.duplicates import settle_duplicates
+from ottla.log.directories.manager import LogManager
 from ottla.log.log import Log
-from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Collection, Iterable
 
 from ottla.ids import NodeId
-from ottla.log.directory import LogDirectory
+from ottla.log.directories.directory import LogDirectory
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
 from ottla.metadata.store import MetadataStore

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from ottla.log.log import Log
 from ottla.log.results import ReadResult
-from ottla.log.transaction_index import AbortedTransaction
+from ottla.log.segment.transaction_index import AbortedTransaction
 
 _base_offset_of = attrgetter("base_offset")
 _first_offset_of = attrgetter("first_offset")

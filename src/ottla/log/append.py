@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.log.config import LogConfig
-from ottla.log.scan import Batch
+from ottla.log.segment.scan import Batch
 from ottla.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_LENGTH_MIN,

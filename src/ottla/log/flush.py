@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from ottla.env.disk import Disk, File
 from ottla.env.executor import Executor
 from ottla.env.sync_queue import SyncJob
-from ottla.log.checkpoints import EpochStart, write_epoch_checkpoint
-from ottla.log.faults import sync, sync_failed
-from ottla.log.layout import LEADER_EPOCH_CHECKPOINT
-from ottla.log.segment import Segment
-from ottla.log.tenancy import Tenancy, TenancyOver
+from ottla.log.files.checkpoints import EpochStart, write_epoch_checkpoint
+from ottla.log.files.faults import sync, sync_failed
+from ottla.log.files.layout import LEADER_EPOCH_CHECKPOINT
+from ottla.log.files.tenancy import Tenancy, TenancyOver
+from ottla.log.segment.segment import Segment
 
 
 class Before(NamedTuple):

@@ -11,7 +11,7 @@ from enum import Enum
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.log.tenancy import Tenancy
+from ottla.log.files.tenancy import Tenancy
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Protocol
 
 from ottla.log.leader_epochs import LeaderEpochs
-from ottla.log.scan import Batch, Walk
-from ottla.log.segment import Segment
+from ottla.log.segment.scan import Batch, Walk
+from ottla.log.segment.segment import Segment
 from ottla.records.batch import NO_TIMESTAMP
 
 

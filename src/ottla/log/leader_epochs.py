@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from operator import itemgetter
 from typing import NamedTuple
 
-from ottla.log.checkpoints import EpochStart
+from ottla.log.files.checkpoints import EpochStart
 
 NO_EPOCH = -1
 NO_OFFSET = -1

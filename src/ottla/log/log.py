@@ -28,20 +28,20 @@ from ottla.log.append import (
     place,
     place_replicated,
 )
-from ottla.log.checkpoints import write_epoch_checkpoint
 from ottla.log.config import LogConfig
-from ottla.log.faults import SyncFailed, ends_directory, sync, sync_directory
+from ottla.log.files.checkpoints import write_epoch_checkpoint
+from ottla.log.files.faults import SyncFailed, ends_directory, sync, sync_directory
+from ottla.log.files.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.flush import Before, FlushJob
-from ottla.log.full_files import FullFiles
 from ottla.log.health import OPEN, LogHealth, LogState
 from ottla.log.invariants import check_log
-from ottla.log.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
-from ottla.log.producers import Producers
+from ottla.log.producers.producers import Producers
 from ottla.log.results import AppendResult, ReadResult, TimestampedOffset
 from ottla.log.rolling import must_roll, remove_stillborn
-from ottla.log.segment import Segment
-from ottla.log.time_lookup import FoundRecord, Search, run_here, search_reaching
+from ottla.log.segment.full_files import FullFiles
+from ottla.log.segment.segment import Segment
+from ottla.log.segment.time_lookup import FoundRecord, Search, run_here, search_reaching
 from ottla.records.batch import (
     LOG_APPEND_TIME,
     NO_PRODUCER_ID,

@@ -8,7 +8,7 @@ import zlib
 
 from ottla.env.clock import Clock
 from ottla.log.config import LogConfig
-from ottla.log.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.records.batch import NO_TIMESTAMP
 
 

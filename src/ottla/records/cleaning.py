@@ -6,7 +6,7 @@ Beside ``ottla.records.kernels`` the only code that looks at every record, and m
 one file that runs compiled or interpreted. The compiled loops work without the interpreter's lock,
 a whole chunk of a log file at a time: cleaning does not hold up the event loop's thread.
 Knows nothing of files, codecs or transactions: what is not a plain uncompressed batch is left to
-the caller (``ottla.log.cleaner``), which opens it and hands in its records.
+the caller (``ottla.log.upkeep.cleaner``), which opens it and hands in its records.
 
 The offset map is one array of 64-bit words, three to a slot; open addressing, the next free slot:
 

@@ -7,7 +7,7 @@ at import; without a C compiler this file runs as it stands, about a hundred tim
 the same results. Knows nothing of files, codecs or errors: bytes in, numbers out. Two loops:
 ``validate_records``, called by ``ottla.records.validate`` with the records of one uncompressed (or
 decompressed) batch, or to save calls, as ``read_usual_batch``, with the whole batch as a producer
-sent it; and ``walk_batches``, which takes recovery (``ottla.log.bulk_walk``) from
+sent it; and ``walk_batches``, which takes recovery (``ottla.log.segment.bulk_walk``) from
 header to header through a log file; it takes the ordinary batch and leaves every other one to its
 caller. The checksum in C stands in checksum.pxd.
 

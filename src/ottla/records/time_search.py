@@ -3,7 +3,7 @@
 """The loop that finds a record by its time in one batch, without an object per record.
 
 In two forms, as ``ottla.records.kernels``, whose grammar it reads: compiled it takes nanoseconds a
-record. Knows nothing of files, codecs or errors. Called by ``ottla.log.time_lookup``.
+record. Knows nothing of files, codecs or errors. Called by ``ottla.log.segment.time_lookup``.
 """
 
 from __future__ import annotations

@@ -17,17 +17,17 @@ from typing import NamedTuple
 from ottla.env.clock import Clock, Timer
 from ottla.env.executor import Executor, run
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.faults import sync_directory
-from ottla.log.front import (
+from ottla.log.directories.manager import LogManager
+from ottla.log.files.faults import sync_directory
+from ottla.log.files.tenancy import Tenancy, TenancyOver
+from ottla.log.health import LogState
+from ottla.log.log import Log
+from ottla.log.upkeep.front import (
     drop_segments_below,
     has_segments_below,
     raise_start_offset,
     retained_from,
 )
-from ottla.log.health import LogState
-from ottla.log.log import Log
-from ottla.log.manager import LogManager
-from ottla.log.tenancy import Tenancy, TenancyOver
 from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 

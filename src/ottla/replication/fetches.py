@@ -13,7 +13,7 @@ from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
-from ottla.log.cold_read import COLD_READ_BYTES_MAX, ColdRead
+from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead
 from ottla.pending import Pending, as_exception
 from ottla.replication.fetch import (
     DelayedFetch,

@@ -24,9 +24,9 @@ from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.log.directories.making import MakingJob, RemovalJob, Wanted
+from ottla.log.directories.manager import LogManager
 from ottla.log.log import Log
-from ottla.log.making import MakingJob, RemovalJob, Wanted
-from ottla.log.manager import LogManager
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState

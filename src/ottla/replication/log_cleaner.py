@@ -23,15 +23,15 @@ from ottla.env.rng import Rng
 from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.aborted import aborted_below
-from ottla.log.cleaner import Cleaning, CleanPlan, Replacement
-from ottla.log.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part
-from ottla.log.layout import CLEANER_CHECKPOINT
+from ottla.log.directories.offset_checkpoints import OffsetCheckpoints
+from ottla.log.files.layout import CLEANER_CHECKPOINT
+from ottla.log.files.tenancy import Tenancy, TenancyOver
 from ottla.log.log import Log
-from ottla.log.offset_checkpoints import OffsetCheckpoints
-from ottla.log.offset_map import OffsetMap
 from ottla.log.rolling import time_of_first_batch
-from ottla.log.swap import Swap, can_replace
-from ottla.log.tenancy import Tenancy, TenancyOver
+from ottla.log.upkeep.cleaner import Cleaning, CleanPlan, Replacement
+from ottla.log.upkeep.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part
+from ottla.log.upkeep.offset_map import OffsetMap
+from ottla.log.upkeep.swap import Swap, can_replace
 from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 

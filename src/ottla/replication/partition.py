@@ -21,11 +21,11 @@ from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.flush import FlushJob
-from ottla.log.front import raise_start_offset
 from ottla.log.health import OPEN
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.log import Log
 from ottla.log.results import AppendResult, ReadResult
+from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import PartitionState
 
 logger = logging.getLogger(__name__)

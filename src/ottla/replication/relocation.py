@@ -15,11 +15,11 @@ from posixpath import dirname
 from ottla.env.executor import Executor, run
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition
-from ottla.log.copies import LogCopies
-from ottla.log.copying import LogCopy
-from ottla.log.faults import ends_directory
+from ottla.log.directories.copies import LogCopies
+from ottla.log.directories.copying import LogCopy
+from ottla.log.directories.manager import LogManager
+from ottla.log.files.faults import ends_directory
 from ottla.log.log import Log
-from ottla.log.manager import LogManager
 from ottla.pending import Pending, pending_of
 from ottla.replication.partition import Partition
 

@@ -21,11 +21,11 @@ from ottla.log.append import (
     needs_executor,
 )
 from ottla.log.config import INT64_MAX, LogConfig
-from ottla.log.copies import LogCopies
-from ottla.log.directory import LogDirectory
-from ottla.log.manager import LogManager
+from ottla.log.directories.copies import LogCopies
+from ottla.log.directories.directory import LogDirectory
+from ottla.log.directories.manager import LogManager
 from ottla.log.results import AppendResult
-from ottla.log.time_lookup import BatchSearch, FoundRecord
+from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.pending import Pending, as_exception, outcome_of, pending_of
 from ottla.replication.append import (

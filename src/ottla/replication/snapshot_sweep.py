@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, run
+from ottla.log.files.tenancy import TenancyOver
 from ottla.log.log import Log
-from ottla.log.snapshot_job import SnapshotJob, is_due
-from ottla.log.tenancy import TenancyOver
+from ottla.log.upkeep.snapshot_job import SnapshotJob, is_due
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SystemRng
 from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.directory import LogDirectoryUnusable
-from ottla.log.manager import LogManager
+from ottla.log.directories.directory import LogDirectoryUnusable
+from ottla.log.directories.manager import LogManager
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record

@@ -9,7 +9,7 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SystemRng
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
 from ottla.records.batch import TimestampType
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
@@ -160,7 +160,7 @@ BATCH_LINE = re.compile(
 
 def test_our_dump_tells_what_kafkas_tells(tmp_path, kafka_tool):
     from ottla.env.real_disk import RealDisk
-    from ottla.log.dump import IndexEntry, TimeIndexEntry, dump_file
+    from ottla.log.inspect.dump import IndexEntry, TimeIndexEntry, dump_file
 
     manager = manager_for(tmp_path / "logs", segment_bytes=40_000, index_interval_bytes=500)
     log = manager.create(TP, TopicId(b"0123456789abcdef"))

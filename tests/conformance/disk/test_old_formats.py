@@ -14,7 +14,7 @@ from ottla.env.clock import SystemClock
 from ottla.env.real_disk import RealDisk
 from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.recovery import open_log
+from ottla.log.directories.recovery import open_log
 from ottla.records.decode import decode_batches
 from tests.old_formats import COUNT, SEGMENTS, start_with_segments, write_segments
 

@@ -9,7 +9,7 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SystemRng
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from tools.wire_client import WireClient, batch

@@ -15,7 +15,7 @@ from ottla.ids import TopicId, TopicPartition
 from ottla.log.aborted import aborted_transactions
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record

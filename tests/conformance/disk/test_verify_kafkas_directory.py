@@ -3,10 +3,10 @@
 import pytest
 
 from ottla.env.real_disk import RealDisk
-from ottla.log.dump import Unreadable, dump_file
-from ottla.log.examine import examine
-from ottla.log.findings import Finding, Severity
-from ottla.log.verify import VerifiedSegment, verify_partition
+from ottla.log.inspect.dump import Unreadable, dump_file
+from ottla.log.inspect.examine import examine
+from ottla.log.inspect.findings import Finding, Severity
+from ottla.log.inspect.verify import VerifiedSegment, verify_partition
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

@@ -8,8 +8,8 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.layout import parse_segment_file, partition_directory, segment_file
-from ottla.log.recovery import open_log
+from ottla.log.directories.recovery import open_log
+from ottla.log.files.layout import parse_segment_file, partition_directory, segment_file
 from ottla.records.batch import iterate_headers, read_header
 from ottla.records.builder import build_batch
 from ottla.records.record import Record

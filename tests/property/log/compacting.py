@@ -10,10 +10,10 @@ from ottla.env.rng import SeededRng
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
-from ottla.log.directory import LogDirectory
-from ottla.log.offset_checkpoints import OffsetCheckpoints
-from ottla.log.recovery import open_log
-from ottla.log.space import SpaceLimits
+from ottla.log.directories.directory import LogDirectory
+from ottla.log.directories.offset_checkpoints import OffsetCheckpoints
+from ottla.log.directories.recovery import open_log
+from ottla.log.directories.space import SpaceLimits
 from ottla.records.batch import iterate_headers
 from ottla.records.builder import build_batch
 from ottla.records.control import (

@@ -16,13 +16,13 @@ from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
-from ottla.log import bulk_walk
-from ottla.log.bulk_walk import beginnings, headers_at, producer_positions
 from ottla.log.config import LogConfig
-from ottla.log.producer_state import ProducerStates
-from ottla.log.recovery import open_log
+from ottla.log.directories.recovery import open_log
+from ottla.log.producers.states import ProducerStates
 from ottla.log.rolling import time_of_first_batch
-from ottla.log.scan import Walk
+from ottla.log.segment import bulk_walk
+from ottla.log.segment.bulk_walk import beginnings, headers_at, producer_positions
+from ottla.log.segment.scan import Walk
 from ottla.records import kernels
 from ottla.records.batch import BatchHeader, patch_offsets
 from ottla.records.builder import build_batch

@@ -7,8 +7,8 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall, DiskKilled
 from ottla.log.config import LogConfig
-from ottla.log.full_files import FULL_SEGMENTS_OPEN_MAX
 from ottla.log.health import LogState
+from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.control import (

@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from ottla.env.memory_disk import MemoryDisk
-from ottla.log.offset_index import OffsetIndex
-from ottla.log.time_index import TimeIndex
+from ottla.log.segment.offset_index import OffsetIndex
+from ottla.log.segment.time_index import TimeIndex
 
 BASE = 10**12
 

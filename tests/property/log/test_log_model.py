@@ -17,15 +17,15 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.append import AppendOrigin
-from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from ottla.log.config import LogConfig
-from ottla.log.front import (
+from ottla.log.directories.recovery import open_log
+from ottla.log.files.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from ottla.log.upkeep.front import (
     drop_segments_below,
     has_segments_below,
     raise_start_offset,
     retained_from,
 )
-from ottla.log.recovery import open_log
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record

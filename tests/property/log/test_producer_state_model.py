@@ -4,9 +4,9 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producer_snapshot import decode_snapshot, encode_snapshot
-from ottla.log.producer_state import ProducerStates
-from ottla.log.transactions import ALL_STABLE
+from ottla.log.producers.snapshot import decode_snapshot, encode_snapshot
+from ottla.log.producers.states import ProducerStates
+from ottla.log.producers.transactions import ALL_STABLE
 from ottla.records.batch import BatchHeader
 from ottla.records.control import ControlType, EndTransactionMarker
 

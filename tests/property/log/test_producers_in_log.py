@@ -14,7 +14,7 @@ from ottla.env.rng import SeededRng
 from ottla.errors import KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.recovery import open_log
+from ottla.log.directories.recovery import open_log
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 

@@ -14,10 +14,10 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import OttlaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.checkpoints import read_offset_checkpoint
 from ottla.log.config import LogConfig
-from ottla.log.front import drop_segments_below, raise_start_offset
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
+from ottla.log.files.checkpoints import read_offset_checkpoint
+from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record

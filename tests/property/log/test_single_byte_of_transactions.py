@@ -17,8 +17,8 @@ from ottla.ids import TopicPartition
 from ottla.log.aborted import aborted_transactions
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
-from ottla.log.recovery import open_log
-from ottla.log.transaction_index import ENTRY
+from ottla.log.directories.recovery import open_log
+from ottla.log.segment.transaction_index import ENTRY
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.decode import decode_batches

@@ -11,8 +11,8 @@ from ottla.ids import TopicPartition
 from ottla.log.aborted import aborted_transactions
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
-from ottla.log.recovery import open_log
-from ottla.log.transactions import ALL_STABLE
+from ottla.log.directories.recovery import open_log
+from ottla.log.producers.transactions import ALL_STABLE
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record

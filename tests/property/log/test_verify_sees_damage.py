@@ -10,11 +10,11 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.dump import DumpedBatch, dump_file, records_of
-from ottla.log.examine import examine
-from ottla.log.findings import Finding, Severity
-from ottla.log.manager import LogManager
-from ottla.log.verify import verify_partition
+from ottla.log.directories.manager import LogManager
+from ottla.log.inspect.dump import DumpedBatch, dump_file, records_of
+from ottla.log.inspect.examine import examine
+from ottla.log.inspect.findings import Finding, Severity
+from ottla.log.inspect.verify import verify_partition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 

@@ -10,7 +10,7 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 

@@ -12,7 +12,7 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
 from ottla.metadata.store import Put
 from ottla.metadata.values import (
     PartitionState,

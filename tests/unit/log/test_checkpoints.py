@@ -4,8 +4,8 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import CorruptFile
 from ottla.ids import TopicId, TopicPartition
-from ottla.log import checkpoints
-from ottla.log.checkpoints import EpochStart, MetaProperties
+from ottla.log.files import checkpoints
+from ottla.log.files.checkpoints import EpochStart, MetaProperties
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 import pytest
 
-from ottla.log.compaction import (
+from ottla.log.config import INT64_MAX, LogConfig
+from ottla.log.upkeep.compaction import (
     LogBounds,
     SegmentFacts,
     Source,
     cleanable_part,
     group_sources,
 )
-from ottla.log.config import INT64_MAX, LogConfig
 
 NOW = 1_000_000
 

@@ -8,8 +8,8 @@ from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.directory import DuplicatePartition, LogDirectoryUnusable
-from ottla.log.faults import SyncFailed, ends_directory, is_out_of_space
+from ottla.log.directories.directory import DuplicatePartition, LogDirectoryUnusable
+from ottla.log.files.faults import SyncFailed, ends_directory, is_out_of_space
 from ottla.log.log import LogState
 
 TOPIC_ID = TopicId(b"0123456789abcdef")

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
-from ottla.log.faults import (
+from ottla.log.files.faults import (
     Meaning,
     SyncFailed,
     ends_directory,

@@ -9,10 +9,10 @@ from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
 from ottla.env.sync_queue import told_each
-from ottla.log.checkpoints import EpochStart
-from ottla.log.faults import SyncFailed
+from ottla.log.files.checkpoints import EpochStart
+from ottla.log.files.faults import SyncFailed
+from ottla.log.files.tenancy import Tenancy
 from ottla.log.flush import Before, FlushJob
-from ottla.log.tenancy import Tenancy
 
 
 def job_of(disk, path, file, epochs=None):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ottla.env.real_disk import RealDisk
-from ottla.log.full_files import FULL_SEGMENTS_OPEN_MAX
+from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts in /proc")

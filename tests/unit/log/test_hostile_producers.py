@@ -3,7 +3,7 @@
 import time
 import tracemalloc
 
-from ottla.log.producer_state import PRODUCERS_MAX, ProducerStates
+from ottla.log.producers.states import PRODUCERS_MAX, ProducerStates
 from ottla.records.batch import read_header
 from ottla.records.builder import build_batch
 from ottla.records.record import Record

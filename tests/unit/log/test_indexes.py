@@ -5,8 +5,8 @@ import pytest
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import CorruptFile
-from ottla.log.offset_index import OffsetIndex, OffsetPosition
-from ottla.log.time_index import TimeIndex, TimestampOffset
+from ottla.log.segment.offset_index import OffsetIndex, OffsetPosition
+from ottla.log.segment.time_index import TimeIndex, TimestampOffset
 
 
 @pytest.fixture

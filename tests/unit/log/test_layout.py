@@ -2,7 +2,7 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.log import layout
+from ottla.log.files import layout
 
 
 @pytest.mark.parametrize("topic", ["flights", "a-1", "__consumer_offsets", "a.b_c-d", "x" * 249])

@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.log.checkpoints import EpochStart
+from ottla.log.files.checkpoints import EpochStart
 from ottla.log.leader_epochs import LeaderEpochs
 
 

@@ -5,7 +5,7 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.directory import LogDirectoryUnusable
+from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.log import LogState
 
 TOPIC_ID = TopicId(b"0123456789abcdef")

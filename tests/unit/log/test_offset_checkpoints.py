@@ -9,16 +9,16 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from ottla.log.front import raise_start_offset
-from ottla.log.layout import (
+from ottla.log.directories.making import Wanted
+from ottla.log.directories.offset_checkpoints import OFFSET_CHECKPOINTS
+from ottla.log.files.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from ottla.log.files.layout import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from ottla.log.making import Wanted
-from ottla.log.offset_checkpoints import OFFSET_CHECKPOINTS
+from ottla.log.upkeep.front import raise_start_offset
 
 OLD_ID = TopicId(b"0123456789abcdef")
 NEW_ID = TopicId(b"fedcba9876543210")

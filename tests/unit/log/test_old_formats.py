@@ -6,7 +6,7 @@ import pytest
 
 from ottla.client.reading import next_offset
 from ottla.env.memory_disk import MemoryDisk
-from ottla.log.scan import Walk
+from ottla.log.segment.scan import Walk
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 

@@ -12,7 +12,7 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.mapped import SMALL_BYTES_MAX, STRETCH_BYTES, MappedEnd
+from ottla.log.segment.mapped import SMALL_BYTES_MAX, STRETCH_BYTES, MappedEnd
 
 SEGMENT_BYTES = 4096
 CONFIG = {"segment_bytes": SEGMENT_BYTES, "index_interval_bytes": 200, "is_preallocated": True}

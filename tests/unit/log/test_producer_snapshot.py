@@ -9,8 +9,8 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin
-from ottla.log.producer_snapshot import decode_snapshot, encode_snapshot
-from ottla.log.producer_state import ProducerStates
+from ottla.log.producers.snapshot import decode_snapshot, encode_snapshot
+from ottla.log.producers.states import ProducerStates
 from ottla.records.batch import TimestampType
 from ottla.records.control import (
     ControlType,

@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producer_state import ProducerStates
-from ottla.log.transactions import ALL_STABLE, CompletedTransaction
+from ottla.log.producers.states import ProducerStates
+from ottla.log.producers.transactions import ALL_STABLE, CompletedTransaction
 from ottla.records.batch import BatchHeader
 from ottla.records.control import ControlType, EndTransactionMarker
 

@@ -20,9 +20,9 @@ from ottla.env.sync_queue import told_each
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.front import drop_segments_below, raise_start_offset, retained_from
-from ottla.log.manager import LogManager
-from ottla.log.space import SpaceLimits
+from ottla.log.directories.manager import LogManager
+from ottla.log.directories.space import SpaceLimits
+from ottla.log.upkeep.front import drop_segments_below, raise_start_offset, retained_from
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 NOW = 1_700_000_000_000

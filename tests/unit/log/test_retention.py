@@ -7,15 +7,15 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicPartition
-from ottla.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from ottla.log.config import LogConfig
-from ottla.log.front import (
+from ottla.log.files.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from ottla.log.upkeep.front import (
     drop_segments_below,
     has_segments_below,
     raise_start_offset,
     retained_from,
 )
-from ottla.log.retention import Candidate, count_to_delete
+from ottla.log.upkeep.retention import Candidate, count_to_delete
 
 TP = TopicPartition("flights", 0)
 NOW = 1_700_000_000_000

@@ -11,9 +11,9 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
+from ottla.log.directories.manager import LogManager
+from ottla.log.directories.space import SpaceLimits
 from ottla.log.log import LogState
-from ottla.log.manager import LogManager
-from ottla.log.space import SpaceLimits
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 TP = TopicPartition("t", 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.errors import KafkaError
-from ottla.log.time_lookup import LOOP_BYTES_MAX, LOOP_COMPRESSED_BYTES_MAX, BatchSearch
+from ottla.log.segment.time_lookup import LOOP_BYTES_MAX, LOOP_COMPRESSED_BYTES_MAX, BatchSearch
 from ottla.records import time_search as imported
 from ottla.records.compression import Codec, compress
 from tools.wire_client import batch

@@ -10,7 +10,7 @@ from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SeededRng
-from ottla.log.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
+from ottla.log.segment.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 
 PATH = "/t/00000000000000000100.txnindex"
 ONE = AbortedTransaction(4711, 90, 110, 95)

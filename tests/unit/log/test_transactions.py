@@ -8,12 +8,12 @@ from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import producers
 from ottla.log.aborted import aborted_transactions
 from ottla.log.append import AppendOrigin, analyse
-from ottla.log.front import drop_segments_below, raise_start_offset
-from ottla.log.transaction_index import ENTRY
-from ottla.log.transactions import ALL_STABLE
+from ottla.log.producers import producers
+from ottla.log.producers.transactions import ALL_STABLE
+from ottla.log.segment.transaction_index import ENTRY
+from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
 NOW = 1_700_000_000_000

@@ -6,10 +6,10 @@ import pytest
 
 from ottla.env.real_disk import RealDisk
 from ottla.ids import TopicId, TopicPartition
-from ottla.log.dump import DumpedBatch, Unreadable, dump_file, records_of
-from ottla.log.examine import examine
-from ottla.log.findings import Finding, Severity
-from ottla.log.verify import VerifiedSegment, verify_partition
+from ottla.log.inspect.dump import DumpedBatch, Unreadable, dump_file, records_of
+from ottla.log.inspect.examine import examine
+from ottla.log.inspect.findings import Finding, Severity
+from ottla.log.inspect.verify import VerifiedSegment, verify_partition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 
@@ -282,7 +282,7 @@ def test_what_doctor_finds_odd(data):
 
 
 def abort_index(data, *entries):
-    from ottla.log.transaction_index import ENTRY
+    from ottla.log.segment.transaction_index import ENTRY
 
     path = partition(data) / f"{0:020d}.txnindex"
     path.write_bytes(b"".join(ENTRY.pack(0, *entry) for entry in entries))

@@ -12,7 +12,7 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
 from ottla.metadata.image import MetadataDelta, PartitionChange
 from ottla.metadata.values import PartitionState
 from ottla.pending import Pending

@@ -5,7 +5,7 @@ import pytest
 from ottla.env.faulty_disk import DiskCall
 from ottla.env.memory_disk import MemoryFile
 from ottla.errors import ErrorCode
-from ottla.log.cold_read import COLD_READ_BYTES_MAX
+from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX
 from ottla.pending import Pending
 
 TAIL = 520

@@ -8,7 +8,7 @@ from ottla.env.faulty_disk import DiskCall
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.log.checkpoints import read_offset_checkpoint
+from ottla.log.files.checkpoints import read_offset_checkpoint
 
 LOG_START = "/data/log-start-offset-checkpoint"
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

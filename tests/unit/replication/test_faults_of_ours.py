@@ -4,7 +4,7 @@ import asyncio
 
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
-from ottla.log.copies import LogCopies
+from ottla.log.directories.copies import LogCopies
 from ottla.log.flush import FlushJob
 
 T0 = TopicPartition("t", 0)

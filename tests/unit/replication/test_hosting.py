@@ -10,8 +10,8 @@ from ottla.env.faulty_disk import DiskCall
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
-from ottla.log.checkpoints import read_partition_metadata
-from ottla.log.layout import is_deleted_directory, parse_partition_directory
+from ottla.log.files.checkpoints import read_partition_metadata
+from ottla.log.files.layout import is_deleted_directory, parse_partition_directory
 from ottla.metadata.image import MetadataDelta, PartitionChange, TopicImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall
 from ottla.ids import TopicPartition
-from ottla.log.layout import is_deleted_directory
+from ottla.log.files.layout import is_deleted_directory
 from ottla.metadata.image import PartitionChange
 
 LOG_DIRS = ("/a", "/b")

@@ -50,7 +50,7 @@ def test_a_forgotten_producer_may_go_on(filled, words):
 
 
 def test_who_has_a_transaction_open_is_not_forgotten(make_node):
-    from ottla.log.producer_state import ProducerStates
+    from ottla.log.producers.states import ProducerStates
     from ottla.records.batch import TRANSACTIONAL_BIT, read_header
     from ottla.records.builder import build_batch
     from ottla.records.record import Record

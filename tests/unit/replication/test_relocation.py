@@ -10,9 +10,9 @@ from ottla.env.faulty_disk import CHANGES, DiskCall, DiskKilled, FaultyDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
-from ottla.log.checkpoints import read_offset_checkpoint
 from ottla.log.config import LogConfig
-from ottla.log.manager import LogManager
+from ottla.log.directories.manager import LogManager
+from ottla.log.files.checkpoints import read_offset_checkpoint
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)

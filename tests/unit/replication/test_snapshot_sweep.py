@@ -7,9 +7,9 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall
 from ottla.env.rng import SeededRng
-from ottla.log.producer_snapshot import decode_snapshot, encode_snapshot
-from ottla.log.recovery import open_log
-from ottla.log.snapshot_job import AGE_MS_MAX, RECORDS_MAX, RECORDS_MIN, SnapshotJob, is_due
+from ottla.log.directories.recovery import open_log
+from ottla.log.producers.snapshot import decode_snapshot, encode_snapshot
+from ottla.log.upkeep.snapshot_job import AGE_MS_MAX, RECORDS_MAX, RECORDS_MIN, SnapshotJob, is_due
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
 LATER = AGE_MS_MAX / 1000 + 1
@@ -186,7 +186,7 @@ async def test_older_ones_stay_until_two_newer_ones_are_flushed(make_node, grow,
 
 
 async def test_a_roll_leaves_many_producers_to_the_sweep(node, grow, monkeypatch):
-    monkeypatch.setattr("ottla.log.producers.PRODUCERS_PER_ROLL_MAX", 1)
+    monkeypatch.setattr("ottla.log.producers.producers.PRODUCERS_PER_ROLL_MAX", 1)
     grow(node, RECORDS_MIN // 2)
     grow(node, RECORDS_MIN // 2, 8)
     log = node.partition().log

@@ -7,7 +7,7 @@ import pytest
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
-from ottla.log.directory import LogDirectoryUnusable
+from ottla.log.directories.directory import LogDirectoryUnusable
 
 LOG_DIRS = ("/a", "/b")
 SHORTAGES = [

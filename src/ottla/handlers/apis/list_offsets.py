@@ -11,7 +11,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.ids import TopicPartition
 from ottla.log.results import TimestampedOffset
-from ottla.log.time_lookup import FoundRecord
+from ottla.log.segment.time_lookup import FoundRecord
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -1,0 +1,212 @@
+"""A copy of one log in another log directory, made while the log goes on, and put in its place.
+
+The copy follows its log in steps: what is missing is looked up on the loop, read and written in an
+executor, durable when a step has ended. Segments that went or were replaced meanwhile go and are
+copied anew. Between replication.relocation and log.segment; log.manager puts the copy in place.
+Source: Kafka's future replicas (KIP-113); reliability rules 3 and 18.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from ottla.env.disk import Disk, File
+from ottla.errors import OttlaError
+from ottla.log.files.checkpoints import write_epoch_checkpoint, write_partition_metadata
+from ottla.log.files.faults import sync, sync_directory
+from ottla.log.files.layout import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SUM_SUFFIX,
+    parse_segment_file,
+    segment_file,
+)
+from ottla.log.files.tenancy import TenancyOver
+from ottla.log.log import Log
+from ottla.log.segment.segment import Segment
+
+STEP_BYTES = 8 << 20
+"""Copied before the loop is asked again: a cancelled copy ends that soon."""
+CHUNK_BYTES = 1 << 20
+_INDEXES = (
+    *(OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX),
+    *(TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX),
+)
+
+
+class SourceUnreadable(OttlaError):
+    """The log that is copied cannot be read: its own disk is to blame."""
+
+
+class _Progress(NamedTuple):
+    """How much of a segment is in the copy."""
+
+    segment: Segment
+    size_bytes: int
+
+
+class _Piece(NamedTuple):
+    """Bytes of a segment that a step copies."""
+
+    source: File
+    target: str
+    position: int
+    length: int
+    indexes: Sequence[str] = ()
+    """Suffixes of the segment's indexes that are copied, too."""
+
+
+class CopyStep:
+    """Some bytes on their way. Made on the loop, run anywhere, handed back to ``LogCopy.took``."""
+
+    def __init__(self, disk: Disk, log: Log, segment: Segment, piece: _Piece) -> None:
+        self._disk = disk
+        self._tenancy = log.tenancy
+        self._piece = piece
+        self.segment = segment
+
+    @property
+    def end_bytes(self) -> int:
+        """How much of the segment is in the copy once this has run."""
+        return self._piece.position + self._piece.length
+
+    def run(self) -> None:
+        """Copy, durably. Blocks. Raises SourceUnreadable, or OSError of the target's disk."""
+        source, path, position, length, indexes = self._piece
+        target = self._disk.open(path, create=True)
+        try:
+            if position == 0:
+                target.truncate(0)
+            end = position + length
+            while position < end:
+                data = _read(source, position, min(CHUNK_BYTES, end - position))
+                target.write_at(position, data)
+                position += len(data)
+            sync(target)
+        finally:
+            target.close()
+        for suffix in indexes:
+            self._copy_index(suffix)
+
+    def _copy_index(self, suffix: str) -> None:
+        """Copy an index of a full segment. A cache: without it the copy's is made anew."""
+        try:
+            with self._tenancy.inside():
+                file = self._disk.open_read_only(self.segment.path_of(suffix))
+            try:
+                data = file.read_at(0, file.size())
+            finally:
+                file.close()
+        except (OSError, TenancyOver):
+            return
+        target = self._disk.open(self._piece.target.removesuffix(LOG_SUFFIX) + suffix, create=True)
+        try:
+            target.truncate(0)
+            target.write_at(0, data)
+            sync(target)
+        finally:
+            target.close()
+
+
+def _read(source: File, position: int, length: int) -> bytes:
+    try:
+        data = source.read_at(position, length)
+    except OSError as error:
+        raise SourceUnreadable(f"{source.path}: {error}") from error
+    if not data:
+        raise SourceUnreadable(f"{source.path} ends at byte {position}")
+    return data
+
+
+class LogCopy:
+    """The copy of ``log`` in ``directory``, which is there and empty."""
+
+    def __init__(self, disk: Disk, log: Log, directory: str) -> None:
+        self._disk = disk
+        self.log = log
+        self.directory = directory
+        self._done: dict[int, _Progress] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes copied so far."""
+        return sum(progress.size_bytes for progress in self._done.values())
+
+    @property
+    def end_offset(self) -> int:
+        """Up to where the copy surely is whole; a segment under way counts as missing."""
+        for segment in self.log.segments:
+            if self._missing_from(segment) is not None:
+                return segment.base_offset
+        return self.log.log_end_offset
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much the copy is behind."""
+        return sum(
+            segment.size_bytes - position
+            for segment in self.log.segments
+            if (position := self._missing_from(segment)) is not None
+        )
+
+    def _missing_from(self, segment: Segment) -> int | None:
+        """Return the position from which ``segment`` is to be copied; None when it is whole."""
+        progress = self._done.get(segment.base_offset)
+        if progress is None or progress.segment is not segment:
+            return 0  # Not begun, or its bytes are others by now.
+        if progress.size_bytes > segment.size_bytes:
+            return 0  # Cut back.
+        return progress.size_bytes if progress.size_bytes < segment.size_bytes else None
+
+    def next_step(self) -> CopyStep | None:
+        """Return what to copy next; None when all is there. On the loop. Raises OSError."""
+        segments = self.log.segments
+        for segment in segments:
+            position = self._missing_from(segment)
+            if position is None:
+                continue
+            length = min(segment.size_bytes - position, STEP_BYTES)
+            is_last = position + length == segment.size_bytes
+            name = segment_file(segment.base_offset, LOG_SUFFIX)
+            indexes = _INDEXES if is_last and segment is not segments[-1] else ()
+            piece = _Piece(segment.file, f"{self.directory}/{name}", position, length, indexes)
+            return CopyStep(self._disk, self.log, segment, piece)
+        return None
+
+    def took(self, step: CopyStep) -> None:
+        """Note that ``step`` has run. On the loop."""
+        segment = step.segment
+        self._done[segment.base_offset] = _Progress(segment, step.end_bytes)
+
+    def complete(self) -> None:
+        """Make the copy all that the log is, in this turn of the loop. Blocks.
+
+        For little: the caller has seen that it is nearly there, and that no flush is in flight.
+        Raises SourceUnreadable, or OSError of the target's disk.
+        """
+        disk, log = self._disk, self.log
+        with suppress(OSError):  # Its disk may be full: then the copy's are made anew.
+            log.segments[-1].save_indexes()
+        while (step := self.next_step()) is not None:
+            step.run()
+            self.took(step)
+        active = log.segments[-1]
+        path = f"{self.directory}/{segment_file(active.base_offset, LOG_SUFFIX)}"
+        piece = _Piece(active.file, path, active.size_bytes, 0, _INDEXES)
+        CopyStep(disk, log, active, piece).run()
+        kept = {segment.base_offset for segment in log.segments}
+        for name in disk.list_directory(self.directory):
+            parsed = parse_segment_file(name)
+            if parsed is not None and parsed[0] not in kept:
+                disk.remove(f"{self.directory}/{name}")  # Deleted from the log meanwhile.
+        epochs = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
+        write_epoch_checkpoint(disk, epochs, log.leader_epochs.entries)
+        if log.topic_id is not None:
+            metadata = f"{self.directory}/{PARTITION_METADATA}"
+            write_partition_metadata(disk, metadata, log.topic_id)
+        log.producers.save_to(self.directory, log.log_end_offset)
+        sync_directory(disk, self.directory)

@@ -1,0 +1,235 @@
+"""Logs come and go: what is decided, and taken, on the loop around the work that blocks.
+
+Owns where a new log is to be, and what stays on disk when a disk refuses. The work itself is a job
+of log.making, for an executor: many partitions at a time, one job after the other. Belongs to the
+log manager, and is its only way to make and to delete. Source: reliability rules 3, 14 and 21.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from posixpath import dirname
+from typing import TYPE_CHECKING
+
+from ottla.env.rng import Rng
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.ids import TopicId, TopicPartition, topic_id_text
+from ottla.log.config import LogConfig
+from ottla.log.directories.making import (
+    MakingJob,
+    NewLog,
+    Removal,
+    RemovalJob,
+    Renaming,
+    Wanted,
+    storage_error,
+)
+from ottla.log.files.layout import deleted_directory, partition_directory
+from ottla.log.log import Log
+
+if TYPE_CHECKING:
+    from ottla.log.directories.manager import LogManager
+
+
+class LogMaker:
+    """Makes and deletes the logs of a manager."""
+
+    def __init__(
+        self,
+        manager: "LogManager",
+        rng: Rng,
+        config_for: Callable[[str], LogConfig],
+        *,
+        threads: int,
+    ) -> None:
+        self._manager = manager
+        self._rng = rng
+        self._config_for = config_for
+        self._threads = threads
+
+    def create(
+        self, topic_partition: TopicPartition, topic_id: TopicId, *, is_new: bool = True
+    ) -> Log:
+        """Make one log, and return it. Blocks; the loop uses ``making_job``.
+
+        Raises KafkaError: INCONSISTENT_TOPIC_ID when the directory belongs to an older topic of
+        that name (delete it first), KAFKA_STORAGE_ERROR when it is offline or the disk refused,
+        INVALID_TOPIC_EXCEPTION for a name that cannot be a directory.
+        """
+        job = self.making_job([Wanted(topic_partition, topic_id, is_new)])
+        job.run()
+        outcome = self.made(job)[topic_partition]
+        if isinstance(outcome, Log):
+            return outcome
+        raise outcome
+
+    def making_job(self, wanted: Iterable[Wanted]) -> MakingJob:
+        """Return the work that makes logs durably where they are not there. On the loop.
+
+        A directory whose creation was cut short by a crash is completed. It is to be run, once and
+        before another one is made, and handed to ``made``.
+        """
+        job = MakingJob(
+            self._manager.disk,
+            self._manager.clock,
+            self._manager.checkpoints,
+            threads=self._threads,
+        )
+        added: Counter[str] = Counter()
+        configs: dict[str, LogConfig] = {}
+        for one in wanted:
+            topic = one.where.topic
+            if topic not in configs:
+                configs[topic] = self._config_for(topic)
+            try:
+                planned = self._plan(one, configs[topic], added)
+            except KafkaError as error:
+                job.outcomes[one.where] = error
+                continue
+            if isinstance(planned, Log):
+                job.outcomes[one.where] = planned
+            else:
+                job.new.append(planned)
+        return job
+
+    def _plan(self, wanted: Wanted, config: LogConfig, added: Counter[str]) -> Log | NewLog:
+        """Decide where a log is to be; it itself when it is there. Raises KafkaError."""
+        where, topic_id, is_new = wanted
+        name = partition_directory(where)
+        if where in self._manager.offline:
+            kept = self._manager.reopening(where)
+            if kept is None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._manager.offline[where]))
+            return NewLog(where, topic_id, f"{kept.log_dir}/{name}", config, kept=kept)
+        log = self._manager.logs.get(where)
+        if log is not None:
+            if log.topic_id == topic_id:
+                return log
+            if log.topic_id is not None:
+                why = f"{where} is of topic {topic_id_text(log.topic_id)} on disk"
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, why)
+            return NewLog(where, topic_id, log.directory, config, log)
+        if not is_new:
+            away = self._manager.away()
+            if away:
+                why = f"it is not in the log directories that work; {', '.join(away)}"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        log_dir = self._emptiest_log_dir(added)
+        added[log_dir] += 1
+        leftovers = self._leftovers(where)
+        return NewLog(where, topic_id, f"{log_dir}/{name}", config, leftovers=leftovers)
+
+    def _leftovers(self, where: TopicPartition) -> list[Renaming]:
+        """Return what is to lose the name of ``where``, which has no log, in the directories."""
+        name = partition_directory(where)
+        return [
+            Renaming(f"{log_dir}/{name}", f"{log_dir}/{self._deleted_name(where)}")
+            for log_dir in sorted(self._manager.left.get(where, ()))
+            if self._manager.directories[log_dir].is_online
+        ]
+
+    def _deleted_name(self, where: TopicPartition) -> str:
+        return deleted_directory(where, self._rng.random_bytes(16))
+
+    def _leave(self, where: TopicPartition, log_dir: str) -> None:
+        self._manager.left.setdefault(where, set()).add(log_dir)
+
+    def _nothing_left(self, where: TopicPartition) -> None:
+        """Note that no directory bears the name any more, but for those that are offline."""
+        left = self._manager.left.pop(where, set())
+        offline = {path for path in left if not self._manager.directories[path].is_online}
+        if offline:
+            self._manager.left[where] = offline
+
+    def made(self, job: MakingJob) -> dict[TopicPartition, Log | KafkaError]:
+        """Take the logs of a job that ran; return each one's, or why there is none. On the loop."""
+        if job.forgotten is not None:
+            self._manager.checkpointed(job.forgotten)
+        self._manager.deleted.extend(job.cleared)
+        made: dict[TopicPartition, Log | KafkaError] = {}
+        for new in job.new:
+            where, outcome = new.where, job.outcomes.pop(new.where)
+            if isinstance(outcome, Log):
+                made[where] = self._take(new, outcome)
+                continue
+            log_dir = dirname(new.directory)
+            if isinstance(outcome, OSError):
+                self._manager.refused(log_dir, outcome)
+            if new.kept is None:
+                self._leave(where, log_dir)
+            elif isinstance(outcome, OttlaError | OSError):
+                self._manager.offline[where] = outcome
+            made[where] = storage_error(outcome)
+        for where, outcome in job.outcomes.items():
+            made[where] = outcome if isinstance(outcome, Log) else storage_error(outcome)
+        return made
+
+    def _take(self, new: NewLog, log: Log) -> Log | KafkaError:
+        directory = self._manager.directories[dirname(new.directory)]
+        if not directory.is_online:  # Its disk has failed since: nobody may write there.
+            if new.kept is None:
+                self._leave(new.where, directory.path)
+            if new.found is None:
+                log.abandon()
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
+        log.topic_id = new.topic_id
+        if new.kept is not None:
+            self._manager.is_back(new.where, new.kept)
+        elif new.found is None:
+            self._manager.high_watermarks.pop(new.where, None)
+        self._nothing_left(new.where)
+        self._manager.put(log)
+        return log
+
+    def _emptiest_log_dir(self, added: Mapping[str, int]) -> str:
+        """Return the directory with the fewest logs, those counted that are ``added`` to it."""
+        online = self._manager.online()
+        roomy = [directory for directory in online if not directory.is_full] or online
+        if not roomy:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        return min(roomy, key=lambda one: one.log_count + added.get(one.path, 0)).path
+
+    def delete(self, names: Iterable[TopicPartition]) -> None:
+        """Take partitions away. Blocks; the loop uses ``removal_job``.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR for the first one whose directory keeps its name.
+        """
+        job = self.removal_job(names)
+        job.run()
+        for error in self.removed(job).values():
+            raise error
+
+    def removal_job(self, names: Iterable[TopicPartition]) -> RemovalJob:
+        """Return the work that takes partitions away durably. On the loop.
+
+        From now on they are not here. Readers that hold a region can finish; ``remove_deleted``
+        frees the space later. Of those that are not here goes what a refused call has left. To be
+        run and handed to ``removed``.
+        """
+        job = RemovalJob(self._manager.disk)
+        for name in names:
+            job.removals += [Removal(name, left, None) for left in self._leftovers(name)]
+            log = self._manager.logs.pop(name, None)
+            if log is None:
+                continue
+            log.abandon()
+            log_dir = dirname(log.directory)
+            self._leave(name, log_dir)
+            self._manager.directories[log_dir].log_count -= 1
+            if self._manager.directories[log_dir].is_online:
+                target = f"{log_dir}/{self._deleted_name(name)}"
+                job.removals.append(Removal(name, Renaming(log.directory, target), log))
+            else:
+                why = f"{log.directory}: its log directory is offline"
+                job.faults[name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        return job
+
+    def removed(self, job: RemovalJob) -> dict[TopicPartition, KafkaError]:
+        """Take the outcome of a job that ran; return what stays under its name, and why."""
+        for where, (_, target), _ in job.removals:
+            fault = job.faults.get(where)
+            if fault is None:
+                self._nothing_left(where)
+            elif isinstance(fault, OSError):
+                self._manager.refused(dirname(target), fault)
+        self._manager.deleted.extend(job.renamed)
+        return {name: storage_error(fault) for name, fault in job.faults.items()}

@@ -1,0 +1,459 @@
+"""Opening a partition directory: trust it after a clean stop, or find out what survived.
+
+Owns the decision what is a torn tail and what is corruption (reliability rules 7 to 9):
+
+    bad batch at or above the recovery point   never acknowledged: cut off, with all behind it
+    bad batch below it, or a log that ends     corruption: CorruptFile, and nothing is touched
+    before it                                  (bit rot must not be mistaken for a torn tail)
+    batch with a later offset than expected    corruption, too: a torn write does not jump ahead
+
+What is kept was synced again before anyone is served. Also finishes or undoes what a crash cut
+short: segments being deleted, cleaned or swapped. A second recovery changes nothing.
+Called by log.manager; blocks; source: Kafka's LogLoader.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from ottla.env.clock import Clock
+from ottla.env.disk import Disk
+from ottla.errors import CorruptFile
+from ottla.ids import TopicPartition
+from ottla.log.config import INT64_MAX, LogConfig
+from ottla.log.files.checkpoints import (
+    read_epoch_checkpoint,
+    read_partition_metadata,
+    write_epoch_checkpoint,
+)
+from ottla.log.files.layout import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_SUM_SUFFIX,
+    parse_segment_file,
+)
+from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
+from ottla.log.log import Log
+from ottla.log.producers.producers import Producers, WalkedProducers
+from ottla.log.segment.bulk_walk import BULK_BYTES_MIN, PRODUCER_ID, BulkWalk, beginnings
+from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
+from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.records.batch import NO_PRODUCER_ID
+
+ZEROS_READ_BYTES = 1024 * 1024
+_OF_TRANSACTIONS = (TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX)
+
+
+def open_log(
+    disk: Disk,
+    clock: Clock,
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    is_clean: bool,
+) -> Log:
+    """Open the partition in ``directory`` and make sure that all it will serve is durable.
+
+    ``recovery_point`` (exclusive; 0 when unknown) and ``log_start_offset`` (0 when unknown) are
+    those of the checkpoints. ``is_clean``: the last process stopped cleanly. Raises CorruptFile
+    (then nothing was changed) or OSError.
+    """
+    if disk.is_link(directory):
+        raise CorruptFile(directory, "a symbolic link; a partition is a directory of its own")
+    names = finish_interrupted_work(disk, directory)
+    segments = _find_segments(disk, clock, directory, names, config)
+    was_empty = not segments
+    if was_empty:
+        if recovery_point > log_start_offset:
+            why = f"no segments; the recovery point is {recovery_point}"
+            raise CorruptFile(directory, why)
+        segments = [_first_segment(disk, clock, directory, config, log_start_offset)]
+    told = _Checkpointed(recovery_point, log_start_offset)
+    recovery = _Recovery(disk, directory, config, segments, told)
+    if is_clean:
+        recovery.open_tail()
+    else:
+        recovery.scan()
+    start_offset = max(log_start_offset, segments[0].base_offset)
+    if start_offset > recovery.next_offset:
+        why = f"the log ends at {recovery.next_offset}, its log start offset is {start_offset}"
+        raise CorruptFile(segments[-1].path, why)
+    producers = Producers(disk, clock, directory, names, config.producer_id_expiration_ms)
+    producers.restore(segments, recovery.next_offset, recovery.walked)
+    for segment in segments:
+        segment.let_go_of_file()
+    return Log(
+        disk=disk,
+        clock=clock,
+        directory=directory,
+        topic_partition=topic_partition,
+        topic_id=read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}"),
+        config=config,
+        segments=segments,
+        leader_epochs=recovery.epochs,
+        log_start_offset=start_offset,
+        log_end_offset=recovery.next_offset,
+        producers=producers,
+        is_sealed=recovery.is_sealed and not was_empty,
+    )
+
+
+def _find_segments(
+    disk: Disk, clock: Clock, directory: str, names: list[str], config: LogConfig
+) -> list[Segment]:
+    """Return the segments among ``names`` by base offset; costs one look at each log file."""
+    bases = []
+    for name in names:
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed[1] == LOG_SUFFIX:
+            bases.append((parsed[0], disk.size_of(f"{directory}/{name}")))
+    now_ms = clock.wall_ms() if bases else 0
+    return [
+        Segment(
+            disk,
+            directory,
+            base_offset,
+            size_bytes=size_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            created_ms=now_ms,
+        )
+        for base_offset, size_bytes in sorted(bases)
+    ]
+
+
+def _first_segment(
+    disk: Disk, clock: Clock, directory: str, config: LogConfig, base_offset: int
+) -> Segment:
+    segment = Segment(
+        disk,
+        directory,
+        base_offset,
+        size_bytes=0,
+        index_interval_bytes=config.index_interval_bytes,
+        created_ms=clock.wall_ms(),
+    )
+    segment.create(preallocated_bytes=config.preallocated_bytes)
+    disk.sync_directory(directory)
+    return segment
+
+
+class _Checkpointed(NamedTuple):
+    """What the checkpoint files say of a log."""
+
+    recovery_point: int
+    log_start_offset: int
+
+
+class _Recovery:
+    """One pass over a partition's segments. ``next_offset`` and ``epochs`` are its result."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        segments: list[Segment],
+        told: _Checkpointed,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._config = config
+        self._segments = segments
+        self._recovery_point, self._log_start_offset = told
+        self.next_offset = segments[-1].base_offset
+        self._leader_epoch = NO_EPOCH
+        stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
+        self.epochs = LeaderEpochs(stored)
+        self._stored_epochs = stored
+        self._durable_epochs = LeaderEpochs(stored)
+        self._saw_all_epochs = False
+        self.is_sealed = False
+        """Whether the files are as a clean stop leaves them."""
+        self.walked: dict[int, WalkedProducers] = {}
+        """What was seen of producers, by base offset of the segment."""
+
+    def open_tail(self) -> None:
+        """After a clean stop: only find the end of the last segment."""
+        segment = self._segments[-1]
+        size_bytes = segment.size_bytes
+        walk = self._recover_segment(segment, INT64_MAX, trusted=True)
+        if walk.stopped_by is not None or segment.size_bytes != size_bytes:
+            # Everything was whole and synced when the process stopped.
+            raise CorruptFile(segment.path, f"after a clean stop: {walk.stopped_by}", walk.position)
+        self._check_end()
+        self._settle_epochs()
+        # Else an index is missing or useless: the next stop writes what this walk made of it.
+        self.is_sealed = self._has_index_files(segment) and (
+            size_bytes - self.walked[segment.base_offset][0] < BULK_BYTES_MIN
+        )
+
+    def _has_index_files(self, segment: Segment) -> bool:
+        suffixes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        return all(self._disk.exists(segment.path_of(suffix)) for suffix in suffixes)
+
+    def scan(self) -> None:
+        """After a crash: verify every batch from the recovery point on, and cut a torn tail."""
+        bases = [segment.base_offset for segment in self._segments]
+        # What lies below the log start is being deleted, in whatever order that became durable.
+        lowest = max(bisect_right(bases, self._log_start_offset) - 1, 0)
+        first = max(bisect_right(bases, self._recovery_point) - 1, lowest)
+        while first > lowest and self._segments[first].size_bytes == 0:
+            # An empty segment proves nothing about where its predecessor ends.
+            first -= 1
+        torn_at: int | None = None
+        sizes = [segment.size_bytes for segment in self._segments]
+        for ordinal in range(first, len(self._segments)):
+            segment = self._segments[ordinal]
+            if ordinal > first and not self._continues(segment):
+                torn_at = ordinal - 1
+                break
+            walk = self._recover_segment(segment, self._recovery_point, trusted=False)
+            if walk.stopped_by is not None and self._is_only_longer(ordinal, sizes[ordinal]):
+                segment.cut_to_size()
+            elif walk.stopped_by is not None:
+                torn_at = ordinal
+                self._ensure_not_below_recovery_point(segment, walk)
+                break
+        self._check_end()
+        if torn_at is not None:
+            self._cut_behind(torn_at, sizes[torn_at])
+        for segment in self._segments[first:-1]:
+            segment.seal()
+        if torn_at is not None or self.next_offset != self._recovery_point:
+            # Else all there is was durable before (rule 5), and nothing has changed.
+            self._segments[-1].file.sync()
+        self._segments[-1].save_indexes()
+        self._settle_epochs()
+
+    def _is_only_longer(self, ordinal: int, file_bytes: int) -> bool:
+        """Tell whether a full segment has but zeros too much, and the next one goes on behind it.
+
+        It was preallocated, and a power cut came before its right length was durable.
+        """
+        if ordinal + 1 == len(self._segments):
+            return False
+        segment = self._segments[ordinal]
+        if self._segments[ordinal + 1].base_offset != self.next_offset:
+            return False
+        for position in range(segment.size_bytes, file_bytes, ZEROS_READ_BYTES):
+            count = min(ZEROS_READ_BYTES, file_bytes - position)
+            if segment.file.read_at(position, count).count(0) != count:
+                return False
+        return True
+
+    def _continues(self, successor: Segment) -> bool:
+        """Tell whether ``successor`` goes on where the segments so far end (rule 9).
+
+        One that begins earlier and is empty is left over from a roll that failed.
+        """
+        if successor.base_offset < self.next_offset:
+            if successor.size_bytes:
+                why = f"begins before offset {self.next_offset}, where its predecessor ends"
+                raise CorruptFile(successor.path, why)
+            return False
+        return successor.base_offset == self.next_offset or self._may_skip_to(successor.base_offset)
+
+    def _may_skip_to(self, offset: int) -> bool:
+        """Tell whether offsets may be missing before ``offset``: compaction took them.
+
+        The log may be compacted no longer. Compaction saves the recovery point first.
+        """
+        return self._config.is_compacted or offset <= self._recovery_point
+
+    def _recover_segment(self, segment: Segment, keep_below: int, *, trusted: bool) -> Walk:
+        """Note the batches of ``segment`` again, from a point its indexes agree on to the end.
+
+        Verifies checksums unless ``trusted``. The walk returned tells where and why it stopped
+        (None: at the end of the file); ``segment.size_bytes`` ends there.
+        """
+        file_bytes = segment.size_bytes
+        resume = segment.rewind(keep_below, trusted=trusted)
+        walk = Walk(segment.file, resume, file_bytes, verify_crc=not trusted)
+        bulk = BulkWalk(
+            segment.file,
+            file_bytes,
+            base_offset=segment.base_offset,
+            verify_crc=not trusted,
+            may_skip=self._config.is_compacted,
+            index_interval_bytes=segment.index_interval_bytes,
+        )
+        expected: int | None = segment.base_offset if resume == 0 else None
+        self.next_offset = segment.base_offset
+        is_first = True
+        for batch in walk:
+            why = self._contradiction(segment, batch.base_offset, batch.last_offset, expected)
+            # Formats 0 and 1 know no epochs, and may follow a batch that does.
+            epoch = self._leader_epoch if batch.leader_epoch == NO_EPOCH else batch.leader_epoch
+            if why is None and epoch < self._leader_epoch:
+                why = f"leader epoch {batch.leader_epoch} after {self._leader_epoch}"
+            if why is not None:
+                walk.stopped_by, walk.position = why, batch.position
+                break
+            self._ensure_epoch_as_stored(segment, batch, trusted=trusted)
+            if not trusted:
+                if is_first:
+                    # What the batches say counts from here on, not what the checkpoint says.
+                    self.epochs.truncate_from_end(batch.base_offset)
+                    is_first = False
+                    if batch.position == 0 and segment is self._segments[0]:
+                        self._saw_all_epochs = True
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            self._leader_epoch = epoch
+            segment.note(batch)
+            if walk.header[PRODUCER_ID] > NO_PRODUCER_ID:
+                bulk.note_producer(batch.position)
+            expected = self.next_offset = segment.note_ahead(
+                bulk, next_offset=batch.last_offset + 1, leader_epoch=batch.leader_epoch
+            )
+            walk.position = segment.size_bytes
+        self.walked[segment.base_offset] = WalkedProducers(resume, bulk.producer_positions())
+        return walk
+
+    def _contradiction(
+        self, segment: Segment, base_offset: int, last_offset: int, expected: int | None
+    ) -> str | None:
+        lowest = segment.base_offset if expected is None else expected
+        if base_offset < lowest or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return f"offsets {base_offset} to {last_offset}, expected {lowest}"
+        if expected is not None and base_offset > expected and not self._may_skip_to(base_offset):
+            why = f"a whole batch has offset {base_offset}, expected {expected}"
+            raise CorruptFile(segment.path, why)
+        return None
+
+    def _ensure_epoch_as_stored(self, segment: Segment, batch: Batch, *, trusted: bool) -> None:
+        """Of what is durable the epochs are, too: a batch that says otherwise is damaged.
+
+        No checksum covers its epoch. Believed, a larger one would end the log at the next batch.
+        """
+        if not trusted and batch.base_offset >= self._recovery_point:
+            return
+        stored = self._durable_epochs.epoch_for_offset(batch.base_offset)
+        if NO_EPOCH not in {stored, batch.leader_epoch} and stored != batch.leader_epoch:
+            why = (
+                f"leader epoch {batch.leader_epoch} at offset {batch.base_offset}, "
+                f"{LEADER_EPOCH_CHECKPOINT} says {stored}"
+            )
+            raise CorruptFile(segment.path, why, batch.position)
+
+    def _ensure_not_below_recovery_point(self, segment: Segment, walk: Walk) -> None:
+        if self.next_offset < self._recovery_point:
+            why = (
+                f"bad batch after offset {self.next_offset - 1}, below the recovery point "
+                f"{self._recovery_point}: {walk.stopped_by}"
+            )
+            raise CorruptFile(segment.path, why, walk.position)
+
+    def _check_end(self) -> None:
+        if self.next_offset < self._recovery_point:
+            why = (
+                f"the log ends at {self.next_offset}, its recovery point is {self._recovery_point}"
+            )
+            raise CorruptFile(self._segments[-1].path, why)
+
+    def _cut_behind(self, ordinal: int, file_bytes: int) -> None:
+        """Make segment ``ordinal`` end where its whole batches do, and the log with it."""
+        later = self._segments[ordinal + 1 :]
+        for segment in later:
+            self._disk.rename(segment.path, segment.path + DELETED_SUFFIX)
+        if later:
+            self._disk.sync_directory(self._directory)
+            for segment in later:
+                self._disk.remove(segment.path + DELETED_SUFFIX)
+                segment.let_go()
+        del self._segments[ordinal + 1 :]
+        segment = self._segments[ordinal]
+        if file_bytes > segment.size_bytes:
+            segment.cut_to_size()
+
+    def _settle_epochs(self) -> None:
+        """Drop epochs behind the end; find those that no checkpoint told (slow, and rare)."""
+        if self._stored_epochs is None and not self._saw_all_epochs:
+            self.epochs = LeaderEpochs()
+            for segment in self._segments:
+                self._find_epochs(segment)
+        # The front first: an epoch that starts at the end goes, in every recovery alike.
+        self.epochs.truncate_from_start(max(self._log_start_offset, self._segments[0].base_offset))
+        self.epochs.truncate_from_end(self.next_offset)
+        if self.epochs.entries != (self._stored_epochs or []):
+            # The log counts as flushed from here on: so must its epochs.
+            path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
+            write_epoch_checkpoint(self._disk, path, self.epochs.entries)
+        self.epochs.is_dirty = False
+
+    def _find_epochs(self, segment: Segment) -> None:
+        end = segment.size_bytes
+        walk = Walk(segment.file, 0, end, verify_crc=False, chunk_bytes=LOOKUP_CHUNK_BYTES)
+        bulk = BulkWalk(
+            segment.file, end, base_offset=segment.base_offset, verify_crc=False, may_skip=True
+        )
+        for batch in beginnings(walk, bulk):
+            if batch.leader_epoch > self.epochs.latest:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+
+
+# -- interrupted work -------------------------------------------------------------------------
+
+
+def finish_interrupted_work(disk: Disk, directory: str) -> list[str]:
+    """Remove what a crash left behind and finish swaps that were decided (rules 14 and 15).
+
+    Returns the names of the files that are in the directory then.
+    """
+    names = disk.list_directory(directory)
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    leftovers = [
+        name for name in names if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX))
+    ]
+    for name in leftovers:
+        disk.remove(f"{directory}/{name}")
+    for name in swaps:
+        parsed = parse_segment_file(name.removesuffix(SWAP_SUFFIX))
+        if parsed is not None and parsed[1] == LOG_SUFFIX:
+            _finish_swap(disk, directory, name, parsed[0])
+    for name in disk.list_directory(directory) if swaps else []:
+        path = f"{directory}/{name}"
+        if name.removesuffix(SWAP_SUFFIX).endswith(_OF_TRANSACTIONS) and name.endswith(SWAP_SUFFIX):
+            disk.rename(path, path.removesuffix(SWAP_SUFFIX))
+        elif name.endswith(SWAP_SUFFIX):
+            # Sparse indexes of a swapped segment: caches, and of no use without its log.
+            disk.remove(path)
+    if not (leftovers or swaps):
+        return names  # As always but after a crash: one listing less per partition of a start.
+    disk.sync_directory(directory)
+    return disk.list_directory(directory)
+
+
+def _finish_swap(disk: Disk, directory: str, name: str, base_offset: int) -> None:
+    """Let the swap file ``name`` replace the segments whose offsets it covers."""
+    file = disk.open_read_only(f"{directory}/{name}")
+    try:
+        walk = Walk(file, 0, file.size(), verify_crc=True)
+        next_offset = base_offset
+        for batch in walk:
+            next_offset = batch.last_offset + 1
+    finally:
+        file.close()
+    if walk.stopped_by is not None:
+        raise CorruptFile(f"{directory}/{name}", walk.stopped_by, walk.position)
+    for other in disk.list_directory(directory):
+        parsed = parse_segment_file(other)
+        if parsed is None:
+            continue
+        if parsed[0] == base_offset or base_offset < parsed[0] < next_offset:
+            path = f"{directory}/{other}"
+            disk.rename(path, path + DELETED_SUFFIX)
+    disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
+    disk.sync_directory(directory)
+    for other in disk.list_directory(directory):
+        if other.endswith(DELETED_SUFFIX):
+            disk.remove(f"{directory}/{other}")

@@ -1,0 +1,1 @@
+"""The names of a data directory's files, its small files, and the faults of all."""

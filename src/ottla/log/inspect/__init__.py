@@ -1,0 +1,1 @@
+"""Looks into a node's files for the command line, and changes nothing."""
