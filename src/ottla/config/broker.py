@@ -346,7 +346,8 @@ FETCH_MAX_WAITING = Option(
     "ottla.fetch.max.waiting",
     INT,
     50_000,
-    "Fetches that may wait for records at the same time; more are answered at once.",
+    "Fetches that may wait for records at the same time, of ten partitions on average; more are"
+    " answered at once.",
     validator=NOT_NEGATIVE,
 )
 MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = Option(

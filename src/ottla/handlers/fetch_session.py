@@ -9,6 +9,7 @@ Source: KIP-227, KIP-516 (topic ids); eviction as Kafka's for consumers.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ottla.cluster.topics import TOPIC_NAME_LENGTH_MAX
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
@@ -59,6 +60,7 @@ class FetchSession:
     """The partitions of one client, in the order in which they are read."""
 
     __slots__ = (
+        "_has_impossible",
         "_partitions",
         "_plan",
         "counted",
@@ -79,6 +81,8 @@ class FetchSession:
         """Use: the cache's sum. Invariant: the number of partitions when it was last used."""
         self._partitions: dict[PartitionKey, SessionPartition] = {}
         self._plan: Plan | None = None
+        self._has_impossible = False
+        """Use: a topic was named that there cannot be; such a name may be of any length."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -87,6 +91,7 @@ class FetchSession:
         """Take over what a request asks for and what it does not want any more."""
         partitions = self._partitions
         for topic in topics:
+            self._has_impossible |= len(topic.topic) > TOPIC_NAME_LENGTH_MAX
             for part in topic.partitions:
                 key = (topic.topic, topic.topic_id, part.partition)
                 known = partitions.get(key)
@@ -127,9 +132,12 @@ class FetchSession:
         return self._plan
 
     @property
-    def is_mostly_refused(self) -> bool:
-        """Tell whether too much of it cannot be read: each request would look for it again."""
-        return len(self.plan().refused) > REFUSED_MAX
+    def is_not_kept(self) -> bool:
+        """Tell whether too much of it cannot be read: each request would look for it again.
+
+        Or cannot be at all: such names are not remembered.
+        """
+        return self._has_impossible or len(self.plan().refused) > REFUSED_MAX
 
     def found(self, partition: SessionPartition, where: TopicPartition, topic_id: TopicId) -> None:
         """Note that a refused partition is hosted here, as ``where`` of the topic ``topic_id``."""
@@ -209,7 +217,7 @@ class FetchSessionCache:
         """
         self.partition_count += len(session) - session.counted
         session.counted = len(session)
-        if self.partition_count > self._partitions_max or session.is_mostly_refused:
+        if self.partition_count > self._partitions_max or session.is_not_kept:
             self.remove(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if session.epoch == _INT32_MAX else session.epoch + 1
@@ -220,7 +228,7 @@ class FetchSessionCache:
         """Keep ``session`` and give it an id, if there is room or another must give way."""
         while not self._has_room(session) and self._evict_for(session, now_seconds):
             pass
-        if self._has_room(session) and not session.is_mostly_refused:
+        if self._has_room(session) and not session.is_not_kept:
             session.session_id = self._new_id()
             session.created_seconds = session.used_seconds = now_seconds
             session.counted = len(session)

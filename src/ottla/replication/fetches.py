@@ -31,6 +31,8 @@ from ottla.replication.purgatory import Purgatory
 FetchedInSteps = Generator[None, None, list[FetchedPartition]]
 SPECS_PER_STEP = 64
 """So many partitions are read between two yields."""
+PARTITIONS_PER_WAITING = 10
+"""Of all fetches that may wait, on average: a fetch of very many partitions counts for several."""
 
 
 class Fetches:
@@ -124,7 +126,10 @@ class Fetches:
         """Tell whether what was found is the answer, and not the begin of a wait."""
         enough = sum(map(size_of, found)) >= limits.min_bytes
         urgent = any(fetched.ends_wait for fetched in found)
-        is_full = self.purgatory.watched_count >= self._waiting_max
+        is_full = (
+            self.purgatory.watched_count >= self._waiting_max
+            or self.purgatory.key_count >= self._waiting_max * PARTITIONS_PER_WAITING
+        )
         return enough or urgent or limits.max_wait_ms <= 0 or not specs or is_full
 
     def _watch(

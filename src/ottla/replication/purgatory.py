@@ -60,6 +60,8 @@ class Purgatory(Generic[Operation]):
         self._timer: Timer | None = None
         self._timer_tick = 0
         self.watched_count = 0
+        self.key_count = 0
+        """Use: bounds memory. Invariant: the sum of the operations' distinct keys."""
 
     def watch(
         self, operation: Operation, keys: Iterable[Hashable], *, timeout_seconds: float
@@ -86,6 +88,7 @@ class Purgatory(Generic[Operation]):
         else:
             due[watch] = None
         self.watched_count += 1
+        self.key_count += len(distinct)
         return watch
 
     def cancel(self, watch: Watch[Operation]) -> None:
@@ -130,6 +133,7 @@ class Purgatory(Generic[Operation]):
             if not watchers:
                 del self._watchers[key]
         self.watched_count -= 1
+        self.key_count -= len(watch.keys)
         due = self._due.get(watch.tick)
         if due is not None:  # None while its tick is being expired.
             due.pop(watch, None)

@@ -266,6 +266,27 @@ def test_without_room_answers_are_complete(serve, words):
     assert client.session_id == 0
 
 
+IMPOSSIBLE = "n" * 250
+"""Longer than a topic's name can be; it might have 32 KB."""
+
+
+def test_names_that_no_topic_can_have_are_not_remembered(client):
+    answer = client.begin(wanted((0, 0)), wanted((0, 0), topic=IMPOSSIBLE))
+    assert told(answer) == [(0, 0, True), (0, 3, False)]
+    assert client.session_id == 0
+    client.begin(wanted((0, 0)))
+    answer = client.go_on(wanted((0, 0), topic=IMPOSSIBLE))
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("epoch", [FINAL, INITIAL])
+@pytest.mark.parametrize("named", [[IMPOSSIBLE], [f"no-{number}" for number in range(1001)]])
+def test_nobody_waits_holding_thousands_of_names_that_are_nobodys(client, epoch, named):
+    unknown = [wanted((0, 0), topic=name) for name in named]
+    answer = client.go_on(wanted((0, 2)), *unknown, session_epoch=epoch, max_wait_ms=500)
+    assert told(answer) == [(0, 0, False)] + [(0, 3, False)] * len(named)
+
+
 # Who gives way.
 
 

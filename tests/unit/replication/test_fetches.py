@@ -65,6 +65,17 @@ def test_it_waits_until_min_bytes_are_there_together(filled, words):
     assert sizes(answer, words) == [2 * size, size]
 
 
+def test_fetches_of_very_many_partitions_count_for_several(make_node, words):
+    node = make_node(partitions=60)
+    everything = [(index, 0) for index in range(60)]
+    waiting = [node.fetch(*everything) for _ in range(167)]
+    assert not any(answer.is_done for answer in waiting), "10,020 partitions, none too many before"
+    assert sizes(node.fetch((0, 0)), words) == [0], "answered at once"
+    node.clock.advance(1)
+    assert all(answer.is_done for answer in waiting)
+    assert not node.fetch((0, 0)).is_done
+
+
 def test_it_gives_what_there_is_when_its_time_is_over(filled, words):
     answer = filled.fetch((0, 0), min_bytes=10**6, max_wait_ms=300)
     filled.clock.advance(0.29)

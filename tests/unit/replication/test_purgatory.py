@@ -43,7 +43,7 @@ def purgatory(clock):
 
 
 def assert_empty(purgatory):
-    assert purgatory.watched_count == 0
+    assert purgatory.watched_count == purgatory.key_count == 0
     assert purgatory._watchers == {}
     assert purgatory._due == {}
     assert len(purgatory._ticks) <= STALE_TICKS_MAX

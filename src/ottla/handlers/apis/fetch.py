@@ -10,11 +10,13 @@ from __future__ import annotations  # else those of inner functions are made at 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ottla.cluster.topics import TOPIC_NAME_LENGTH_MAX
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call, Response
 from ottla.handlers.fetch_session import (
+    REFUSED_MAX,
     SESSION_EPOCH_FINAL,
     SESSION_EPOCH_INITIAL,
     FetchSession,
@@ -61,6 +63,13 @@ class _Asked:
         """By the topic as the client named it: its partitions in the order of the request."""
         self.specs: dict[TopicPartition, FetchSpec] = {}
         self.refused: dict[TopicPartition, ErrorCode] = {}
+
+    @property
+    def is_not_held(self) -> bool:
+        """Tell whether it names too much that is not here to be held for the time of a wait."""
+        return len(self.refused) > REFUSED_MAX or any(
+            len(name) > TOPIC_NAME_LENGTH_MAX for name, _ in self.topics
+        )
 
 
 class Fetch:
@@ -142,6 +151,8 @@ class Fetch:
             ]
             return self._with_endpoints(FetchResponse(responses=topics), call)
 
+        if asked.refused and asked.is_not_held:
+            limits = limits._replace(max_wait_ms=0)
         found = self._replica_manager.fetch(list(asked.specs.values()), limits)
         return found.then(answer) if isinstance(found, Pending) else answer(found)
 
@@ -154,6 +165,8 @@ class Fetch:
             response = yield from _response(asked, fetched, limits.isolation)
             return self._with_endpoints(response, call)
 
+        if asked.is_not_held:
+            limits = limits._replace(max_wait_ms=0)
         specs = list(asked.specs.values())
         return (yield from self._read(specs, limits, answer))
 
@@ -191,6 +204,8 @@ class Fetch:
         self._look_up(session)
         yield None
         plan = session.plan()
+        if session.is_not_kept:
+            limits = limits._replace(max_wait_ms=0)  # As without a session.
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
             session.note_all(plan, fetched)
