@@ -21,6 +21,10 @@ from ottla.spark.options import SourceOptions
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
+GATHERED_BYTES_MAX = 128 << 20
+"""Of all open files of a task; above it the one that has most writes a row group."""
+BATCH_BYTES = 2 << 10
+"""What a handful of rows takes beside its bytes: objects, and buffers of 64 bytes at least."""
 OPEN_FILES_MAX = 64
 """A task with rows for more directories at once closes the file that waited longest."""
 KEY_NAME_BYTES_MAX = 240
@@ -141,6 +145,7 @@ class _Files:
         self._open: dict[str, _File] = {}
         self._done: list[ExportedFile] = []
         self._count = 0
+        self._gathered_bytes = 0
 
     def write(self, directory: str, rows: pa.RecordBatch) -> None:
         file = self._open.pop(directory, None)
@@ -149,7 +154,10 @@ class _Files:
                 self._close(next(iter(self._open)))
             file = self._new(directory, rows.schema)
         self._open[directory] = file  # the newest of the open ones
-        file.write(rows)
+        self._gathered_bytes += file.write(rows)
+        while self._gathered_bytes > GATHERED_BYTES_MAX:
+            largest = max(self._open.values(), key=lambda each: each.gathered_bytes)
+            self._gathered_bytes -= largest.flush()
 
     def finish(self) -> list[ExportedFile]:
         for directory in list(self._open):
@@ -173,7 +181,7 @@ class _Files:
 
     def _close(self, directory: str) -> None:
         file = self._open.pop(directory)
-        file.close()
+        self._gathered_bytes -= file.close()
         written = self._disk.open(file.path)
         try:
             written.sync()
@@ -213,26 +221,35 @@ class _File:
         )
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_rows = 0
-        self._gathered_bytes = 0
+        self.gathered_bytes = 0
+        """In memory, not in the file yet."""
 
-    def write(self, rows: pa.RecordBatch) -> None:
+    def write(self, rows: pa.RecordBatch) -> int:
+        """Take rows; return by how much there is more in memory now, or less."""
+        before = self.gathered_bytes
         self._gathered.append(rows)
         self._gathered_rows += rows.num_rows
-        self._gathered_bytes += rows.nbytes
-        if self._gathered_bytes >= ROW_GROUP_BYTES or self._gathered_rows >= ROW_GROUP_ROWS:
-            self._flush()
+        self.gathered_bytes += rows.nbytes + BATCH_BYTES
+        if self.gathered_bytes >= ROW_GROUP_BYTES or self._gathered_rows >= ROW_GROUP_ROWS:
+            self.flush()
+        return self.gathered_bytes - before
 
-    def close(self) -> None:
-        self._flush()
+    def close(self) -> int:
+        """End the file; return as ``flush`` does."""
+        written = self.flush()
         self._writer.close()
+        return written
 
     def abort(self) -> None:
         """End without a usable file; what lies in staging is swept away."""
         self._gathered.clear()
         self._writer.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> int:
+        """Write what gathered as a row group; return how many bytes that frees."""
+        freed = self.gathered_bytes
         if self._gathered:
             self._writer.write_table(pa.Table.from_batches(self._gathered), ROW_GROUP_ROWS)
             self.rows += self._gathered_rows
-            self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
+            self._gathered, self._gathered_rows, self.gathered_bytes = [], 0, 0
+        return freed

@@ -126,6 +126,29 @@ def test_rows_keep_their_order_within_a_directory():
     assert found["key_text=a/"].column("offset").to_pylist() == [100, 102]
 
 
+def test_many_directories_are_held_in_bounded_memory(write, monkeypatch):
+    """Each of 64 files held up to 64 MiB, 4 GiB a task."""
+    held, files = [], []
+
+    class Noted(export_task._File):
+        def write(self, rows):
+            files.append(self)
+            more = super().write(rows)
+            held.append(sum(each.gathered_bytes for each in set(files)))
+            return more
+
+    monkeypatch.setattr(export_task, "_File", Noted)
+    monkeypatch.setattr(export_task, "GATHERED_BYTES_MAX", 100_000)
+    keys = [b"%d" % (number % 20) for number in range(1_000)]
+    batches = [batch(keys[at : at + 50], [1] * 50, 100 + at) for at in range(0, 1_000, 50)]
+    found = write(batches, ("key",))
+    assert max(held) < 100_000 + 10_000
+    assert len(found) == 20
+    assert sorted(row["offset"] for rows in found.values() for row in rows) == list(
+        range(100, 1_100)
+    )
+
+
 def test_a_range_without_records_makes_no_file(write):
     assert write([]) == {}
 
