@@ -41,7 +41,6 @@ FLOATS = {
     "Infinity": "inf",
     "+Infinity": "inf",
     "+INF": "inf",
-    "INF": "inf",
     "-Infinity": "-inf",
     "-INF": "-inf",
 }
@@ -56,6 +55,10 @@ class Number(str):
     """A number as it is spelled: some fields want its text."""
 
     __slots__ = ()
+
+
+class Pairs(list[tuple[str, object]]):
+    """An object's names and values as they stand: a name may come twice."""
 
 
 class NotOfItsType(ValueError):
@@ -73,7 +76,11 @@ class JsonRows:
         self._schema = schema
         self._zone = ZoneInfo(time_zone)
         self._decoder = json.JSONDecoder(
-            parse_float=Number, parse_int=Number, parse_constant=Number, strict=True
+            parse_float=Number,
+            parse_int=Number,
+            parse_constant=Number,
+            object_pairs_hook=Pairs,
+            strict=True,
         )
         self._is_bad = False
 
@@ -96,25 +103,23 @@ class JsonRows:
             found, _ = self._decoder.raw_decode(bare)  # What follows it, Spark does not look at.
         except (ValueError, RecursionError):
             found = NotOfItsType
-        if not isinstance(found, dict):
+        if not isinstance(found, Pairs):
             self._is_bad = True
             return {}
         return self._struct(found, self._schema)
 
-    def _struct(self, found: dict[str, object], schema: StructType) -> dict[str, object]:
-        return {
-            field.name: self._field(found.get(field.name), field.dataType)
-            for field in schema.fields
-        }
-
-    def _field(self, found: object, kind: DataType) -> object:
-        if found is None:
-            return None
-        try:
-            return self._value(found, kind)
-        except (ValueError, ArithmeticError, RecursionError):
-            self._is_bad = True
-            return None
+    def _struct(self, found: Pairs, schema: StructType) -> dict[str, object]:
+        """Return the fields; of a name that comes twice the last value that is of its type."""
+        kinds = {field.name: field.dataType for field in schema.fields}
+        row: dict[str, object] = dict.fromkeys(kinds)
+        for name, value in found:
+            if name not in kinds:
+                continue
+            try:
+                row[name] = self._element(value, kinds[name])
+            except (ValueError, ArithmeticError, RecursionError):
+                self._is_bad = True
+        return row
 
     def _element(self, found: object, kind: DataType) -> object:
         """Return an element; one that is not of its type takes the array, or the map, with it."""
@@ -123,13 +128,13 @@ class JsonRows:
     def _value(self, found: object, kind: DataType) -> object:
         match kind:
             case StructType():
-                return self._struct(_only(found, dict), kind)
+                return self._struct(_only(found, Pairs), kind)
             case ArrayType():
                 return [self._element(each, kind.elementType) for each in _only(found, list)]
             case MapType():
                 return [
                     (_encodable(key), self._element(each, kind.valueType))
-                    for key, each in _only(found, dict).items()
+                    for key, each in _only(found, Pairs)
                 ]
             case TimestampType():
                 return self._timestamp(found)
@@ -209,8 +214,8 @@ def dumps(found: object) -> str:
     match found:
         case Number():
             return str(found) if found.lstrip("-").isdigit() else java_text(float(found))
-        case dict():
-            return "{" + ",".join(f"{json.dumps(k)}:{dumps(v)}" for k, v in found.items()) + "}"
+        case Pairs():
+            return "{" + ",".join(f"{json.dumps(k)}:{dumps(v)}" for k, v in found) + "}"
         case list():
             return "[" + ",".join(map(dumps, found)) + "]"
         case _:

@@ -127,6 +127,45 @@ def test_maps_and_bytes():
     assert found == {"m": [("k", 1), ("j", None)], "bin": b"\1\2"}
 
 
+@pytest.mark.parametrize(
+    ("schema", "text", "meant", "is_bad"),
+    [
+        ("a int", '{"a":1,"a":"x"}', {"a": 1}, True),
+        ("a int", '{"a":"x","a":2}', {"a": 2}, True),
+        ("a int", '{"a":1,"a":null}', {}, False),
+        ("a array<int>", '{"a":[1],"a":["x"]}', {"a": [1]}, True),
+        ("a struct<b:int>", '{"a":{"b":1,"b":"x"}}', {"a": {"b": 1}}, True),
+        (
+            "a struct<b:int,c:int>",
+            '{"a":{"b":1},"a":{"c":2}}',
+            {"a": {"b": None, "c": 2}},
+            False,
+        ),
+        (
+            "a array<struct<b:int>>",
+            '{"a":[{"b":1}],"a":[{"b":"x"}]}',
+            {"a": [{"b": None}]},
+            True,
+        ),
+        ("a map<string,int>", '{"a":{"b":1,"b":2}}', {"a": [("b", 1), ("b", 2)]}, False),
+        ("a map<string,int>", '{"a":{"b":1,"b":"x"}}', {}, True),
+        ("a string", '{"a":{"b":1,"b":2}}', {"a": '{"b":1,"b":2}'}, False),
+        ("a double", '{"a":"INF"}', {}, True),
+        ("a float", '{"a":"INF"}', {}, True),
+        ("a array<double>", '{"a":["INF"]}', {}, True),
+        ("a array<double>", '{"a":["+INF",1]}', {"a": [float("inf"), 1.0]}, False),
+        ("a struct<b:double>", '{"a":{"b":"INF"}}', {"a": {"b": None}}, True),
+        ("a map<string,double>", '{"a":{"b":"INF"}}', {}, True),
+    ],
+)
+def test_a_name_that_comes_twice_and_inf_are_what_from_json_makes_of_them(
+    schema, text, meant, is_bad
+):
+    found = one(text.encode(), f"{schema}, _corrupt_record string")
+    assert found.pop("_corrupt_record", None) == (text if is_bad else None)
+    assert found == meant
+
+
 def test_few_bad_values_among_many_take_no_other_with_them():
     values = [b'{"a":%d}' % n for n in range(1000)]
     values[7], values[500], values[999] = b"{", None, b'{"a":"x"}'
