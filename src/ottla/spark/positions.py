@@ -5,8 +5,12 @@ The JSON of a stream's checkpoint and of its progress, and of the options ``star
 of a topic; without it, as the connector writes, the same is read, and less can be checked:
 
     positions = { [ "$ottla": marks, ] topic: { partition: offset, ... }, ... }
-    marks     = { [ "begin": offsets, ] "epochs": leader epochs, "ids": { topic: topic id, ... },
-                  "version": 1 }                    both by topic and partition, as in positions
+    marks     = { [ "begin": offsets, ] "epochs": { topic: epochs, ... },
+                  "ids": { topic: topic id, ... }, "version": 2 }
+    offsets   as in positions
+    epochs    = epoch                                of all partitions that have an offset
+              | { "*": epoch, partition: epoch, ... }     of all, and of those that differ
+              | { partition: epoch, ... }                 version 1 has this form only
 
 Keys are sorted, since Spark compares offsets as texts. Offsets are those of the next record to
 read. A leader epoch is the one in force when the log was seen to reach the offset: what a log of
@@ -15,13 +19,17 @@ that epoch holds below the offset has been read. A topic id is 22 characters, as
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ottla.ids import TopicId, TopicPartition, parse_topic_id, topic_id_text
 
 MARKS = "$ottla"
-VERSION = 1
+VERSION = 2
+VERSIONS_READ = (1, 2)
+REST = "*"
+"""The partitions whose epochs are not told one by one."""
 
 Json = dict[str, object]
 """What ``json.loads`` makes of an object."""
@@ -43,7 +51,7 @@ class Positions:
         if self.ids or self.epochs or self.begin:
             value[MARKS] = {
                 **({"begin": _nested(self.begin)} if self.begin else {}),
-                "epochs": _nested(self.epochs),
+                "epochs": _short(self.epochs, self.offsets),
                 "ids": {topic: topic_id_text(self.ids[topic]) for topic in sorted(self.ids)},
                 "version": VERSION,
             }
@@ -66,6 +74,37 @@ def _nested(values: Mapping[TopicPartition, int]) -> Json:
     return dict(nested)
 
 
+def _short(epochs: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]) -> Json:
+    """Return the epochs in few words: most partitions of a topic have the same."""
+    counts = Counter(topic for topic, _ in offsets)
+    found: Json = {}
+    for topic, each in _nested(epochs).items():
+        assert isinstance(each, dict)
+        if len(each) < counts[topic]:
+            found[topic] = each
+            continue
+        often = Counter(each.values())
+        common = min(often, key=lambda epoch: (-often[epoch], epoch))
+        others = {number: epoch for number, epoch in each.items() if epoch != common}
+        found[topic] = {REST: common, **others} if others else common
+    return found
+
+
+def _long(epochs: object, offsets: Mapping[TopicPartition, int]) -> Iterator[tuple[str, object]]:
+    """Yield the epochs of each topic by partition, as version 1 has them."""
+    if not isinstance(epochs, dict):
+        message = f"no object: {epochs!r}"
+        raise ValueError(message)  # noqa: TRY004 - the caller translates ValueError only
+    partitions: dict[str, list[str]] = {}
+    for topic, number in offsets:
+        partitions.setdefault(topic, []).append(str(number))
+    for topic, told in epochs.items():
+        each = dict(told) if isinstance(told, dict) else {REST: told}
+        if REST in each:
+            each = {**dict.fromkeys(partitions.get(topic, ()), each.pop(REST)), **each}
+        yield topic, each
+
+
 def read_positions(value: Mapping[str, object], *, least: int = 0) -> Positions:
     """Return what an object says. ``least``: the lowest number that is an offset.
 
@@ -77,8 +116,8 @@ def read_positions(value: Mapping[str, object], *, least: int = 0) -> Positions:
         message = f"{MARKS} is no object"
         raise ValueError(message)  # noqa: TRY004 - the caller translates ValueError only
     version = marks.get("version", VERSION)
-    if version != VERSION:
-        message = f"offsets of version {version}; this Ottla reads version {VERSION}"
+    if version not in VERSIONS_READ:
+        message = f"offsets of version {version}; this Ottla reads versions 1 to {VERSION}"
         raise ValueError(message)
     ids = marks.get("ids", {})
     if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
@@ -87,7 +126,7 @@ def read_positions(value: Mapping[str, object], *, least: int = 0) -> Positions:
     return Positions(
         offsets,
         {topic: parse_topic_id(text) for topic, text in ids.items()},
-        dict(_read_nested(marks.get("epochs", {}), "leader epoch", 0)),
+        dict(_read_nested(dict(_long(marks.get("epochs", {}), offsets)), "leader epoch", 0)),
         dict(_read_nested(marks.get("begin", {}), "offset", 0)),
     )
 
