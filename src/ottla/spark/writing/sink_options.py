@@ -7,7 +7,7 @@ Structured Streaming and Kafka guide, writing.
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ ON_MISSING_MARKER = "onMissingMarker"
 ON_CHANGED_BATCH = "onChangedBatch"
 APP_ID = "txnAppId"
 VERSION = "txnVersion"
+IGNORE_TIMESTAMP = "ignoreTimestamp"
 CHECKPOINT = "checkpointLocation"
 ID_PREFIX = "ottla-spark-"
 
@@ -46,6 +47,7 @@ OPTIONS = (
     ON_CHANGED_BATCH,
     APP_ID,
     VERSION,
+    IGNORE_TIMESTAMP,
 )
 SPARKS_OWN = (CHECKPOINT, "queryName", INCLUDE_HEADERS)
 """Handed on by Spark, or of the source; they mean nothing here."""
@@ -144,6 +146,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
                 message = f"option {name} needs {DELIVERY}={Delivery.EXACTLY_ONCE.value}"
                 raise OptionError(message)
     client, write = _producer(values, delivery)
+    is_ignored = _word(values, IGNORE_TIMESTAMP, {"false": False, "true": True})
+    write = replace(write, ignores_timestamp=is_ignored)
     return SinkOptions(
         client=client,
         write=write,

@@ -7,6 +7,7 @@ else one partition until it has got a batch's worth of rows, then the next. The 
 those of ``records.column_writer``. A writer is for one task: what fails, fails it.
 """
 
+import logging
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,6 +34,11 @@ from ottla.spark.writing.write_settings import WriteOptions
 ROOM_BYTES_FIRST = 64 << 10
 """Of a partition's first batch; it doubles, so that many partitions with few rows cost little."""
 ROOM_BYTES_MIN = 1 << 10
+DAY_MS = 24 * 3_600_000
+OLD_MS = 7 * DAY_MS
+"""A broker's default of retention.ms."""
+_NOTED: list[bool] = []
+LOG = logging.getLogger("ottla.spark")
 BUFFERS_MAX = 16
 """Empty buffers of a full batch's size that are kept for the next."""
 
@@ -127,6 +133,9 @@ class RowsWriter:
         if batch.num_rows == 0:
             return
         rows = find_rows(batch, topic_given=self._options.topic is not None)
+        if self._options.ignores_timestamp:
+            rows = rows._replace(timestamp=None)
+        self._note_old(rows)
         if self._seen is not None:
             self._seen(rows)
         for name, part in self._by_topic(rows):
@@ -148,6 +157,21 @@ class RowsWriter:
         """Close the connections. What was sent may have been written. Harmless when ended."""
         self._producer.close()
         self._client.close()
+
+    def _note_old(self, rows: Rows) -> None:
+        """Tell once in a process when rows are old by their own timestamps, as the first one is."""
+        if _NOTED or rows.timestamp is None:
+            return
+        first_us = rows.timestamp[0].as_py()
+        age_ms = self._clock.wall_ms() - (first_us or 0) // 1000
+        if first_us is not None and age_ms > OLD_MS:
+            _NOTED.append(True)
+            LOG.warning(
+                "rows are %d days old by their column timestamp, which they are written with: a "
+                "topic's retention.ms (7 days by default) may soon take them. The option "
+                "ignoreTimestamp=true writes them with the time of writing",
+                age_ms // DAY_MS,
+            )
 
     # -- rows to partitions ------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ class WriteOptions:
     record_bytes_max: int = 1 << 20
     """A larger row is refused."""
     sending: SendingSettings = field(default_factory=SendingSettings)
+    ignores_timestamp: bool = False
+    """Whether a column ``timestamp`` is left alone: rows have the time of writing."""
 
 
 def read_write_settings(

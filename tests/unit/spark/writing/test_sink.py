@@ -271,6 +271,7 @@ def test_a_batch_is_named_by_hand_as_deltas_are(delivered):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
+        ({"ignoreTimestamp": "maybe"}, "option ignoreTimestamp is false or true"),
         ({"txnAppId": "a"}, "are given together"),
         ({"txnVersion": "1"}, "are given together"),
         ({"txnAppId": "", "txnVersion": "1"}, "are given together"),
@@ -375,3 +376,9 @@ def test_a_failed_job_removes_its_own_files(cleared):
     assert cleared == []
     writer.abort([None, Staged(Q3, file=file), staged(Q3)])
     assert cleared == [("/staging",)]
+
+
+def test_the_option_to_ignore_timestamps_reaches_the_writer():
+    given = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
+    assert not parse_sink_options(given).write.ignores_timestamp
+    assert parse_sink_options(given | {"ignoreTimestamp": "true"}).write.ignores_timestamp

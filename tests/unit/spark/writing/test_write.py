@@ -184,3 +184,45 @@ def test_rows_of_several_topics_each_find_theirs():
     found = {where.topic: data for where, data in sender.batches}
     assert set(found) == {"a", "b", "c"}
     assert sorted(sender.values()) == [b"2", b"3", b"4", b"5"]
+
+
+DAY_MS = 24 * 3_600_000
+
+
+class At:
+    """A clock that stands."""
+
+    def wall_ms(self):
+        return 100 * DAY_MS
+
+
+def times(make, ages_days, **options):
+    """The timestamps that rows of these ages are written with, in days."""
+    writer, sender = make(**options)
+    writer._clock = At()
+    stamps = pa.array(
+        [None if age is None else (100 - age) * DAY_MS * 1000 for age in ages_days],
+        pa.timestamp("us", tz="UTC"),
+    )
+    writer.write(rows([b"v"] * len(ages_days), timestamp=stamps))
+    writer.finish()
+    (batch,) = decode_batches(memoryview(bytearray(sender.batches[0][1])), 1 << 30, check_crc=False)
+    return [record.timestamp // DAY_MS for record in batch.records]
+
+
+def test_rows_with_old_timestamps_are_told_of_once(make, monkeypatch, caplog):
+    """A query that wrote by the Kafka connector had the time of writing; retention takes these."""
+    monkeypatch.setattr("ottla.spark.writing.write._NOTED", [])
+    assert times(make, [1, 50]) == [99, 50]
+    assert times(make, [None, 50]) == [100, 50]
+    assert not caplog.records
+    assert times(make, [30, 1]) == [70, 99]
+    assert "rows are 30 days old" in caplog.text
+    times(make, [30, 1])
+    assert len(caplog.records) == 1
+
+
+def test_the_column_timestamp_is_left_alone_where_that_is_asked_for(make, monkeypatch, caplog):
+    monkeypatch.setattr("ottla.spark.writing.write._NOTED", [])
+    assert times(make, [30, 1], ignores_timestamp=True) == [100, 100]
+    assert not caplog.records
