@@ -81,7 +81,8 @@ def _loss(each: TopicPartition, positions: Positions, now: ClusterState) -> Loss
             f"the id {topic_id_text(known)}, this one is {topic_id_text(current)} and holds "
             f"[{log.start}, {log.end})"
         )
-        return Loss(TopicRecreated(f"{why} ({HINT})"), log.start)
+        same = "acceptTopicIds=true, for a stream, if the cluster was mirrored or restored"
+        return Loss(TopicRecreated(f"{why} ({HINT}; {same})"), log.start)
     epoch_end = now.epoch_ends.get(each)
     if epoch_end is not None and epoch_end < offset:
         why = (

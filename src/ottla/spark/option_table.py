@@ -45,6 +45,7 @@ STARTING_BY_TIMESTAMP = "startingOffsetsByTimestamp"
 ENDING_BY_TIMESTAMP = "endingOffsetsByTimestamp"
 TIMESTAMP_STRATEGY = "startingOffsetsByTimestampStrategy"
 FAIL_ON_DATA_LOSS = "failOnDataLoss"
+ACCEPT_TOPIC_IDS = "acceptTopicIds"
 MIN_PARTITIONS = "minPartitions"
 MAX_RECORDS_PER_PARTITION = "maxRecordsPerPartition"
 MAX_OFFSETS_PER_TRIGGER = "maxOffsetsPerTrigger"
@@ -121,6 +122,15 @@ OPTIONS = (
         "`true`",
         "whether offsets that the log does not hold (any more) are an error; with `false` what is"
         " there is read, and a warning tells what is not",
+    ),
+    OptionRow(
+        ACCEPT_TOPIC_IDS,
+        "`false`",
+        "`true`, for one start: topics that have other ids than the checkpoint says are the same"
+        " topics with the same offsets (a cluster that was mirrored or restored); they are gone on"
+        " with, and their ids noted anew",
+        Use.STREAM,
+        is_ours=True,
     ),
     OptionRow(
         MIN_PARTITIONS,

@@ -71,6 +71,8 @@ class SourceOptions:
     """Exclusive; without meaning in a stream."""
     latest_when_none_as_new: bool
     fail_on_data_loss: bool
+    accept_topic_ids: bool
+    """Whether topics may have other ids than a stream's checkpoint says, at its start."""
     min_partitions: int
     max_records_per_partition: int
     """0 for no limit, as with ``min_partitions``."""
@@ -135,6 +137,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BOTH) -> SourceOption
         ending=_ending(values),
         latest_when_none_as_new=_is_latest_when_none_as_new(values),
         fail_on_data_loss=_boolean(values, names.FAIL_ON_DATA_LOSS, default=True),
+        accept_topic_ids=_boolean(values, names.ACCEPT_TOPIC_IDS, default=False),
         min_partitions=_number(values, names.MIN_PARTITIONS),
         max_records_per_partition=_number(values, names.MAX_RECORDS_PER_PARTITION),
         columns=_columns(values),

@@ -8,7 +8,7 @@ by then "latest" is another place. So the end of the first micro-batch carries w
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from ottla.client.blocking_coordinators import BlockingCoordinators
 from ottla.client.errors import ConnectionFailed
 from ottla.env.blocking import BlockingClock
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NULL_TOPIC_ID, TopicPartition
+from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition, topic_id_text
 from ottla.spark.lookup import cluster_state, resolve, with_epoch_ends
 from ottla.spark.loss import ClusterState, Loss, PartitionGone, TopicRecreated, find_losses
 from ottla.spark.offsets import OffsetRange
@@ -71,6 +71,9 @@ class StreamTracker:
         self._coordinators = BlockingCoordinators(self._client)
         self._subscription = Subscription(options)
         self._has_begun = False
+        self._has_judged_ids = False
+        self._same: dict[tuple[str, TopicId], TopicId] = {}
+        """From a topic and the id that the checkpoint says to the one that is accepted for it."""
         self._gate = Gate(options.trigger.max_delay_ms)
         self._initial: Positions | None = None
         self._newest: Positions | None = None
@@ -114,7 +117,7 @@ class StreamTracker:
         That it is asked says that everything before ``start`` is done.
         """
         now = self._look(start)
-        starts = self._starts(start, now)
+        starts = self._starts(self._renamed(start), now)
         self.publish(
             {each: offset for each, offset in start.offsets.items() if starts.get(each) == offset}
         )
@@ -150,7 +153,9 @@ class StreamTracker:
         if planned is not None and (planned.start, planned.end) == (start, end):
             starts, ends = planned.starts, end.offsets
         else:
-            starts, ends = self._recall(start, end)
+            now = self._look(start, end)
+            start, end = self._renamed(start), self._renamed(end)
+            starts, ends = self._recall(start, end, now)
         ranges = [
             OffsetRange(*each, starts[each], ends[each], end.ids.get(each.topic, NULL_TOPIC_ID))
             for each in sorted(ends)
@@ -181,9 +186,10 @@ class StreamTracker:
             return
         self._published = {**self._published, **fresh}
 
-    def _recall(self, start: Positions, end: Positions) -> tuple[Offsets, Offsets]:
+    def _recall(
+        self, start: Positions, end: Positions, now: ClusterState
+    ) -> tuple[Offsets, Offsets]:
         """Return starts and ends of a micro-batch that was decided on before this process began."""
-        now = self._look(start, end)
         ends = dict(end.offsets)
         for each, loss in self._losses(end, now).items():
             if isinstance(loss.error, (PartitionGone, TopicRecreated)) or loss.resume is None:
@@ -208,6 +214,9 @@ class StreamTracker:
             may_be_gone = not options.fail_on_data_loss
         partitions = self._subscription.partitions(self._client, topics, may_be_gone=may_be_gone)
         now = cluster_state(self._client, partitions, read_committed=options.read_committed)
+        if known and not self._has_judged_ids:
+            self._has_judged_ids = True
+            self._accept_ids(known, now)
         self._newest = _positions({each: log.end for each, log in now.logs.items()}, now)
         if not self._has_begun:
             self._has_begun = True
@@ -215,6 +224,30 @@ class StreamTracker:
             self._client = self._connect(options, options.later_retry_ms)
             self._coordinators = BlockingCoordinators(self._client)
         return now
+
+    def _accept_ids(self, known: Iterable[Positions], now: ClusterState) -> None:
+        """Take topics whose ids have changed since the checkpoint for the same, if told so."""
+        if not self._options.accept_topic_ids:
+            return
+        for topic, topic_id in {pair for positions in known for pair in positions.ids.items()}:
+            current = now.ids.get(topic)
+            if current is not None and current != topic_id:
+                there, told = topic_id_text(current), topic_id_text(topic_id)
+                LOG.warning("topic %s: the id %s is taken for %s", topic, there, told)
+                self._same[topic, topic_id] = current
+
+    def _renamed(self, positions: Positions) -> Positions:
+        """Return positions with the ids that are accepted in place of those noted earlier."""
+        accepted = {
+            topic: self._same[topic, topic_id]
+            for topic, topic_id in positions.ids.items()
+            if (topic, topic_id) in self._same
+        }
+        if not accepted:
+            return positions
+        # Another cluster's leader epochs say nothing here.
+        epochs = {each: at for each, at in positions.epochs.items() if each.topic not in accepted}
+        return replace(positions, ids={**positions.ids, **accepted}, epochs=epochs)
 
     def _starts(self, start: Positions, now: ClusterState) -> dict[TopicPartition, int]:
         """Return where to go on in every partition there is; in a new one that is its begin."""

@@ -503,3 +503,41 @@ def test_a_topic_that_was_never_there_is_no_loss():
             make(cluster, **of_two(failOnDataLoss=fail)).initial()
     with pytest.raises(KafkaError, match="no topic u"):
         make(cluster, **of_two()).latest(at(3))
+
+
+def test_a_mirrored_cluster_is_gone_on_with_where_that_is_asked_for(caplog):
+    cluster = FakeCluster(t=[(0, 20, 2)])
+    cluster.ids["t"] = OTHER_ID
+    cluster.epoch_starts = {P0: 1}  # leader epoch 0 is another one's here
+    with pytest.raises(TopicRecreated, match="acceptTopicIds=true"):
+        make(cluster).latest(at(12))
+    tracker = make(cluster, acceptTopicIds="true")
+    ranges = tracker.plan(at(3), at(12))  # the batch that was under way
+    assert ranges == [OffsetRange("t", 0, 3, 12, OTHER_ID)]
+    start = at(12)
+    end = tracker.latest(start)
+    assert end == at(20, topic_id=OTHER_ID, epoch=2)
+    assert tracker.plan(start, end) == [OffsetRange("t", 0, 12, 20, OTHER_ID)]
+    assert "is taken for" in caplog.text
+    tracker.latest(end)
+    cluster.ids["t"] = TopicId(b"x" * 16)
+    with pytest.raises(TopicRecreated):
+        tracker.latest(end)
+
+
+def test_new_ids_are_noted_when_there_is_nothing_to_read():
+    cluster = FakeCluster(t=[(0, 12, 0)])
+    cluster.ids["t"] = OTHER_ID
+    tracker = make(cluster, acceptTopicIds="true")
+    start = at(12)
+    end = tracker.latest(start)
+    assert end == at(12, topic_id=OTHER_ID)
+    assert tracker.plan(start, end) == []
+    assert tracker.latest(end) is end
+
+
+def test_a_mirror_that_lacks_records_is_told_all_the_same():
+    cluster = FakeCluster(t=[(0, 10, 0)])
+    cluster.ids["t"] = OTHER_ID
+    with pytest.raises(LogRewound):
+        make(cluster, acceptTopicIds="true").latest(at(12))
