@@ -11,7 +11,7 @@
     progress, listener   how far a stream is behind
     fresh_plans   each query of a frame sees what the topics hold then
     local    a session on this machine           daemon   where Spark's Python workers come from
-    garbage  what their processes need not search
+    garbage  what their processes need not search   telling   what Spark shows of an error
     java     a Java to run Spark on              made_files   launchers and the like, on disk
 
 It speaks the wire protocol through ``ottla.client`` and knows no broker. Modules of the planner's

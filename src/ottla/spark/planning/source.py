@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from ottla.spark.option_table import COLUMNS, HEADERS, TABLE_MARK, Use, options_of
+from ottla.spark.telling import telling, telling_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +73,7 @@ class OttlaDataSource(DataSource):
         """Return what stands in ``format(...)``."""
         return "ottla"
 
+    @telling
     def schema(self) -> StructType:
         """Return the columns. Raises OptionError for any wrong option, before all else."""
         options = self._parsed(Use.BOTH)
@@ -81,12 +83,14 @@ class OttlaDataSource(DataSource):
             own.fields[0].metadata = {TABLE_OPTIONS: json.dumps(options_of(self.options))}
         return own
 
+    @telling
     def reader(self, schema: StructType) -> "OttlaReader":
         """Return the reader of one query. ``schema`` is ours; another one is refused."""
         options = self._parsed(Use.BATCH, schema)
         check_schema(options, schema)
         return OttlaReader(options)
 
+    @telling
     def streamReader(self, schema: StructType) -> "OttlaStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of one streaming query. ``schema`` as for ``reader``."""
         from ottla.spark.planning.stream import OttlaStreamReader
@@ -95,6 +99,7 @@ class OttlaDataSource(DataSource):
         check_schema(options, schema)
         return OttlaStreamReader(options)
 
+    @telling
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of one job. Raises OptionError, ColumnError; a topic only grows."""
         from ottla.spark.connection import OptionError
@@ -105,6 +110,7 @@ class OttlaDataSource(DataSource):
             raise OptionError(message)
         return OttlaWriter(sink(self.options, schema))
 
+    @telling
     def streamWriter(  # noqa: N802 - Spark's name
         self,
         schema: StructType,
@@ -148,6 +154,7 @@ class OttlaReader(DataSourceReader):
     def __init__(self, options: "SourceOptions") -> None:
         self._options = options
 
+    @telling
     def partitions(self) -> list[InputPartition]:
         """Return one input partition for each range that holds records. Asks the cluster."""
         from ottla.spark.planning.plan import plan
@@ -161,5 +168,5 @@ class OttlaReader(DataSourceReader):
 
         if partition.value is None:
             return
-        yield from read_range(self._options, partition.value)
+        yield from telling_each(read_range(self._options, partition.value))
         set_aside("read")

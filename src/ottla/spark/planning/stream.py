@@ -23,6 +23,7 @@ from ottla.spark.options import SourceOptions
 from ottla.spark.planning.admission import EVERYTHING, Limits
 from ottla.spark.planning.tracker import StreamTracker
 from ottla.spark.positions import Json, Positions, read_positions
+from ottla.spark.telling import telling, telling_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made = StreamTracker(self._options)
         return self._made
 
+    @telling
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name, as are those below
         """Return where a query without a checkpoint begins."""
         return self._tracker.initial().to_json()
@@ -58,6 +60,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(trigger.min_offsets)
         return ReadAllAvailable()
 
+    @telling
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Return where the next micro-batch ends; ``start`` as it is when there is nothing."""
         begun = _read(start)
@@ -78,10 +81,12 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._tracker.newest
         return None if newest is None else newest.to_json()
 
+    @telling
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note what there is now: the query reads that and ends."""
         self._tracker.hold_end()
 
+    @telling
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Return one input partition for each range of the micro-batch that holds records."""
         wanted = self._tracker.plan(_read(start), _read(end))
@@ -92,9 +97,10 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from ottla.spark.garbage import set_aside
         from ottla.spark.reading.read import read_range
 
-        yield from read_range(self._options, partition.value)
+        yield from telling_each(read_range(self._options, partition.value))
         set_aside("read")
 
+    @telling
     def commit(self, end: Json) -> None:
         """Publish that everything before ``end`` is done; ``latestOffset`` mostly did already."""
         there = self._tracker.newest

@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.garbage import set_aside
+from ottla.spark.telling import telling
 from ottla.spark.writing.identity import NOTHING, BatchOf, Content
 from ottla.spark.writing.sink_options import (
     TOPIC,
@@ -181,10 +182,12 @@ class OttlaWriter(DataSourceArrowWriter):
         self._options = options
         self._stage = stage_of(options)
 
+    @telling
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Write the rows of one task."""
         return write_task(self._options, self._stage, iterator)
 
+    @telling
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """End the job."""
         commit_batch(self._options, self._stage, messages)
@@ -201,10 +204,12 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._stage = stage_of(options)
 
+    @telling
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Write the rows of one task."""
         return write_task(self._options, self._stage, iterator)
 
+    @telling
     def commit(
         self,
         messages: list[WriterCommitMessage | None],
