@@ -236,6 +236,8 @@ OPTIONS = (
     OptionRow(RETRY_INTERVAL, "`1000`", "in ms"),
 )
 
+PATHS = ("path", "paths")
+"""What Spark makes of the argument of ``load``, ``save`` and ``start``."""
 TABLE_MARK = "provider"
 """Spark adds it to the options of a table that was made by ``CREATE TABLE ... USING ottla``."""
 TABLE_PROPERTIES = frozenset(

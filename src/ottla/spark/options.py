@@ -152,6 +152,13 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BOTH) -> SourceOption
 
 def _refuse_unknown(values: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in names.NAMES}
+    for name in names.PATHS:
+        if name in values:
+            message = (
+                f"format 'ottla' has no path ({values[name]!r}): topics are named by "
+                f".option({names.SUBSCRIBE!r}, ...) and then .load()"
+            )
+            raise OptionError(message)
     for name in values:
         if name not in known and not name.startswith(PREFIX):
             near = [known[match] for match in difflib.get_close_matches(name, known, n=1)]
@@ -198,15 +205,41 @@ def _what_to_read(
 
 
 def _pattern(text: str) -> str:
+    if _has_nested_set(text):
+        message = (
+            f"option {names.SUBSCRIBE_PATTERN}: {text!r}: sets within sets, and && in them, are of "
+            "Java's expressions only: to Python's they are letters. Say it without them"
+        )
+        raise OptionError(message)
     try:
         re.compile(text)
     except re.error as error:
-        message = f"option {names.SUBSCRIBE_PATTERN}: {text!r}: {error}"
+        message = (
+            f"option {names.SUBSCRIBE_PATTERN}: {text!r} is no expression of Python's: {error}"
+        )
         raise OptionError(message) from error
     if not text:
         message = f"option {names.SUBSCRIBE_PATTERN}: an empty expression"
         raise OptionError(message)
     return text
+
+
+def _has_nested_set(text: str) -> bool:
+    """Tell whether a set holds another or ``&&``: Java's way to say what is in both."""
+    is_inside, at = False, 0
+    while at < len(text):
+        if is_inside and (text[at] == "[" or text.startswith("&&", at)):
+            return True
+        if text[at] == "\\":
+            at += 1
+        elif is_inside:
+            is_inside = text[at] != "]"
+        elif text[at] == "[":
+            is_inside = True
+            at += text.startswith("^", at + 1)
+            at += text.startswith("]", at + 1)  # which is a letter there
+        at += 1
+    return False
 
 
 def _starting(values: Mapping[str, str], use: Use) -> Bound:

@@ -192,6 +192,27 @@ def test_nothing_to_read_is_refused():
         parse_options({"bootstrap.servers": "h:1"})
 
 
+@pytest.mark.parametrize("name", ["path", "paths"])
+def test_a_topic_given_as_a_path_is_told_where_to_go(name):
+    """``.load("orders")`` said "unknown option 'path'"."""
+    with pytest.raises(OptionError, match=r"no path \('orders'\).*option\('subscribe', "):
+        parse_options({"bootstrap.servers": "h:1", name: "orders"})
+
+
+@pytest.mark.parametrize("pattern", ["[a&&[b]]", "a[a[b]]", "[[a]]", "[a]x[b&&c]", "[^[a]]"])
+def test_what_only_java_understands_is_refused(pattern):
+    """It matched nothing, silently."""
+    with pytest.raises(OptionError, match="Java's expressions only"):
+        parse_options({"bootstrap.servers": "h:1", "subscribePattern": pattern})
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[a][b]", "[a]&&b", r"\[a[b]", r"[\[a]", "[a&b]", "[]a]", "[^]a]x", "x{2}[a-z]"]
+)
+def test_what_python_understands_is_taken(pattern):
+    assert parse_options({"bootstrap.servers": "h:1", "subscribePattern": pattern}).pattern
+
+
 def test_the_page_has_every_option():
     page = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
     assert table() in page.read_text(), "docs/spark.md: put ottla.spark.option_table.table() there"

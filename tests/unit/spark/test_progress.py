@@ -43,6 +43,14 @@ def test_lag_is_what_is_left_in_the_logs(end, latest, expected):
     assert lag(progress(end, latest)) == expected
 
 
+def test_of_two_sources_on_one_topic_the_slower_counts():
+    """The last one was told."""
+    slow, fast = Positions({P0: 2, P1: 7}, IDS).text(), Positions({P0: 9, P1: 7}, IDS).text()
+    for one, other in ((slow, fast), (fast, slow)):
+        both = progress(one, NEWEST)["sources"] + progress(other, NEWEST)["sources"]
+        assert lag(Progress(sources=both)) == {P0: 8, P1: 0}
+
+
 def test_a_query_is_asked_for_its_last_progress():
     class Query:
         lastProgress = progress(Positions({P0: 4, P1: 7}, IDS).text(), NEWEST)  # noqa: N815

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ottla.spark.planning.stream import OttlaStreamReader
     from ottla.spark.values.value_options import ValueOptions
 
+STREAMS_SINCE = (4, 2)
+"""The version of Spark with ``SupportsTriggerAvailableNow`` and read limits for Python."""
 TABLE_OPTIONS = "ottla.options"
 """Metadata of the first column of a table that was made by ``CREATE TABLE ... USING ottla``."""
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
@@ -93,6 +95,7 @@ class OttlaDataSource(DataSource):
     @telling
     def streamReader(self, schema: StructType) -> "OttlaStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of one streaming query. ``schema`` as for ``reader``."""
+        _require_streams()
         from ottla.spark.planning.stream import OttlaStreamReader
 
         options = self._parsed(Use.STREAM, schema)
@@ -117,6 +120,7 @@ class OttlaDataSource(DataSource):
         overwrite: bool,  # output mode complete: each batch's whole result is appended
     ) -> DataSourceStreamWriter:
         """Return the writer of one micro-batch. Raises OptionError, ColumnError."""
+        _require_streams()
         from ottla.spark.writing.sink import OttlaStreamWriter, sink
 
         return OttlaStreamWriter(sink(self.options, schema, is_stream=True))
@@ -128,6 +132,20 @@ class OttlaDataSource(DataSource):
         kept = {} if schema is None or not schema.fields else schema.fields[0].metadata or {}
         of_the_table = json.loads(kept.get(TABLE_OPTIONS, "{}"))
         return parse_options({**of_the_table, **options_of(self.options)}, use)
+
+
+def _require_streams() -> None:
+    """Raise OptionError where Spark is older than what streams are made of."""
+    import pyspark
+
+    from ottla.spark.connection import OptionError
+
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < STREAMS_SINCE:
+        message = (
+            f"streams of format 'ottla' need pyspark 4.2 or newer, this is {pyspark.__version__}"
+        )
+        raise OptionError(message)
 
 
 def check_schema(options: "SourceOptions", schema: StructType) -> None:

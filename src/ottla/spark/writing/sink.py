@@ -96,7 +96,10 @@ def check_columns(schema: StructType, *, topic_given: bool) -> None:
     there = schema.simpleString()
     for name in types:
         near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.8)
-        if near and name not in COLUMNS and near[0] not in types and name not in OF_THE_SOURCE:
+        is_needless = topic_given and near == ["topic"]
+        if is_needless or name in COLUMNS or name in OF_THE_SOURCE:
+            continue
+        if near and near[0] not in types:
             message = f"column {name!r}: did you mean {near[0]!r}? The columns are {there}"
             raise ColumnError(message)
     if "value" not in types:

@@ -15,7 +15,13 @@ from ottla.client.settings import ClientSettings
 from ottla.config.human import parse_duration_ms, parse_size_bytes, size_text
 from ottla.config.option import InvalidConfig
 from ottla.spark.connection import CLIENT_ID, CONNECT_TIMEOUT_MS, PREFIX, OptionError
-from ottla.spark.option_table import BOOTSTRAP, BOOTSTRAP_SHORT, INCLUDE_HEADERS, options_of
+from ottla.spark.option_table import (
+    BOOTSTRAP,
+    BOOTSTRAP_SHORT,
+    INCLUDE_HEADERS,
+    PATHS,
+    options_of,
+)
 from ottla.spark.writing.identity import BatchOf, Step
 from ottla.spark.writing.staging_place import LOCATION, has_scheme, local_path
 from ottla.spark.writing.write_settings import WriteOptions, read_write_settings
@@ -190,6 +196,13 @@ def _by_hand(values: Mapping[str, str]) -> BatchOf | None:
 
 
 def _refuse_unknown(values: Mapping[str, str]) -> None:
+    for name in PATHS:
+        if name in values:
+            message = (
+                f"format 'ottla' has no path ({values[name]!r}): the topic is named by "
+                f".option({TOPIC!r}, ...), then .save() or .start()"
+            )
+            raise OptionError(message)
     known = {name.lower(): name for name in (*OPTIONS, *SPARKS_OWN)}
     for name in values:
         if name not in known and not name.startswith(PREFIX):

@@ -55,6 +55,15 @@ def test_nothing_to_read_is_no_rows():
     assert list(reader.read(InputPartition(None))) == []
 
 
+@pytest.mark.parametrize("version", ["4.1.1", "4.0.0.dev3"])
+def test_an_older_spark_is_told_that_streams_need_a_newer_one(monkeypatch, version):
+    monkeypatch.setattr("pyspark.__version__", version)
+    source = OttlaDataSource({**OPTIONS, "topic": "t"})
+    for ask in (lambda: source.streamReader(schema_of()), lambda: source.streamWriter(None, False)):
+        with pytest.raises(OptionError, match=rf"need pyspark 4.2 or newer, this is {version}"):
+            ask()
+
+
 def test_a_schema_of_ones_own_is_refused():
     with pytest.raises(OptionError, match="has its own columns"):
         OttlaDataSource(OPTIONS).reader(StructType().add("name", StringType()))

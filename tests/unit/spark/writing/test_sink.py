@@ -123,6 +123,7 @@ def test_every_option_is_understood():
     ("given", "why"),
     [
         ({"topci": "t"}, "unknown option 'topci' .* did you mean topic"),
+        ({"path": "orders"}, r"no path \('orders'\).*option\('topic', "),
         ({"startingoffsets": "latest"}, "unknown option 'startingoffsets' for writing"),
         ({"topic": " "}, "option topic is empty"),
         ({"kafka.bootstrap.servers": ""}, r"option kafka\.bootstrap\.servers is missing"),
@@ -184,6 +185,12 @@ def test_columns_that_can_be_written(columns):
 def test_columns_that_cannot(columns, why):
     with pytest.raises(ColumnError, match=why):
         check_columns(schema(columns), topic_given=True)
+
+
+def test_a_column_topics_is_no_slip_where_the_option_says_the_topic():
+    check_columns(schema("value string, topics string"), topic_given=True)
+    with pytest.raises(ColumnError, match="did you mean 'topic'"):
+        check_columns(schema("value string, topics string"), topic_given=False)
 
 
 def test_without_the_option_a_column_must_say_the_topic():
