@@ -193,3 +193,59 @@ def test_what_is_wrong_is_told_with_its_place(ottla, project, tmp_path):
     assert code == 1
     assert "nothing_like_it" in err
     assert "\tat " not in err
+
+
+TEXTS = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+@dp.table
+def numbers_kept():
+    texts = SparkSession.active().readStream.format("text").schema("value string").load({place!r})
+    return texts.selectExpr("cast(value as {type}) as n")
+"""
+
+
+def test_a_full_refresh_that_fails_leaves_the_old_table(spark, ottla, tmp_path):
+    """Also where a column gets another type, and the columns of the catalog with it."""
+    place = tmp_path / "in"
+    place.mkdir()
+    (place / "a.txt").write_text("1\n2\n")
+    project = tmp_path / "kept"
+    (project / "transformations").mkdir(parents=True)
+    (project / "spark-pipeline.yml").write_text(
+        "name: kept\nstorage: state\nlibraries:\n  - glob:\n      include: transformations/**\n"
+        'configuration:\n  spark.sql.pipelines.maxFlowRetryAttempts: "0"\n'
+    )
+    code = project / "transformations" / "numbers.py"
+
+    def run(kind, *arguments):
+        code.write_text(TEXTS.format(place=str(place), type=kind))
+        return ottla("pipeline", "run", project, *arguments)
+
+    def rows():
+        spark.catalog.refreshTable("numbers_kept")
+        found = spark.table("numbers_kept")
+        return found.schema.simpleString(), sorted(row.n for row in found.collect())
+
+    exit_code, _, err = run("string")
+    assert exit_code == 0, err
+    assert rows() == ("struct<n:string>", ["1", "2"])
+    exit_code, _, err = run("string", "--full-refresh", "numbers_kep")
+    assert exit_code == 2
+    assert "did you mean numbers_kept?" in err
+
+    (place / "b.txt").write_text("x\n")
+    exit_code, _, err = run("int", "--full-refresh", "numbers_kept")
+    assert exit_code == 1
+    assert "numbers_kept is as it was before the run" in err
+    assert rows() == ("struct<n:string>", ["1", "2"])
+    exit_code, _, err = run("string")
+    assert exit_code == 0, err
+    assert rows() == ("struct<n:string>", ["1", "2", "x"]), "it goes on from its old checkpoint"
+
+    (place / "b.txt").write_text("3\n")
+    exit_code, _, err = run("int", "--full-refresh", "numbers_kept")
+    assert exit_code == 0, err
+    assert rows() == ("struct<n:int>", [1, 2, 3])
+    assert not (project / ".ottla" / "kept").exists()

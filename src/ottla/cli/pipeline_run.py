@@ -4,11 +4,12 @@ Beside ``pipeline``, which declares the options. A run is defined in Spark anew 
 """
 
 import asyncio
+import difflib
 import json
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import note
@@ -19,6 +20,7 @@ from ottla.env.clock import SystemClock
 if TYPE_CHECKING:
     from ottla.spark.pipelines.engine import Engine
     from ottla.spark.pipelines.graph import Graph
+    from ottla.spark.pipelines.keeping import KeptTables
     from ottla.spark.pipelines.project import Project
     from ottla.spark.pipelines.running import Event, Progress, Refresh
 
@@ -82,8 +84,12 @@ def run_project(
     define: Callable[[], "tuple[str, Graph]"],
 ) -> None:
     """Run the pipeline once, or with --every until it fails or is stopped."""
-    from ottla.spark.pipelines.running import follow, watch
+    from ottla.spark.pipelines.keeping import Catalog, KeptTables
+    from ottla.spark.pipelines.running import watch
 
+    kept = KeptTables(project.directory, project.storage, Catalog(engine.classic))
+    for name in kept.recover():
+        note(f"{name} is as it was before the run that was killed")
     every_s = _seconds(options.every)
     printer = Printer(as_json=options.output == "json")
     clock = BlockingClock()
@@ -96,11 +102,9 @@ def run_project(
             graph_id, graph = define()
             if options.with_broker and number == 1:
                 make_topics(graph, options.bootstrap or project.bootstrap)
-            refresh = _refresh(options, is_first=number == 1)
-            for event in follow(
-                engine.spark, graph_id, project.storage, refresh=refresh, dry=False
-            ):
-                printer.event(event)
+            refresh = _refresh(options, graph, is_first=number == 1)
+            one = _Run(project, engine, graph_id, graph)
+            one.follow(refresh, kept, printer)
             took_s = clock.monotonic() - begun
             clock.sleep(LAST_PROGRESS_SECONDS)
             printer.end(project.name, number, took_s)
@@ -109,6 +113,42 @@ def run_project(
             clock.sleep(max(every_s - took_s, 0))
     finally:
         end_watch()
+
+
+class _Run(NamedTuple):
+    """One run of a graph that is defined in Spark."""
+
+    project: "Project"
+    engine: "Engine"
+    graph_id: str
+    graph: "Graph"
+
+    def follow(self, refresh: "Refresh", kept: "KeptTables", printer: Printer) -> None:
+        """Run to the end. Tables that it does not make anew as it should are put back."""
+        from ottla.spark.pipelines.keeping import made_anew, place_of, unfinished
+        from ottla.spark.pipelines.running import RunFailed, follow
+
+        tables = made_anew(self.graph, refresh.full, everything=refresh.everything)
+        places = {name: place_of(name, self.project.database) for name in tables}
+        kept.keep(places.values())
+        completed: set[str] = set()
+        failed: set[str] = set()
+        events = follow(
+            self.engine.spark, self.graph_id, self.project.storage, refresh=refresh, dry=False
+        )
+        try:
+            for event in events:
+                printer.event(event)
+                if event.state == "COMPLETED":
+                    completed.add(event.flow)
+                elif event.state == "FAILED":
+                    failed.add(event.flow)
+        except RunFailed:  # one that has failed is told as COMPLETED, too, when the run ends
+            lost = unfinished(self.graph, tables, completed - failed)
+            for name in kept.put_back([places[name][1] for name in lost]):
+                note(f"{name} is as it was before the run")
+            raise
+        kept.forget()
 
 
 def _seconds(text: str | None) -> float | None:
@@ -120,8 +160,9 @@ def _seconds(text: str | None) -> float | None:
         raise Failure(f"--every {text}: {error}", fix="30s, 5m", code=Exit.USAGE) from error
 
 
-def _refresh(options: Namespace, *, is_first: bool) -> "Refresh":
+def _refresh(options: Namespace, graph: "Graph", *, is_first: bool) -> "Refresh":
     """Return what is asked for; a later run of the same command makes nothing anew."""
+    from ottla.spark.pipelines.graph import TABLES
     from ottla.spark.pipelines.running import Refresh
 
     def names(text: str | None) -> tuple[str, ...]:
@@ -130,6 +171,12 @@ def _refresh(options: Namespace, *, is_first: bool) -> "Refresh":
     full, only = names(options.full_refresh), names(options.refresh)
     if options.full_refresh_all and (full or only):
         raise Failure("--full-refresh-all says everything: leave the others out", code=Exit.USAGE)
+    tables = [name for name, node in graph.nodes.items() if node.kind in TABLES]
+    for name in (*full, *only):
+        if graph.find(name) not in tables:
+            near = difflib.get_close_matches(name, tables, 1)
+            fix = f"did you mean {near[0]}?" if near else f"there are {', '.join(tables) or 'none'}"
+            raise Failure(f"the pipeline has no table {name}", fix=fix, code=Exit.USAGE)
     if not is_first:
         return Refresh(only=only)
     return Refresh(only=only, full=full, everything=options.full_refresh_all)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from argparse import Namespace
 
 import pytest
 
@@ -10,7 +11,8 @@ pytest.importorskip("yaml", reason="extra 'pipelines' is not installed")
 from ottla.cli.failure import Failure
 from ottla.cli.main import main
 from ottla.cli.own_broker import OwnBroker
-from ottla.cli.pipeline_run import Printer
+from ottla.cli.pipeline_run import Printer, _refresh
+from ottla.spark.pipelines.graph import Graph, Kind, Node
 from ottla.spark.pipelines.running import Event, Progress
 
 
@@ -99,3 +101,24 @@ def test_a_broker_of_our_own_comes_and_goes(tmp_path, capsys):
         assert "in use" in failed.value.why
     with pytest.raises(ConnectionFailed):
         BlockingConnection(address, ClientSettings())
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("full_refresh", "did you mean totals?"),
+        ("refresh", "did you mean totals?"),
+    ],
+)
+def test_a_name_that_no_table_has_is_refused(option, told):
+    """It ran nothing and said "done"."""
+    graph = Graph("p")
+    graph.add(Node("totals", Kind.STREAMING_TABLE))
+    graph.add(Node("out", Kind.SINK))
+    none = {"full_refresh": None, "refresh": None, "full_refresh_all": False}
+    with pytest.raises(Failure) as refused:
+        _refresh(Namespace(**none | {option: "total"}), graph, is_first=True)
+    assert refused.value.fix == told
+    with pytest.raises(Failure, match="no table out"):
+        _refresh(Namespace(**none | {option: "totals,out"}), graph, is_first=True)
+    _refresh(Namespace(**none | {option: "db.totals"}), graph, is_first=True)

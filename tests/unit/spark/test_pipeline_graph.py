@@ -100,3 +100,9 @@ def test_an_empty_graph_is_an_empty_picture():
     empty = Graph("p")
     assert as_tree(empty) == ""
     xml.dom.minidom.parseString(as_svg(empty))
+
+
+def test_a_name_is_found_as_spark_finds_it(graph):
+    assert graph.find("per_day") == "a b.per_day"
+    assert graph.find("spark_catalog.default.days") == "days"
+    assert graph.find("day") is None

@@ -1,5 +1,7 @@
 """A project's spec: what is wrong with it is told before any Spark starts."""
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("yaml", reason="extra 'pipelines' is not installed")
@@ -88,3 +90,10 @@ def test_every_template_is_a_sound_project(template, tmp_path):
             compile(path.read_text(), str(path), "exec")
     with pytest.raises(ProjectError, match="not empty"):
         make(directory, template, "b:1")
+
+
+def test_a_project_made_here_has_the_name_of_the_directory(tmp_path, monkeypatch):
+    """``init .`` wrote an empty name, which the next command refused."""
+    monkeypatch.chdir(tmp_path)
+    make(Path(), "topic-to-topic", "b:1")
+    assert load(find(tmp_path)).name == tmp_path.name

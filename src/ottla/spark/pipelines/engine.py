@@ -47,6 +47,8 @@ def project_confs(project: Project) -> dict[str, str]:
         ),
         "spark.hadoop.hive.metastore.schema.verification": "false",
         "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
+        # A full refresh may give a column another type: its table is empty then.
+        "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
         # 16 by default. Each flow of a topic starts Python processes, which Spark waits 10 s for.
         "spark.sql.pipelines.execution.maxConcurrentFlows": "2",
         **project.configuration,
@@ -95,6 +97,11 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    @property
+    def classic(self) -> "SparkSession":
+        """The session in this process, whose JVM has the server."""
+        return self._classic
 
     def set_bootstrap(self, bootstrap: str) -> None:
         """Let transformations find the cluster there."""

@@ -24,6 +24,10 @@ class Kind(Enum):
     SINK = "sink"
 
 
+TABLES = (Kind.STREAMING_TABLE, Kind.MATERIALIZED_VIEW)
+"""What has files of its own."""
+
+
 class Node(NamedTuple):
     """One data set, or a place outside that is read or written."""
 
@@ -71,6 +75,12 @@ class Graph:
 
     def _known(self, name: str, short: Mapping[str, str]) -> str:
         return name if name in self.nodes else short.get(name.rpartition(".")[2], name)
+
+    def find(self, name: str) -> str | None:
+        """Return the node that ``name`` means, with its schema or without; None: there is none."""
+        short = {each.rpartition(".")[2]: each for each in self.nodes}
+        found = self._known(name, short)
+        return found if found in self.nodes else None
 
     def inputs_of(self, name: str) -> list[str]:
         """Return the names of the nodes that ``name`` is made from."""

@@ -196,11 +196,12 @@ def make(directory: Path, template: str, bootstrap: str) -> list[Path]:
     """
     if directory.exists() and any(directory.iterdir()):
         raise ProjectError(f"{directory} is not empty", fix="choose another name")
+    name = directory.resolve().name or "pipeline"  # init .
     written: list[Path] = []
     for path, text in _template_files(template):
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        filled = text.replace("@NAME@", directory.name).replace("@BOOTSTRAP@", bootstrap)
+        filled = text.replace("@NAME@", name).replace("@BOOTSTRAP@", bootstrap)
         target.write_text(filled, encoding="utf-8")
         written.append(target)
     return written
