@@ -92,7 +92,8 @@ class OttlaDataSource(DataSource):
         check_schema(options, schema)
         return OttlaReader(options)
 
-    @telling
+    # Not ``telling``: an error here is followed by one of Spark's own in the worker, which has no
+    # reader to stop, and that alone would be shown.
     def streamReader(self, schema: StructType) -> "OttlaStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of one streaming query. ``schema`` as for ``reader``."""
         _require_streams()
