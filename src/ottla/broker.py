@@ -34,7 +34,7 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 from ottla.handlers.call import Client
 from ottla.handlers.routes import Services, router_of
-from ottla.housekeeping import Housekeeping
+from ottla.housekeeping.schedule import Housekeeping
 from ottla.ids import NodeId, TopicId, topic_id_text
 from ottla.log.directories.directory import LogDirectory, LogDirectoryUnusable
 from ottla.log.directories.manager import LogManager

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
-from ottla.housekeeping import Housekeeping
+from ottla.housekeeping.schedule import Housekeeping
 
 
 class Work:
