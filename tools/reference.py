@@ -93,13 +93,13 @@ def _api_rows(served: Mapping[int, tuple[int, int]]) -> Iterator[str]:
         yield f"| {key} | {api.name} | {versions} | {flexible} | [{module}](../{path}) |"
 
 
-def _module_of(api: str, usual: str) -> str:
-    """Return the file that an API is served from: one of its own, or one of several alike."""
+def _module_of(api: str, own: str) -> str:
+    """Return the file that serves an API, below apis/: its own, or one that serves several."""
     apis = SOURCES / "handlers" / "apis"
-    files = [apis / usual] if (apis / usual).exists() else sorted(apis.glob("*.py"))
+    files = [apis / own] if (apis / own).exists() else sorted(apis.rglob("*.py"))
     for file in files:
         if re.search(rf"^class {api}\b", file.read_text(), re.MULTILINE):
-            return file.name
+            return file.relative_to(apis).as_posix()
     raise FileNotFoundError(f"{api} is served, but no file in {apis} has a class of that name")
 
 

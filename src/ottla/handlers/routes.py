@@ -55,11 +55,11 @@ from ottla.handlers.apis.list_groups import ListGroups
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.list_transactions import ListTransactions
 from ottla.handlers.apis.metadata import Metadata
-from ottla.handlers.apis.offset_commit import OffsetCommit
+from ottla.handlers.apis.offset_commit.ordinary import OffsetCommit
 from ottla.handlers.apis.offset_delete import OffsetDelete
 from ottla.handlers.apis.offset_fetch import OffsetFetch
 from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
-from ottla.handlers.apis.produce import Produce
+from ottla.handlers.apis.produce.ordinary import Produce
 from ottla.handlers.apis.sync_group import SyncGroup
 from ottla.handlers.apis.txn_offset_commit import TxnOffsetCommit
 from ottla.handlers.apis.write_txn_markers import WriteTxnMarkers

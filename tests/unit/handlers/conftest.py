@@ -13,7 +13,7 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
-from ottla.handlers.apis.produce import Produce
+from ottla.handlers.apis.produce.ordinary import Produce
 from ottla.handlers.call import Call, Client
 from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.ids import NodeId

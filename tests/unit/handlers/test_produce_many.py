@@ -7,8 +7,8 @@ import pytest
 from ottla.env.clock import ManualClock
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
-from ottla.handlers.apis.produce import Produce
-from ottla.handlers.apis.produce_many import PARTITIONS_AT_A_TIME
+from ottla.handlers.apis.produce.many import PARTITIONS_AT_A_TIME
+from ottla.handlers.apis.produce.ordinary import Produce
 from ottla.handlers.call import Client
 from ottla.handlers.router import LONG_FRAME_BYTES, Router
 from ottla.ids import NodeId

@@ -1,1 +1,1 @@
-"""One file per API, named as the protocol names it. ``ottla.handlers.routes`` is their table."""
+"""A file or folder for each API, by its protocol name. ``ottla.handlers.routes`` is the table."""

@@ -11,7 +11,7 @@ from ottla.coordinator.shard import Context
 from ottla.coordinator.transaction import machine
 from ottla.coordinator.transaction.coordinator import Producer
 from ottla.coordinator.transaction.settings import TransactionSettings
-from ottla.handlers.apis.produce_transactional import TransactionalAppends
+from ottla.handlers.apis.produce.transactional import TransactionalAppends
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.results import AppendResult
 from ottla.metadata.image import PartitionChange, TopicImage

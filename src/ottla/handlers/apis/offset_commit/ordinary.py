@@ -6,7 +6,7 @@ Partitions that do not exist are refused here and never reach the group. v10 nam
 from ottla.coordinator.group.committing import CommitRequest
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode
-from ottla.handlers.apis.offset_commit_usual import (
+from ottla.handlers.apis.offset_commit.direct import (
     COMPACT_SINCE,
     IDS_SINCE,
     TELLS_UNKNOWN_GROUP_SINCE,

@@ -11,9 +11,9 @@ from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.metadata import is_internal
-from ottla.handlers.apis.produce_many import produce_many
-from ottla.handlers.apis.produce_one import ProduceOne
-from ottla.handlers.apis.produce_transactional import TransactionalAppends
+from ottla.handlers.apis.produce.direct import ProduceOne
+from ottla.handlers.apis.produce.many import produce_many
+from ottla.handlers.apis.produce.transactional import TransactionalAppends
 from ottla.handlers.call import Answer, Call, Direct, Encode
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.results import AppendResult

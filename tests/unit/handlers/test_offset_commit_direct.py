@@ -8,8 +8,8 @@ import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
-from ottla.handlers.apis.offset_commit import OffsetCommit
-from ottla.handlers.apis.offset_commit_usual import OffsetCommitUsual
+from ottla.handlers.apis.offset_commit.direct import OffsetCommitUsual
+from ottla.handlers.apis.offset_commit.ordinary import OffsetCommit
 from ottla.handlers.call import UNUSUAL, Client
 from ottla.handlers.router import Router
 from ottla.ids import NULL_TOPIC_ID, TopicId

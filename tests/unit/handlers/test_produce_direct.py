@@ -5,8 +5,8 @@ import pytest
 from ottla.env.clock import ManualClock
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.handlers.advertised import Advertised
-from ottla.handlers.apis.produce import Produce
-from ottla.handlers.apis.produce_one import ProduceOne
+from ottla.handlers.apis.produce.direct import ProduceOne
+from ottla.handlers.apis.produce.ordinary import Produce
 from ottla.handlers.call import UNUSUAL, Client
 from ottla.handlers.router import Router
 from ottla.ids import NodeId, TopicPartition

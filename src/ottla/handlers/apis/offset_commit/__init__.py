@@ -1,0 +1,1 @@
+"""OffsetCommit: the ordinary way and the direct one."""

@@ -1,0 +1,1 @@
+"""Produce: the ordinary way, the direct way, and what transactions and long requests need."""
