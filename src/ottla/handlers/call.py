@@ -5,7 +5,7 @@ Source: design D2: a handler is a plain function ``(request, call) -> response |
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ottla.pending import Pending
 from ottla.protocol.primitives import RecordBytes
@@ -65,20 +65,22 @@ Encode = Callable[[Message, int], Answer]
 """Frames a response of one (API, version): the message, and its request's correlation id."""
 
 
-class Unusual(Enum):
-    """Says that nothing was done."""
+class NotDirect(Enum):
+    """Says that the direct way does not serve this request, and has done nothing."""
 
-    UNUSUAL = "unusual"
-
-
-UNUSUAL = Unusual.UNUSUAL
-
-Direct = Callable[[memoryview, int, int], Answer | Pending[Answer | None] | Unusual]
-"""Serves the usual requests of one (API, version) from their bytes: the frame, where the client id
-in its header ends, the correlation id. Any other request is UNUSUAL: it goes the ordinary way,
-through its decoder and ``Handler.handle``."""
+    NOT_DIRECT = "not direct"
 
 
+NOT_DIRECT = NotDirect.NOT_DIRECT
+
+Direct = Callable[[memoryview, int, int], Answer | Pending[Answer | None] | NotDirect]
+"""Serves requests of one (API, version) from their bytes, without objects made of them: the frame,
+where the client id in its header ends, the correlation id. It serves the form in which most clients
+send them. Any other request is NOT_DIRECT and goes the ordinary way, through its decoder and
+``Handler.handle``."""
+
+
+@runtime_checkable
 class LongHandler(Handler[Request_contra], Protocol[Request_contra]):
     """A handler that reads the request's records after ``handle`` would have returned."""
 
@@ -89,8 +91,9 @@ class LongHandler(Handler[Request_contra], Protocol[Request_contra]):
         """
 
 
+@runtime_checkable
 class DirectHandler(Handler[Request_contra], Protocol[Request_contra]):
-    """A handler that has a shorter way for what it is asked most."""
+    """A handler that has a direct way for the requests it gets most."""
 
     def direct(self, version: int, encode: Encode) -> Direct | None:
-        """Return the shorter way of one version; None: it has none."""
+        """Return the direct way of one version; None: it has none. Called once per version."""

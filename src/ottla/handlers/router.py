@@ -13,14 +13,16 @@ from typing import Any, NamedTuple, cast
 
 from ottla.errors import MalformedMessage
 from ottla.handlers.call import (
-    UNUSUAL,
+    NOT_DIRECT,
     Answer,
     Call,
     Chunk,
     Client,
     Direct,
+    DirectHandler,
     Handler,
     Keep,
+    LongHandler,
     Response,
     copied,
 )
@@ -103,7 +105,7 @@ class Router:
             if direct is not None and (size <= LONG_FRAME_BYTES or key == ApiKey.PRODUCE):
                 position = REQUEST_HEADER_BYTES_MIN + max(client_id_bytes, 0)
                 answer = direct(frame, position, correlation_id)
-                if answer is not UNUSUAL:
+                if answer is not NOT_DIRECT:
                     return answer
         header = decode_request_header(frame, 0, size)
         key, version, correlation_id, client_id, position = header
@@ -262,19 +264,18 @@ class Router:
 
     def _compile(self, key: ApiKey, version: int) -> Route:
         """Make and keep the route of a served (key, version), on its first use."""
-        api = API_TABLE[key]
+        api, handler = API_TABLE[key], self._handlers[key]
         route = Route(
-            handle=self._handlers[key].handle,
-            handle_long=getattr(self._handlers[key], "handle_long", self._handlers[key].handle),
+            handle=handler.handle,
+            handle_long=handler.handle_long if isinstance(handler, LongHandler) else handler.handle,
             decode=api.request.decoder(version),
             encode=api.response.encoder(version),
             is_flexible_response=response_header_is_flexible(key, version),
             name=key.name,
         )
         self._routes[key, version] = route
-        make_direct = getattr(self._handlers[key], "direct", None)
-        if make_direct is not None:
-            direct = make_direct(
+        if isinstance(handler, DirectHandler):
+            direct = handler.direct(
                 version, lambda message, correlation_id: _encode(message, correlation_id, route)
             )
             if direct is not None:

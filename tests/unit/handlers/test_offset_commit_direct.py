@@ -1,4 +1,4 @@
-"""The short way of OffsetCommit against the ordinary one: the same bytes, the same memory."""
+"""The direct way of OffsetCommit against the ordinary one: the same bytes, the same memory."""
 
 import importlib.util
 import random
@@ -8,9 +8,9 @@ import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
-from ottla.handlers.apis.offset_commit.direct import OffsetCommitUsual
+from ottla.handlers.apis.offset_commit.direct import DirectOffsetCommit
 from ottla.handlers.apis.offset_commit.ordinary import OffsetCommit
-from ottla.handlers.call import UNUSUAL, Client
+from ottla.handlers.call import NOT_DIRECT, Client
 from ottla.handlers.router import Router
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import TopicImage
@@ -36,7 +36,7 @@ COMPACT = range(8, 11)
 
 
 class Ordinary:
-    """An OffsetCommit handler without its short way."""
+    """An OffsetCommit handler without its direct way."""
 
     def __init__(self, handler):
         self.handle = handler.handle
@@ -55,8 +55,8 @@ class Way:
         )
         handler = OffsetCommit(self.groups.coordinator, image)
         self.router = Router({ApiKey.OFFSET_COMMIT: wrap(handler)}, Slices(Turns(ManualClock())))
-        self.usual = {
-            version: OffsetCommitUsual(version, self.groups.coordinator, image)
+        self.direct = {
+            version: DirectOffsetCommit(version, self.groups.coordinator, image)
             for version in COMPACT
         }
 
@@ -158,14 +158,14 @@ def test_both_ways_answer_alike(ways, version):
 
 
 @pytest.mark.parametrize("version", COMPACT)
-def test_what_is_usual_goes_the_short_way(ways, version):
-    usual = ways[0].usual[version]
+def test_commits_without_metadata_go_the_direct_way(ways, version):
+    direct = ways[0].direct[version]
 
     def served(*arguments, **options):
         data = frame(version, *arguments, **options)
-        answer = usual.serve(memoryview(data), 11, 77)
+        answer = direct.serve(memoryview(data), 11, 77)
         ways[0].groups.settle()
-        return answer is not UNUSUAL
+        return answer is not NOT_DIRECT
 
     assert served([("t", [partition(1), partition(299, metadata=None)]), ("other", [partition(0)])])
     assert served([("t", [partition(index) for index in range(300)])], group="g" * 1000)

@@ -1,13 +1,13 @@
-"""The short way of Produce against the ordinary one: the same bytes, the same effects, always."""
+"""The direct way of Produce against the ordinary one: the same bytes, the same effects, always."""
 
 import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.handlers.advertised import Advertised
-from ottla.handlers.apis.produce.direct import ProduceOne
+from ottla.handlers.apis.produce.direct import DirectProduce
 from ottla.handlers.apis.produce.ordinary import Produce
-from ottla.handlers.call import UNUSUAL, Client
+from ottla.handlers.call import NOT_DIRECT, Client
 from ottla.handlers.router import Router
 from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
@@ -28,7 +28,7 @@ VERSIONS = range(3, 14)
 
 
 class Ordinary:
-    """A Produce handler without its short way."""
+    """A Produce handler without its direct way."""
 
     def __init__(self, produce):
         self.handle = produce.handle
@@ -109,35 +109,35 @@ def agree(both, data):
 
 
 @pytest.fixture
-def short_ways(monkeypatch):
-    """Counts the requests that went the short way to their end."""
+def direct_ways(monkeypatch):
+    """Counts the requests that went the direct way to their end."""
     counted = []
-    serve = ProduceOne.serve
+    serve = DirectProduce.serve
 
     def counting(self, *arguments):
         answer = serve(self, *arguments)
-        counted.append(answer is not UNUSUAL)
+        counted.append(answer is not NOT_DIRECT)
         return answer
 
-    monkeypatch.setattr(ProduceOne, "serve", counting)
+    monkeypatch.setattr(DirectProduce, "serve", counting)
     return counted
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("client_id", ["me", "", None, "x" * 300, "ä"])
 def test_a_good_batch_is_answered_to_the_byte_alike(
-    ways, words, topic_id, short_ways, version, client_id
+    ways, words, topic_id, direct_ways, version, client_id
 ):
     both = ways()
-    short_ways.clear()
+    direct_ways.clear()
     for size in (1, 200):  # A compact length of one byte, and of two.
         records = words.batch(b"v" * size)
         for acks in (1, -1):
             options = {"acks": acks, "client_id": client_id, "topic_id": topic_id}
             said = agree(both, frame(version, [("t", [(0, records)])], **options))
             assert isinstance(said, bytes)
-    assert short_ways
-    assert all(short_ways), "none of these is unusual"
+    assert direct_ways
+    assert all(direct_ways), "all of these are of the direct form"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -183,10 +183,10 @@ def test_refusals_are_answered_alike(ways, words, topic_id, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_unusual_requests_go_the_ordinary_way(ways, words, topic_id, short_ways, version):
+def test_requests_of_other_forms_go_the_ordinary_way(ways, words, topic_id, direct_ways, version):
     both = ways()
     good = words.batch(b"a")
-    short_ways.clear()
+    direct_ways.clear()
     for topics, options in (
         ([("t", [(0, good), (1, good)])], {}),
         ([("t", [(0, good)]), ("t", [(1, good)])], {}),
@@ -199,7 +199,7 @@ def test_unusual_requests_go_the_ordinary_way(ways, words, topic_id, short_ways,
         ([("t", [(0, words.batch(b"a", transactional=True))])], {}),
     ):
         agree(both, frame(version, topics, topic_id=topic_id, **options))
-    assert not any(short_ways)
+    assert not any(direct_ways)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -228,7 +228,7 @@ def test_at_the_wrong_node_both_name_the_leader(ways, words, topic_id, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nobody_writes_to_the_brokers_own_topics_by_the_short_way(ways, words, topic_id, version):
+def test_nobody_writes_to_the_brokers_own_topics_by_the_direct_way(ways, words, topic_id, version):
     """The offsets of all groups stand there."""
     both = ways()
     for way in both:

@@ -1,8 +1,8 @@
-"""OffsetCommit as consumers send it, without making objects of it: one tuple per partition.
+"""The direct way of OffsetCommit, as consumers send it: one tuple per partition, no objects.
 
 Owns where the fields of such a request stand, and the bytes of its answer. Below it is the way of
-every commit (``GroupCoordinator.commit``). Whatever is unusual (metadata, a partition that does not
-exist, any tag, versions before 8) is left to the ordinary way by returning ``UNUSUAL`` before
+every commit (``GroupCoordinator.commit``). Any other request (metadata, a partition that does not
+exist, any tag, versions before 8) is left to the ordinary way by returning ``NOT_DIRECT`` before
 anything has happened. The message tables stay the truth: a test holds both ways against each other,
 byte for byte, in every version. Texts and arrays are compact, lengths and counts one too large.
 
@@ -23,7 +23,7 @@ import struct
 from ottla.coordinator.group.committing import CommitRequest, PartitionCommit, TopicCommit
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
-from ottla.handlers.call import UNUSUAL, Answer, Unusual
+from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
 from ottla.ids import TopicId
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -48,7 +48,7 @@ Echo = tuple[bytes, list[PartitionCommit]]
 """What an answer repeats of a topic: its name or id with the length in front, its partitions."""
 
 
-class OffsetCommitUsual:
+class DirectOffsetCommit:
     """Serves such requests of one version."""
 
     def __init__(self, version: int, groups: GroupCoordinator, image: MetadataImage) -> None:
@@ -59,18 +59,18 @@ class OffsetCommitUsual:
 
     def serve(
         self, frame: memoryview, position: int, correlation_id: int
-    ) -> Answer | Pending[Answer | None] | Unusual:
+    ) -> Answer | Pending[Answer | None] | NotDirect:
         """Serve the frame whose client id ends at ``position``: ``ottla.handlers.call.Direct``.
 
-        Raises nothing of a bad frame: that is unusual, too.
+        Raises nothing of a bad frame: it is ``NOT_DIRECT``, too.
         """
         echoes: list[Echo] = []
         try:
             request = self._read(frame, position, echoes)
         except (struct.error, IndexError, MalformedMessage):
-            return UNUSUAL
+            return NOT_DIRECT
         if request is None:
-            return UNUSUAL
+            return NOT_DIRECT
 
         def answer(outcome: list[ErrorCode] | KafkaError) -> Answer | None:
             # One partition is refused by itself for its metadata only, and there is none.
@@ -80,7 +80,7 @@ class OffsetCommitUsual:
         return self._groups.commit(request).then(answer)
 
     def _read(self, frame: memoryview, position: int, echoes: list[Echo]) -> CommitRequest | None:
-        """Read a request, and what its answer repeats; None if it is an unusual one."""
+        """Read a request, and what its answer repeats; None if it is of another form."""
         if frame[position]:
             return None
         group, position = _text(frame, position + 1)

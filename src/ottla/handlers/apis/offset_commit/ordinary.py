@@ -10,7 +10,7 @@ from ottla.handlers.apis.offset_commit.direct import (
     COMPACT_SINCE,
     IDS_SINCE,
     TELLS_UNKNOWN_GROUP_SINCE,
-    OffsetCommitUsual,
+    DirectOffsetCommit,
 )
 from ottla.handlers.call import Call, Direct, Encode
 from ottla.handlers.commit_topics import sort_topics
@@ -59,11 +59,11 @@ class OffsetCommit:
         return committed.then(lambda outcome: _response(request, found.codes(outcome)))
 
     def direct(self, version: int, encode: Encode) -> Direct | None:
-        """Return the shorter way of commits without metadata; None for versions without one."""
+        """Return the direct way of commits without metadata; None for versions without one."""
         del encode
         if version < COMPACT_SINCE:
             return None
-        return OffsetCommitUsual(version, self._groups, self._image).serve
+        return DirectOffsetCommit(version, self._groups, self._image).serve
 
     def _topic(self, asked: OffsetCommitRequestTopic, version: int) -> TopicImage | None:
         if version >= IDS_SINCE:

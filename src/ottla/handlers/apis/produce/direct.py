@@ -1,9 +1,9 @@
-"""Produce as most clients send it, one batch for one partition, without making objects of it.
+"""The direct way of Produce: one batch for one partition, as most clients send it.
 
 Owns where the few fields of such a request stand, and the bytes of its answer; two thirds of what
 the ordinary way costs above the log goes into making and taking apart objects. Below it is the way
-of every Produce (replication, log). Whatever is unusual (more partitions, a transaction, acks=0,
-a topic of the broker's own, any tag) is left to the ordinary way by returning ``UNUSUAL`` before
+of every Produce (replication, log). Any other request (more partitions, a transaction, acks=0, a
+topic of the broker's own, any tag) is left to the ordinary way by returning ``NOT_DIRECT`` before
 anything has happened; a refused append is answered by it, too. The message tables stay the truth: a
 test holds both ways against each other, byte for byte, in every version.
 
@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable
 
 from ottla.errors import ErrorCode, MalformedMessage
-from ottla.handlers.call import UNUSUAL, Answer, Unusual
+from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
 from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -75,7 +75,7 @@ AnswerRefusal = Callable[[str, TopicId, int, AppendRefusal, int], Answer]
 """Encodes the ordinary way: topic name, topic id, partition, refusal, correlation id."""
 
 
-class ProduceOne:
+class DirectProduce:
     """Serves such requests of one version."""
 
     def __init__(
@@ -93,33 +93,33 @@ class ProduceOne:
 
     def serve(
         self, frame: memoryview, position: int, correlation_id: int
-    ) -> Answer | Pending[Answer | None] | Unusual:
+    ) -> Answer | Pending[Answer | None] | NotDirect:
         """Serve the frame whose client id ends at ``position``: ``ottla.handlers.call.Direct``.
 
-        Raises nothing of a bad frame: that is unusual, too.
+        Raises nothing of a bad frame: it is ``NOT_DIRECT``, too.
         """
         version = self._version
         try:
             located = self._locate(frame, position, version)
         except (struct.error, IndexError, MalformedMessage):
-            return UNUSUAL
+            return NOT_DIRECT
         if located is None:
-            return UNUSUAL
+            return NOT_DIRECT
         topic, index, acks, timeout_ms, begin, end = located
         if acks not in _ACKS or end - begin < HEADER_SIZE_BYTES:
-            return UNUSUAL
+            return NOT_DIRECT
         attributes = frame[begin + ATTRIBUTES_POSITION + 1]
         if attributes & TRANSACTIONAL_BIT or (
             version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD
         ):
-            return UNUSUAL
+            return NOT_DIRECT
         if version < TOPIC_IDS_SINCE:
             name = str(topic, "utf-8", "replace")
         else:
             known = self._image.topic_by_id(TopicId(topic))
             name = "" if known is None else known.name
         if not name or name.startswith("__"):
-            return UNUSUAL  # Unknown, or perhaps a topic of ours, which clients do not write to.
+            return NOT_DIRECT  # Unknown, or perhaps a topic of ours, which clients do not write to.
         appended = self._replica_manager.append_one(
             TopicPartition(name, index), frame[begin:end], acks=acks, timeout_ms=timeout_ms
         )
@@ -130,7 +130,9 @@ class ProduceOne:
 
             return appended.then(answer)
         if isinstance(appended, AppendRefusal) and appended.code is _NOT_LEADER:
-            return UNUSUAL  # Nothing has happened; the ordinary way knows how to name the leader.
+            return (
+                NOT_DIRECT  # Nothing has happened; the ordinary way knows how to name the leader.
+            )
         return self._answer(topic, index, appended, correlation_id)
 
     def _answer(
@@ -165,7 +167,7 @@ class ProduceOne:
 
 
 def _locate(frame: memoryview, position: int, version: int) -> Located | None:
-    """Find the parts of a request up to v8; None if it is an unusual one."""
+    """Find the parts of a request up to v8; None if it is of another form."""
     transaction, acks, timeout_ms, topics, name_bytes = _BEFORE_NAME.unpack_from(frame, position)
     if transaction != -1 or topics != 1 or name_bytes < 0:
         return None
@@ -179,7 +181,7 @@ def _locate(frame: memoryview, position: int, version: int) -> Located | None:
 
 
 def _locate_compact(frame: memoryview, position: int, version: int) -> Located | None:
-    """Find the parts of a request from v9 on; None if it is an unusual one."""
+    """Find the parts of a request from v9 on; None if it is of another form."""
     if version < TOPIC_IDS_SINCE:
         before = _BEFORE_COMPACT_NAME
         tags, transaction, acks, timeout_ms, topics, name_bytes = before.unpack_from(

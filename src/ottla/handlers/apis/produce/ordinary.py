@@ -11,7 +11,7 @@ from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.metadata import is_internal
-from ottla.handlers.apis.produce.direct import ProduceOne
+from ottla.handlers.apis.produce.direct import DirectProduce
 from ottla.handlers.apis.produce.many import produce_many
 from ottla.handlers.apis.produce.transactional import TransactionalAppends
 from ottla.handlers.call import Answer, Call, Direct, Encode
@@ -118,7 +118,7 @@ class Produce:
         return produce_many(request, lambda part: self.handle(part, call))
 
     def direct(self, version: int, encode: Encode) -> Direct:
-        """Return the shorter way of requests with one batch."""
+        """Return the direct way of requests with one batch."""
 
         def answer_refusal(
             name: str, topic_id: TopicId, index: int, refusal: AppendRefusal, correlation_id: int
@@ -127,7 +127,7 @@ class Produce:
             assert response is not None, "only acks=0 goes without an answer"
             return encode(response, correlation_id)
 
-        return ProduceOne(version, self._replica_manager, self._image, answer_refusal).serve
+        return DirectProduce(version, self._replica_manager, self._image, answer_refusal).serve
 
     def _name_leaders(self, response: ProduceResponse | None, call: Call) -> ProduceResponse | None:
         """Say who leads what is not led here, and how to reach them (KIP-951)."""
