@@ -34,7 +34,8 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 from ottla.handlers.call import Client
 from ottla.handlers.routes import Services, router_of
-from ottla.housekeeping.schedule import Housekeeping
+from ottla.housekeeping.housekeeper import Housekeeper
+from ottla.housekeeping.schedule import Schedule
 from ottla.ids import NodeId, TopicId, topic_id_text
 from ottla.log.directories.directory import LogDirectory, LogDirectoryUnusable
 from ottla.log.directories.manager import LogManager
@@ -57,7 +58,7 @@ from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.listener import Listener
 from ottla.pending import Pending, pending_of
-from ottla.replication.log_cleaner import LogCleaner
+from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.snapshot_sweep import SWEEP_INTERVAL_MS
@@ -112,11 +113,11 @@ class Broker:
         self._store: MetadataStore | None = None
         self._follower: ImageFollower | None = None
         self._replica_manager: ReplicaManager | None = None
-        self._log_cleaner: LogCleaner | None = None
+        self._housekeeper: Housekeeper | None = None
         self._coordinators: Coordinators | None = None
         self._membership: Membership | None = None
         self._listener: Listener | None = None
-        self._housekeeping = Housekeeping(self._env.clock)
+        self._schedule = Schedule(self._env.clock)
         self._is_running = False
         self.address: tuple[str, int] = ("", 0)
         """Host and port really bound, once started."""
@@ -162,6 +163,8 @@ class Broker:
         await self._follower.start()
         await self._adopt()
         assert self._log_manager is not None, "the log directories are open"
+        flush_interval_ms = self._config[options.LOG_FLUSH_SCHEDULER_INTERVAL_MS]
+        flush_sweep = FlushSweep(self._env.clock, flush_interval_ms, self._turns)
         self._replica_manager = ReplicaManager(
             node_id=self._node_id,
             log_manager=self._log_manager,
@@ -169,14 +172,23 @@ class Broker:
             executor=self._env.executor,
             settings=self._settings_of,
             waiting_fetches_max=self._config[options.FETCH_MAX_WAITING],
-            flush_sweep_interval_ms=self._config[options.LOG_FLUSH_SCHEDULER_INTERVAL_MS],
+            watcher=flush_sweep,
             read_executor=self._env.read_executor,
             request_memory=self._budget,
             turns=self._turns,
         )
+        self._housekeeper = Housekeeper(
+            self._replica_manager,
+            self._log_manager,
+            flush_sweep,
+            clock=self._env.clock,
+            rng=self._env.rng,
+            executor=self._env.executor,
+            cleaner_executor=self._env.cleaner_executor or self._env.executor,
+            cleaner_settings=lambda: cleaner_settings_of(self._config_in_force),
+        )
         self._replica_manager.host_all(self._follower.image)
         self._follower.add_listener(self._replica_manager.apply)
-        self._log_cleaner = self._cleaner_of(self._replica_manager)
         self._coordinators = self._coordinators_of(self._replica_manager)
         self._follower.add_listener(self._coordinators.apply)
         self._replica_manager.hosting.listeners.append(self._coordinators.hosted)
@@ -185,17 +197,17 @@ class Broker:
         await self._listen()
         self._is_running = True
         self._turns.meter.start()
-        every, config = self._housekeeping.every, self._config_in_force
-        manager, cleaner = self._replica_manager, self._log_cleaner
+        every, config = self._schedule.every, self._config_in_force
+        keeper, deletion = self._housekeeper, self._housekeeper.deletion
         every(SPACE_CHECK_INTERVAL_MS, self._check_space)
-        every(config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], manager.checkpoint)
-        every(SWEEP_INTERVAL_MS, manager.snapshot_producers)
-        every(config[options.LOG_RETENTION_CHECK_INTERVAL_MS], manager.delete_old_segments)
+        every(config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], deletion.checkpoint)
+        every(SWEEP_INTERVAL_MS, keeper.snapshot_producers)
+        every(config[options.LOG_RETENTION_CHECK_INTERVAL_MS], deletion.delete_old_segments)
         every(
             config[options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
-            manager.checkpoint_high_watermarks,
+            deletion.checkpoint_high_watermarks,
         )
-        every(config[options.LOG_CLEANER_BACKOFF_MS], cleaner.clean)
+        every(config[options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
         every(config[options.LOG_SEGMENT_DELETE_DELAY_MS], self._free_deleted)
 
     async def stop(self) -> None:
@@ -204,7 +216,7 @@ class Broker:
             self._turns.meter.stop()
             logger.info("the longest turn of the loop took %s", self._turns.meter.longest)
         self._is_running = False
-        self._housekeeping.stop()
+        self._schedule.stop()
         if self._listener is not None:
             await self._close_doors(self._listener)
         self._awake_clock.stop()
@@ -213,8 +225,8 @@ class Broker:
                 await self._membership.leave()
         if self._follower is not None:
             await self._follower.close()
-        if self._log_cleaner is not None:
-            await self._log_cleaner.settle()
+        if self._housekeeper is not None:
+            await self._housekeeper.settle()
         if self._replica_manager is not None:
             await self._replica_manager.settle()
         if self._log_manager is not None:
@@ -224,7 +236,7 @@ class Broker:
             await self._store.close()
         self._env.close_executors()
         self._listener = self._membership = self._follower = self._replica_manager = None
-        self._log_manager = self._store = self._log_cleaner = self._coordinators = None
+        self._log_manager = self._store = self._housekeeper = self._coordinators = None
 
     async def _close_doors(self, listener: Listener) -> None:
         await listener.drain()
@@ -403,6 +415,7 @@ class Broker:
         assert self._store is not None, "the store is open"
         assert self._follower is not None, "the store is followed"
         assert self._replica_manager is not None, "the partitions are hosted"
+        assert self._housekeeper is not None, "house is kept"
         assert self._log_manager is not None, "the log directories are open"
         assert self._coordinators is not None, "groups and transactions are coordinated"
         config, endpoint = self._config, self._config[options.LISTENERS][0]
@@ -416,6 +429,8 @@ class Broker:
                 image=self._follower.image,
                 topic_config=self._topic_config,
                 replica_manager=self._replica_manager,
+                deletion=self._housekeeper.deletion,
+                relocation=self._housekeeper.relocation,
                 broker_config=lambda: self._config_in_force,
                 controller=controller,
                 configs=self._configs(),
@@ -512,19 +527,6 @@ class Broker:
             groups_max=self._config[coordinator_options.GROUP_CONFIGS_MAX],
         )
 
-    def _cleaner_of(self, replica_manager: ReplicaManager) -> LogCleaner:
-        assert self._log_manager is not None, "the log directories are open"
-        return LogCleaner(
-            disk=self._env.disk,
-            checkpoints=self._log_manager.checkpoints,
-            clock=self._env.clock,
-            rng=self._env.rng,
-            executor=self._env.cleaner_executor or self._env.executor,
-            partitions=lambda: replica_manager.partitions,
-            settings=lambda: cleaner_settings_of(self._config_in_force),
-            save_recovery_points=replica_manager.checkpoint,
-        )
-
     # Settings.
 
     def _follow_configs(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -533,10 +535,10 @@ class Broker:
             self._take_config(broker_config_in_force(self._config, image, self._node_id))
             if self._listener is not None:
                 self._listener.set_limits(self._limits())
-            config, change = self._config_in_force, self._housekeeping.change
+            config, change = self._config_in_force, self._schedule.change
             change(config[options.LOG_SEGMENT_DELETE_DELAY_MS], self._free_deleted)
-            if self._log_cleaner is not None:
-                change(config[options.LOG_CLEANER_BACKOFF_MS], self._log_cleaner.clean)
+            if self._housekeeper is not None:
+                change(config[options.LOG_CLEANER_BACKOFF_MS], self._housekeeper.cleaner.clean)
 
     def _limits(self) -> Limits:
         config = self._config_in_force

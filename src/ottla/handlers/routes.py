@@ -71,6 +71,8 @@ from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
+from ottla.replication.deletion import Deletion
+from ottla.replication.relocation import Relocation
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import Slices
 from ottla.turns import Turns
@@ -84,6 +86,8 @@ class Services(NamedTuple):
     image: MetadataImage
     topic_config: Callable[[str], Config]
     replica_manager: ReplicaManager
+    deletion: Deletion
+    relocation: Relocation
     broker_config: Callable[[], Config]
     """Gives the configuration in force, which ``config`` is at the start."""
     controller: Controller
@@ -137,7 +141,7 @@ def router_of(services: Services) -> Router:
             ),
             ApiKey.DELETE_TOPICS: DeleteTopics(controller, image, services.clock),
             ApiKey.CREATE_PARTITIONS: CreatePartitions(controller, services.clock),
-            ApiKey.DELETE_RECORDS: DeleteRecords(replicas),
+            ApiKey.DELETE_RECORDS: DeleteRecords(replicas, services.deletion),
             ApiKey.DESCRIBE_CLUSTER: DescribeCluster(image, advertised),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(
                 image,
@@ -154,8 +158,10 @@ def router_of(services: Services) -> Router:
             ApiKey.ALTER_CONFIGS: AlterConfigs(services.configs),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigs(services.configs),
             ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(image),
-            ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(replicas.relocation),
-            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(replicas, services.measure_log_dirs),
+            ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(services.relocation),
+            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(
+                replicas, services.relocation, services.measure_log_dirs
+            ),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(
                 replicas, image, elements_max=elements_max
             ),

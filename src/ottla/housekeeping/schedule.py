@@ -55,7 +55,7 @@ class _Chore:
         self.arm()
 
 
-class Housekeeping:
+class Schedule:
     """The periodic work of one broker."""
 
     def __init__(self, clock: Clock) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ottla.env.clock import Clock, Timer
 from ottla.env.executor import Executor, run
 from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.faults import sync_directory
 from ottla.log.files.tenancy import Tenancy, TenancyOver
@@ -28,6 +29,7 @@ from ottla.log.upkeep.front import (
     raise_start_offset,
     retained_from,
 )
+from ottla.pending import Pending, pending_of
 from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 
@@ -95,12 +97,15 @@ class Deletion:
         clock: Clock,
         executor: Executor,
         partitions: Callable[[], Iterable[Partition]],
+        leader_of: Callable[[TopicPartition], Partition],
     ) -> None:
+        """``leader_of``: see ``ReplicaManager.leader_of``."""
         self._log_manager = log_manager
         self._disk = log_manager.disk
         self._clock = clock
         self._executor = executor
         self._partitions = partitions
+        self._leader_of = leader_of
         self._checkpoints = Checkpoints(log_manager, executor)
         self._timers: dict[object, Timer] = {}
         self._in_progress = InProgress()
@@ -118,13 +123,32 @@ class Deletion:
             await run(self._executor, job.run)
             self._log_manager.checkpointed(job)
 
-    async def delete_records(
-        self, wanted: Sequence[tuple[Partition, int]]
-    ) -> list[int | KafkaError]:
-        """Raise the log start offsets, durably; return each low watermark, in order.
+    def delete_records(
+        self, wanted: Sequence[tuple[TopicPartition, int]]
+    ) -> Pending[list[int | KafkaError]]:
+        """Raise log start offsets; done when that is durable. One low watermark or error each.
 
         An offset is exclusive; -1 stands for the high watermark. Whole segments below it go too.
         """
+        outcomes: list[int | KafkaError] = []
+        found: list[tuple[Partition, int]] = []
+        for where, offset in wanted:
+            try:
+                found.append((self._leader_of(where), offset))
+                outcomes.append(offset)
+            except KafkaError as error:
+                outcomes.append(error.as_value())  # Which would hold the list itself.
+
+        def merge(deleted: list[int | KafkaError]) -> list[int | KafkaError]:
+            results = iter(deleted)
+            return [one if isinstance(one, KafkaError) else next(results) for one in outcomes]
+
+        return pending_of(self._delete_records(found)).then(merge)
+
+    async def _delete_records(
+        self, wanted: Sequence[tuple[Partition, int]]
+    ) -> list[int | KafkaError]:
+        """Return each low watermark, in order, when the log start offsets are durable."""
         with self._in_progress.one_more():
             outcomes = []
             for ordinal, (partition, offset) in enumerate(wanted):

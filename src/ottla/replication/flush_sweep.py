@@ -27,6 +27,7 @@ class FlushSweep:
         self._left: list[Partition] = []
         """Use: those that are still to be looked at in a sweep under way."""
         self._is_sweeping = False
+        self._is_stopped = False
         self._swept_at = 0.0
         self._sweeping = Portions(turns or Turns(clock), self._look_at_one, "flushes by time")
         self._clock = clock
@@ -39,7 +40,7 @@ class FlushSweep:
     def watch(self, partition: Partition) -> None:
         """Look after ``partition`` as its settings say now; do so again when they change."""
         config = partition.log.config
-        if config.flush_messages == 1 or config.flush_ms == INT64_MAX:
+        if self._is_stopped or config.flush_messages == 1 or config.flush_ms == INT64_MAX:
             self.forget(partition)
             return
         self._flushed.setdefault(partition, self._clock.monotonic())
@@ -50,10 +51,14 @@ class FlushSweep:
         """Look after ``partition`` no longer. Harmless when it is not watched."""
         self._flushed.pop(partition, None)
         if not self._flushed:
-            self.stop()
+            self._rest()
 
     def stop(self) -> None:
-        """Begin no further flush."""
+        """Begin no further flush, and watch nothing that is hosted later."""
+        self._is_stopped = True
+        self._rest()
+
+    def _rest(self) -> None:
         self._left.clear()
         self._is_sweeping = False
         self._disarm()

@@ -18,7 +18,7 @@ ReplicaManager.applyDelta.
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
@@ -53,6 +53,16 @@ class _Step(NamedTuple):
     is_new: bool
     partition: Partition | None = None
     """Of one that goes: what was hosted. None: it was not, or has no directory of its own."""
+
+
+class Watcher(Protocol):
+    """Is told of the partitions that are hosted here, as their settings say."""
+
+    def watch(self, partition: Partition) -> None:
+        """Take note of a partition whose settings are new or have changed."""
+
+    def forget(self, partition: Partition) -> None:
+        """Take note that a partition is hosted no more. Harmless when it is not watched."""
 
 
 class Hosting:

@@ -21,13 +21,12 @@ from ottla.log.append import (
     needs_executor,
 )
 from ottla.log.config import INT64_MAX, LogConfig
-from ottla.log.directories.copies import LogCopies
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.log.results import AppendResult
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
-from ottla.pending import Pending, as_exception, outcome_of, pending_of
+from ottla.pending import Pending, as_exception, outcome_of
 from ottla.replication.append import (
     ACKS_ALL,
     AppendOutcome,
@@ -41,19 +40,14 @@ from ottla.replication.append import (
     refusal_of,
 )
 from ottla.replication.commit_queue import CommitQueue, CommitWait
-from ottla.replication.deletion import Deletion
 from ottla.replication.fetch import (
     FetchedPartition,
     FetchLimits,
     FetchSpec,
 )
 from ottla.replication.fetches import FetchedInSteps, Fetches
-from ottla.replication.flush_sweep import FlushSweep
-from ottla.replication.hosting import Hosting
+from ottla.replication.hosting import Hosting, Watcher
 from ottla.replication.partition import Partition, PartitionSettings
-from ottla.replication.producer_limit import forget_silent_producers
-from ottla.replication.relocation import Relocation
-from ottla.replication.snapshot_sweep import SnapshotSweep
 from ottla.request_memory import RequestMemory
 from ottla.turns import Portions, Turns
 
@@ -79,12 +73,12 @@ class ReplicaManager:
         executor: Executor,
         settings: Callable[[str], PartitionSettings],
         waiting_fetches_max: int,
-        flush_sweep_interval_ms: int = INT64_MAX,
+        watcher: Watcher,
         read_executor: Executor | None = None,
         request_memory: RequestMemory | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """``flush_sweep_interval_ms``: see ``FlushSweep``.
+        """``watcher``: is told of every partition that comes, changes its settings or goes.
 
         ``read_executor``: for reads that wait for the device; None: ``executor`` does both.
         ``request_memory``: where copies of batches count; None: they do not.
@@ -99,7 +93,7 @@ class ReplicaManager:
         self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
         self._settings = settings
         self._clock = clock
-        self._flush_sweep = FlushSweep(clock, flush_sweep_interval_ms, turns)
+        self._watcher = watcher
         self.hosting = Hosting(
             node_id=node_id,
             log_manager=log_manager,
@@ -107,7 +101,7 @@ class ReplicaManager:
             executor=executor,
             settings=settings,
             moved=self._moved,
-            configured=self._flush_sweep.watch,
+            configured=watcher.watch,
             gone=self._gone,
         )
         self._partitions = self.hosting.partitions
@@ -122,22 +116,6 @@ class ReplicaManager:
             waiting_max=waiting_fetches_max,
         )
         self._commit_queues: dict[TopicPartition, CommitQueue] = {}
-        self._snapshot_sweep = SnapshotSweep(
-            log_manager.disk,
-            clock,
-            executor,
-            lambda: [partition.log for partition in self._partitions.values()],
-        )
-        self._deletion = Deletion(
-            log_manager, clock=clock, executor=executor, partitions=self._partitions.values
-        )
-        self.relocation = Relocation(
-            log_manager,
-            LogCopies(log_manager, clock),
-            executor,
-            checkpoint=self._deletion.checkpoint,
-            lookup=self._partitions.get,
-        )
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:
         """Return the partition if this node hosts it."""
@@ -427,50 +405,6 @@ class ReplicaManager:
             self._moved(where)
         return True
 
-    # Old records.
-
-    def delete_records(
-        self, wanted: Sequence[tuple[TopicPartition, int]]
-    ) -> Pending[list[int | KafkaError]]:
-        """Raise log start offsets; done when that is durable. One low watermark or error each.
-
-        An offset is exclusive; -1 stands for the high watermark.
-        """
-        outcomes: list[int | KafkaError] = []
-        found: list[tuple[Partition, int]] = []
-        for where, offset in wanted:
-            try:
-                found.append((self.leader_of(where), offset))
-                outcomes.append(offset)
-            except KafkaError as error:
-                outcomes.append(error.as_value())  # Which would hold the list itself.
-
-        def merge(deleted: list[int | KafkaError]) -> list[int | KafkaError]:
-            results = iter(deleted)
-            return [one if isinstance(one, KafkaError) else next(results) for one in outcomes]
-
-        return pending_of(self._deletion.delete_records(found)).then(merge)
-
-    async def delete_old_segments(self) -> None:
-        """Apply the retention of every partition once."""
-        await self._deletion.delete_old_segments()
-
-    async def checkpoint(self) -> None:
-        """Save recovery points and log start offsets as they are now."""
-        await self._deletion.checkpoint()
-
-    async def snapshot_producers(self) -> None:
-        """Take those snapshots of producers that are due; see ``SnapshotSweep``.
-
-        Before that, forget producers if there are too many in sum.
-        """
-        forget_silent_producers(self._partitions.values())
-        await self._snapshot_sweep.take_due()
-
-    async def checkpoint_high_watermarks(self) -> None:
-        """Save the high watermarks that have changed."""
-        await self._deletion.checkpoint_high_watermarks()
-
     def _high_watermark_of(self, where: TopicPartition) -> int | None:
         partition = self._partitions.get(where)
         return None if partition is None else partition.high_watermark
@@ -492,7 +426,7 @@ class ReplicaManager:
 
     def _gone(self, partition: Partition) -> None:
         where = partition.topic_partition
-        self._flush_sweep.forget(partition)
+        self._watcher.forget(partition)
         self._moved(where)
         self._commit_queues.pop(where, None)  # It is empty: nobody waits for what is gone.
 
@@ -501,11 +435,10 @@ class ReplicaManager:
         self._fetches.purgatory.expire_all()
 
     async def settle(self) -> None:
-        """Begin no flush by time any more; wait until none is in flight: the logs can be closed."""
-        self._flush_sweep.stop()
+        """Host nothing new; wait until no flush is in flight: the logs can be closed.
+
+        Call it when whatever else works on the partitions has ended.
+        """
         await outcome_of(self.hosting.settle())
-        await self._snapshot_sweep.settle()
-        await self.relocation.settle()
-        await self._deletion.settle()
         for partition in list(self._partitions.values()):
             await partition.idle()

@@ -292,8 +292,10 @@ class _Child:
     async def _do(self, order: str) -> object:
         name, *words = order.split()
         replicas = self._broker._replica_manager
+        keeper = self._broker._housekeeper
         logs = self._broker._log_manager
         assert replicas is not None
+        assert keeper is not None
         assert logs is not None
         match name:
             case "arm":
@@ -306,9 +308,9 @@ class _Child:
             case "offline":
                 return len(logs.offline)
             case "checkpoint":
-                await replicas.checkpoint()
+                await keeper.deletion.checkpoint()
             case "retain":
-                await replicas.delete_old_segments()
+                await keeper.deletion.delete_old_segments()
             case "own":
                 where = TopicPartition(words[0], int(words[1]))
                 records = memoryview(bytearray.fromhex(words[2]))
@@ -318,8 +320,7 @@ class _Child:
                 (outcome,) = outcomes
                 return outcome.base_offset
             case "compact":
-                assert self._broker._log_cleaner is not None
-                await self._broker._log_cleaner.clean()
+                await keeper.cleaner.clean()
             case "remove":
                 logs.remove_deleted()
             case _:

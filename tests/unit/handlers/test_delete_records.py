@@ -24,7 +24,7 @@ def ask(make_node, words):
     for _ in range(5):
         node.append((0, words.batch()))
         node.executor.run_all()
-    handler = DeleteRecords(node.replica_manager)
+    handler = DeleteRecords(node.replica_manager, node.housekeeper.deletion)
 
     async def call(*wanted, version=2):
         request = DeleteRecordsRequest(

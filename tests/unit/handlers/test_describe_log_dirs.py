@@ -29,11 +29,11 @@ def describe():
         replicas = SimpleNamespace(
             partitions=[hosted(B, "/two", 20), hosted(A, "/one", 10)],
             offline=lambda where: "lost" if where in offline else None,
-            relocation=SimpleNamespace(copies_in=lambda log_dir: []),
         )
+        relocation = SimpleNamespace(copies_in=lambda log_dir: [])
         measured = Pending()
         measured.resolve(list(directories))
-        handler = DescribeLogDirs(replicas, lambda: measured)
+        handler = DescribeLogDirs(replicas, relocation, lambda: measured)
         answer = answered(handler.handle(DescribeLogDirsRequest(topics=None), CALL))
         return [
             (

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
-from ottla.housekeeping.schedule import Housekeeping
+from ottla.housekeeping.schedule import Schedule
 
 
 class Work:
@@ -33,7 +33,7 @@ class Work:
 class House:
     def __init__(self):
         self.clock, self.work = ManualClock(), Work()
-        self.keeping = Housekeeping(self.clock)
+        self.keeping = Schedule(self.clock)
 
     async def pass_ms(self, milliseconds):
         self.clock.advance(milliseconds / 1000)

@@ -10,6 +10,7 @@ from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
+from ottla.housekeeping.housekeeper import Housekeeper
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
@@ -20,6 +21,8 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
+from ottla.replication.flush_sweep import FlushSweep
+from ottla.replication.log_cleaner import CleanerSettings
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
 
@@ -59,6 +62,7 @@ class Node:
             config_for=lambda topic: self.settings.log,
         )
         self.log_manager.start()
+        self.flush_sweep = FlushSweep(self.clock, flush_sweep_interval_ms)
         self.replica_manager = ReplicaManager(
             node_id=NODE,
             log_manager=self.log_manager,
@@ -66,7 +70,17 @@ class Node:
             executor=self.executor,
             settings=lambda topic: self.settings,
             waiting_fetches_max=1000,
-            flush_sweep_interval_ms=flush_sweep_interval_ms,
+            watcher=self.flush_sweep,
+        )
+        self.housekeeper = Housekeeper(
+            self.replica_manager,
+            self.log_manager,
+            self.flush_sweep,
+            clock=self.clock,
+            rng=SeededRng(0),
+            executor=self.executor,
+            cleaner_executor=self.executor,
+            cleaner_settings=CleanerSettings,
         )
         self.change(*(self.led(index) for index in range(partitions)))
 

@@ -40,7 +40,7 @@ async def finish(node, pending=None):
 
 
 async def delete(node, *wanted):
-    outcomes = await finish(node, node.replica_manager.delete_records(list(wanted)))
+    outcomes = await finish(node, node.housekeeper.deletion.delete_records(list(wanted)))
     return [one.code if isinstance(one, KafkaError) else one for one in outcomes]
 
 
@@ -87,7 +87,7 @@ async def test_the_cleanup_policy_has_its_say(make_node, is_compacted, is_delete
 async def test_what_is_not_committed_cannot_be_deleted(make_node, words):
     node = make_node()
     node.append((0, words.batch()))  # Its flush has not run.
-    pending = node.replica_manager.delete_records([(T0, 1)])
+    pending = node.housekeeper.deletion.delete_records([(T0, 1)])
     await asyncio.sleep(0)
     assert (await finish(node, pending))[0].code is ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -112,7 +112,7 @@ async def test_records_that_were_only_in_the_page_cache_are_flushed_before_they_
 
 async def test_no_file_goes_before_the_checkpoint_is_durable(small):
     node = small()
-    pending = node.replica_manager.delete_records([(T0, 4)])
+    pending = node.housekeeper.deletion.delete_records([(T0, 4)])
     for _ in range(10):
         await asyncio.sleep(0)
     assert len(logs(node)) == 6, "the checkpoint is still in the executor"
@@ -123,10 +123,10 @@ async def test_no_file_goes_before_the_checkpoint_is_durable(small):
 
 async def test_a_later_request_does_not_take_files_on_an_earlier_checkpoint(small):
     node = small()
-    first = node.replica_manager.delete_records([(T0, 2)])
+    first = node.housekeeper.deletion.delete_records([(T0, 2)])
     for _ in range(5):
         await asyncio.sleep(0)
-    second = node.replica_manager.delete_records([(T0, 5)])
+    second = node.housekeeper.deletion.delete_records([(T0, 5)])
     for _ in range(5):
         await asyncio.sleep(0)
     node.executor.run_next()  # The checkpoint of the first.
@@ -149,9 +149,9 @@ async def test_a_checkpoint_that_cannot_be_written_is_answered_with_an_error(sma
 
 async def test_a_directory_that_goes_offline_meanwhile_is_answered_with_an_error(small):
     node = small()
-    saving = asyncio.ensure_future(node.replica_manager.checkpoint())
+    saving = asyncio.ensure_future(node.housekeeper.deletion.checkpoint())
     await asyncio.sleep(0)
-    pending = node.replica_manager.delete_records([(T0, 4)])
+    pending = node.housekeeper.deletion.delete_records([(T0, 4)])
     await asyncio.sleep(0)
     node.disk.fail(DiskCall.SYNC)  # Of the checkpoint under way: the next one leaves it out.
     (outcome,) = await finish(node, pending)
@@ -178,7 +178,7 @@ async def test_retention_takes_every_partition_in_its_turn(small, words):
     for _ in range(4):
         node.append((1, words.batch()))
         node.executor.run_all()
-    task = asyncio.ensure_future(node.replica_manager.delete_old_segments())
+    task = asyncio.ensure_future(node.housekeeper.deletion.delete_old_segments())
     await finish(node)
     await task
     size_bytes = len(words.batch())
@@ -192,13 +192,13 @@ async def test_retention_takes_every_partition_in_its_turn(small, words):
 async def test_retention_with_nothing_to_do_touches_no_disk(small):
     node = small(retention_ms=-1)
     before = dict(node.disk.counts)
-    await node.replica_manager.delete_old_segments()
+    await node.housekeeper.deletion.delete_old_segments()
     assert dict(node.disk.counts) == before
 
 
 async def test_a_topic_deleted_meanwhile_is_left_alone(small, caplog):
     node = small()
-    pending = node.replica_manager.delete_records([(T0, 4)])
+    pending = node.housekeeper.deletion.delete_records([(T0, 4)])
     await asyncio.sleep(0)
     node.change(node.led(0)._replace(old=node.partition().state, new=None))
     assert await finish(node, pending) == [4]
@@ -207,9 +207,9 @@ async def test_a_topic_deleted_meanwhile_is_left_alone(small, caplog):
 
 async def test_a_stop_waits_for_what_is_under_way_and_leaves_removals_to_the_next_start(small):
     node = small()
-    pending = node.replica_manager.delete_records([(T0, 4)])
+    pending = node.housekeeper.deletion.delete_records([(T0, 4)])
     await asyncio.sleep(0)
-    stopping = asyncio.ensure_future(node.replica_manager.settle())
+    stopping = asyncio.ensure_future(node.housekeeper.settle())
     await asyncio.sleep(0)
     assert not stopping.done()
     await finish(node, pending)

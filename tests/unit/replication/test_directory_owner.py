@@ -14,14 +14,12 @@ import pytest
 from ottla.env.executor import ManualExecutor
 from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
-from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.image import PartitionChange
 from ottla.metadata.values import PartitionState
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from ottla.replication.log_cleaner import CleanerSettings, LogCleaner
 
 NEW_ID = TopicId(b"another topic's!")
 T0 = TopicPartition("t", 0)
@@ -115,36 +113,26 @@ async def flush_of_a_new_epoch(node):
 
 
 async def retention(node):
-    await node.replica_manager.delete_old_segments()
+    await node.housekeeper.deletion.delete_old_segments()
 
 
 async def deletion_of_records(node):
-    node.replica_manager.delete_records([(T0, 4)])
+    node.housekeeper.deletion.delete_records([(T0, 4)])
 
 
 async def snapshot(node):
     node.clock.advance(100)
-    await node.replica_manager.snapshot_producers()
+    await node.housekeeper.snapshot_producers()
 
 
 async def compaction(node):
-    node.cleaner = LogCleaner(
-        disk=node.disk,
-        clock=node.clock,
-        rng=SeededRng(0),
-        executor=node.executor,
-        partitions=lambda: node.replica_manager.partitions,
-        settings=CleanerSettings,
-        checkpoints=node.log_manager.checkpoints,
-        save_recovery_points=node.replica_manager.checkpoint,
-    )
-    await node.cleaner.clean()
+    await node.housekeeper.cleaner.clean()
     node.clock.advance(10)
-    await node.cleaner.clean()  # Removes the files that it has replaced.
+    await node.housekeeper.cleaner.clean()  # Removes the files that it has replaced.
 
 
 async def move(node):
-    assert node.replica_manager.relocation.move(T0, "/other") is ErrorCode.NONE
+    assert node.housekeeper.relocation.move(T0, "/other") is ErrorCode.NONE
 
 
 WORKS = [flush_of_a_new_epoch, retention, deletion_of_records, snapshot, compaction, move]
@@ -245,7 +233,7 @@ async def test_a_cleaner_that_is_called_while_it_cleans_does_not_clean_beside_it
     for _ in range(STEPS_MAX):
         await step(node)
         waiting = node.executor.waiting
-        await node.cleaner.clean()
+        await node.housekeeper.cleaner.clean()
         assert node.executor.waiting == waiting, "no job of a second one"
         if any(".cleaned" in name for name in node.disk.list_directory("/data/t-0")):
             break

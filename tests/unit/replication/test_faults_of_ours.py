@@ -44,7 +44,7 @@ async def test_a_fault_in_a_move_leaves_the_partition_where_it_is_and_lets_a_sto
         raise RuntimeError("of ours")
 
     monkeypatch.setattr(LogCopies, "put_in_place", fault)
-    relocation = node.replica_manager.relocation
+    relocation = node.housekeeper.relocation
     assert relocation.move(T0, "/b") is ErrorCode.NONE
     for _ in range(50):
         await asyncio.sleep(0)

@@ -45,7 +45,7 @@ def test_a_log_with_a_longer_time_beside_a_short_one_is_not_late(start, words):
     partition = node.partition(1)
     node.settings = PartitionSettings(partition.log.config._replace(flush_ms=1000), 1)
     partition.configure(node.settings)
-    node.replica_manager._flush_sweep.watch(partition)
+    node.flush_sweep.watch(partition)
     node.clock.advance(0.1)
     node.append((0, words.batch()), (1, words.batch()), acks=1)
     node.clock.advance(1)
@@ -97,7 +97,15 @@ async def test_a_deleted_partition_and_a_stopped_node_are_left_alone(start):
     assert node.replica_manager.get(TopicPartition("t", 0)) is None
     assert node.clock.timers() == 0
     node = start(50)
-    await node.replica_manager.settle()
+    await node.housekeeper.settle()
+    assert node.clock.timers() == 0
+
+
+async def test_what_is_hosted_after_a_stop_begins_no_timer(start):
+    node = start(50)
+    await node.housekeeper.settle()
+    node.change(node.led(5))
+    assert node.partition(5) is not None
     assert node.clock.timers() == 0
 
 

@@ -135,7 +135,7 @@ async def test_deletion_goes_on_where_the_disk_works(two_disks, words):
         node.append((index, words.batch()))
     node.executor.run_all()
     node.log_manager.fail_directory("/b", OSError(5, "Input/output error"))
-    deleted = node.replica_manager.delete_records(
+    deleted = node.housekeeper.deletion.delete_records(
         [(TopicPartition("t", 0), 1), (TopicPartition("t", 1), 1)]
     )
     while not deleted.is_done:

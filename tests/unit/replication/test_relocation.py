@@ -48,7 +48,7 @@ def place(node, where=T0):
 
 
 async def moved(node, where, log_dir):
-    assert node.replica_manager.relocation.move(where, log_dir) is ErrorCode.NONE
+    assert node.housekeeper.relocation.move(where, log_dir) is ErrorCode.NONE
     await finish(node, lambda: place(node, where) == f"{log_dir}/{where}")
 
 
@@ -80,7 +80,7 @@ async def test_a_partition_moves_with_all_it_has(two, words):
 async def test_it_moves_under_load_and_nobody_who_waits_is_forgotten(two, words):
     node = two(segment_bytes=5000)
     fill(node, words)
-    assert node.replica_manager.relocation.move(T0, "/b") is ErrorCode.NONE
+    assert node.housekeeper.relocation.move(T0, "/b") is ErrorCode.NONE
     answers = []
     for _ in range(200):
         answers += [node.append((0, words.batch())) for _ in range(2)]
@@ -107,14 +107,14 @@ async def test_it_moves_under_load_and_nobody_who_waits_is_forgotten(two, words)
 )
 async def test_refusals_are_kafkas(two, where, log_dir, code):
     node = two()
-    assert node.replica_manager.relocation.move(where, log_dir) is code
+    assert node.housekeeper.relocation.move(where, log_dir) is code
     assert node.log_manager.copying == {}
 
 
 async def test_what_is_offline_does_not_move(two):
     node = two()
     node.log_manager.fail_directory("/b", OSError(5, "Input/output error"))
-    relocation = node.replica_manager.relocation
+    relocation = node.housekeeper.relocation
     assert relocation.move(T0, "/b") is ErrorCode.KAFKA_STORAGE_ERROR
     assert relocation.move(T1, "/a") is ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -122,7 +122,7 @@ async def test_what_is_offline_does_not_move(two):
 async def test_a_move_is_ended_by_asking_for_where_it_is(two, words):
     node = two()
     fill(node, words)
-    relocation = node.replica_manager.relocation
+    relocation = node.housekeeper.relocation
     relocation.move(T0, "/b")
     assert [copy.log.topic_partition for copy in relocation.copies_in("/b")] == [T0]
     relocation.move(T0, "/a")
@@ -137,9 +137,9 @@ async def test_a_move_is_ended_by_asking_for_where_it_is(two, words):
 async def test_a_topic_deleted_on_the_way_leaves_nothing(two, words):
     node = two()
     fill(node, words)
-    node.replica_manager.relocation.move(T0, "/b")
+    node.housekeeper.relocation.move(T0, "/b")
     node.change(node.led(0)._replace(new=None))
-    await finish(node, lambda: not node.replica_manager.relocation._moves)
+    await finish(node, lambda: not node.housekeeper.relocation._moves)
     node.log_manager.remove_deleted()
     for log_dir in ("/a", "/b"):
         assert not [name for name in node.disk.list_directory(log_dir) if "t-0" in name]
@@ -154,7 +154,7 @@ async def test_a_refused_call_loses_nothing(two, words, call, number):
         before = everything(node.partition().log)
         made = node.disk.counts[call]
         node.disk.fail(call, nth=nth, errno=number)
-        relocation = node.replica_manager.relocation
+        relocation = node.housekeeper.relocation
         relocation.move(T0, "/b")
         await finish(node, lambda: not relocation._moves)  # noqa: B023 - it is done by then
         struck = node.disk.counts[call] - made >= nth
@@ -180,7 +180,7 @@ async def test_a_move_in_a_shortage_leaves_the_partition_in_service(two, words, 
         fill(node, words)
         made = node.disk.counts[call]
         node.disk.fail(call, nth=nth, errno=number, lasting=True)
-        relocation = node.replica_manager.relocation
+        relocation = node.housekeeper.relocation
         relocation.move(T0, "/b")
         await finish(node, lambda: not relocation._moves)  # noqa: B023 - it is done by then
         struck = node.disk.counts[call] - made >= nth
@@ -274,7 +274,7 @@ async def test_a_power_cut_at_any_call_leaves_one_of_the_two(two, words):
         node = two(segment_bytes=700)
         fill(node, words)
         before = everything(node.partition().log)
-        relocation = node.replica_manager.relocation
+        relocation = node.housekeeper.relocation
         node.disk.kill_at(nth)
         relocation_ended = False
         try:

@@ -48,7 +48,7 @@ def snapshots(node):
 
 async def sweep(node, between=lambda: None):
     """Run a sweep to its end; ``between`` is called before each step of the executor."""
-    task = asyncio.ensure_future(node.replica_manager.snapshot_producers())
+    task = asyncio.ensure_future(node.housekeeper.snapshot_producers())
     while not task.done():
         await asyncio.sleep(0)
         if node.executor.waiting:
@@ -103,7 +103,7 @@ async def test_it_holds_what_was_known_when_it_began_whatever_is_appended_meanwh
     known = encode_snapshot(node.partition().log.producers.states)
     end = node.partition().log.log_end_offset
     node.clock.advance(LATER)
-    task = asyncio.ensure_future(node.replica_manager.snapshot_producers())
+    task = asyncio.ensure_future(node.housekeeper.snapshot_producers())
     for producer_id in (7, 0, 499, 1000, 3):
         await asyncio.sleep(0)
         grow(node, 2, producer_id, transactional=producer_id != 7)
@@ -157,9 +157,9 @@ async def test_a_failed_sync_is_told(node, grow):
 async def test_a_stop_waits_for_the_one_under_way_and_begins_no_other(node, grow):
     grow(node, RECORDS_MIN)
     node.clock.advance(LATER)
-    task = asyncio.ensure_future(node.replica_manager.snapshot_producers())
+    task = asyncio.ensure_future(node.housekeeper.snapshot_producers())
     await asyncio.sleep(0)
-    stop = asyncio.ensure_future(node.replica_manager.settle())
+    stop = asyncio.ensure_future(node.housekeeper.settle())
     await asyncio.sleep(0)
     assert not stop.done()
     while not task.done():
@@ -167,7 +167,7 @@ async def test_a_stop_waits_for_the_one_under_way_and_begins_no_other(node, grow
         node.executor.run_all()
     await stop
     assert snapshots(node) == [RECORDS_MIN]
-    await node.replica_manager.snapshot_producers()
+    await node.housekeeper.snapshot_producers()
 
 
 async def test_older_ones_stay_until_two_newer_ones_are_flushed(make_node, grow, words):

@@ -14,6 +14,7 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.replication.deletion import Deletion
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, each
 
@@ -21,10 +22,11 @@ NO_LOW_WATERMARK = -1
 
 
 class DeleteRecords:
-    """Has the replica manager raise log start offsets."""
+    """Has log start offsets raised."""
 
-    def __init__(self, replica_manager: ReplicaManager) -> None:
+    def __init__(self, replica_manager: ReplicaManager, deletion: Deletion) -> None:
         self._replica_manager = replica_manager
+        self._deletion = deletion
 
     def handle(self, request: DeleteRecordsRequest, call: Call) -> Steps[DeleteRecordsResponse]:
         """Answer per partition; of one named twice the last offset counts, as in Kafka."""
@@ -45,7 +47,7 @@ class DeleteRecords:
                     refused[where] = error.as_value()
                 else:
                     wanted[where] = part.offset
-        deleted = yield self._replica_manager.delete_records(list(wanted.items()))
+        deleted = yield self._deletion.delete_records(list(wanted.items()))
         outcomes = dict(zip(wanted, deleted, strict=True))
         answers: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
         for topic in request.topics:

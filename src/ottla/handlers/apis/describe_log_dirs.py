@@ -22,6 +22,7 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla.replication.partition import Partition
+from ottla.replication.relocation import Relocation
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, each
 
@@ -41,10 +42,14 @@ class DescribeLogDirs:
     """Answers from the open logs and from what the operating system says of the volumes."""
 
     def __init__(
-        self, replicas: ReplicaManager, measure: Callable[[], Pending[list[MeasuredDirectory]]]
+        self,
+        replicas: ReplicaManager,
+        relocation: Relocation,
+        measure: Callable[[], Pending[list[MeasuredDirectory]]],
     ) -> None:
         """``measure`` looks at every log directory, off the loop."""
         self._replicas = replicas
+        self._relocation = relocation
         self._measure = measure
 
     def handle(
@@ -91,7 +96,7 @@ class DescribeLogDirs:
 
     def _copies(self, log_dir: str, wanted: set[tuple[str, int]] | None) -> Iterable["_Told"]:
         """Return the copies being made in a directory: replicas that move there."""
-        for copy in self._replicas.relocation.copies_in(log_dir):
+        for copy in self._relocation.copies_in(log_dir):
             where = copy.log.topic_partition
             if wanted is None or where in wanted:
                 lag = max(copy.log.log_end_offset - copy.end_offset, 0)
