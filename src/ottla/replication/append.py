@@ -7,6 +7,7 @@ refactoring seed.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.ids import TopicPartition
 from ottla.log.append import Analysis, AppendOrigin, TooLongForLoop, analyse
@@ -77,6 +78,11 @@ def patience_seconds(timeout_ms: int) -> float:
     return max(timeout_ms, OWN_FLUSH_MS) / 1000
 
 
+APPENDS_SECONDS = 0.02
+"""So long one request's appends hold the loop, and the one that is over it: each may roll its log,
+which syncs some small files."""
+APPENDS_PER_TURN = 64
+
 Uncommitted = tuple[int, TopicPartition]
 """An appended batch whose commit is waited for: where its outcome stands, and its partition."""
 
@@ -86,15 +92,20 @@ def append_each(
     appends: Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]],
     acks: int,
     missing: Callable[[TopicPartition], ErrorCode],
+    clock: Clock,
 ) -> tuple[list[AppendOutcome], list[Uncommitted]]:
     """Append one by one; return what became of each, and whose commit is to be waited for.
 
-    Fewer outcomes than appends: the first that has none is too long for the loop. ``missing`` tells
-    what is answered for a partition that is not there.
+    Fewer outcomes than appends: the first that has none is too long for the loop, or those before
+    took long enough. ``missing`` tells what is answered for a partition that is not there.
     """
+    monotonic = clock.monotonic
+    end = monotonic() + APPENDS_SECONDS
     outcomes: list[AppendOutcome] = []
     waiting: list[Uncommitted] = []
     for topic_partition, records in appends:
+        if outcomes and monotonic() >= end:
+            break
         partition = partitions.get(topic_partition)
         if partition is None:
             outcomes.append(AppendRefusal(missing(topic_partition)))
@@ -110,6 +121,29 @@ def append_each(
             waiting.append((len(outcomes), topic_partition))
         outcomes.append(result)
     return outcomes, waiting
+
+
+def gathered(
+    parts: Sequence[list[AppendOutcome] | Pending[list[AppendOutcome]]],
+    pending: Pending[list[AppendOutcome]],
+) -> None:
+    """Resolve ``pending`` with the outcomes of all parts, in this order, when all are there."""
+    left = 1
+
+    def one_done(_: Pending[list[AppendOutcome]] | None = None) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            found: list[AppendOutcome] = []
+            for part in parts:
+                found += (part.value or ()) if isinstance(part, Pending) else part
+            pending.resolve(found)
+
+    for part in parts:
+        if isinstance(part, Pending):
+            left += 1
+            part.on_done(one_done)
+    one_done()
 
 
 def joined(

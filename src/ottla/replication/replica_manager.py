@@ -29,11 +29,13 @@ from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.pending import Pending, as_exception, outcome_of
 from ottla.replication.append import (
     ACKS_ALL,
+    APPENDS_PER_TURN,
     AppendOutcome,
     AppendRefusal,
     Uncommitted,
     analysed,
     append_each,
+    gathered,
     gone_meanwhile,
     joined,
     patience_seconds,
@@ -57,6 +59,7 @@ LARGE_APPENDS_MAX = 1
 """Large batches opened at the same time: the other threads of the executor are for fsyncs."""
 
 Appends = Sequence[tuple[TopicPartition, memoryview]]
+Appended = Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]]
 StillAllowed = Callable[[TopicPartition], KafkaError | None]
 """Tells whether what was allowed a while ago still is, or why not."""
 
@@ -253,23 +256,75 @@ class ReplicaManager:
 
     def _append_here(
         self,
-        appends: Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]],
+        appends: Appended,
         acks: int,
         timeout_ms: int,
         still_allowed: StillAllowed | None = None,
     ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
-        """Append one by one. What is too long for the loop goes on, with the rest, off it."""
+        """Append one by one. What is too long for the loop goes on, with the rest, off it.
+
+        And when those before took long: batches are analysed off the loop then, and appended in
+        turns.
+        """
+        count, committed = self._append_some(appends, acks, timeout_ms)
+        if count == len(appends):
+            return committed
+        ahead = appends[count:]
+        views = [(where, view) for where, view in ahead if isinstance(view, memoryview)]
+        if views:
+            rest = self._append_large(views, acks, timeout_ms, still_allowed)
+        else:
+            rest = self._append_in_turns(ahead, acks, timeout_ms, still_allowed)
+        return joined(committed, rest)
+
+    def _append_some(
+        self, appends: Appended, acks: int, timeout_ms: int
+    ) -> tuple[int, list[AppendOutcome] | Pending[list[AppendOutcome]]]:
+        """Append for as long as one request may; return how many, and what becomes of them."""
         self._executor.hold_syncs()  # The flushes of all of them begin together.
         try:
-            outcomes, waiting = append_each(self._partitions, appends, acks, self._missing)
+            outcomes, waiting = append_each(
+                self._partitions, appends, acks, self._missing, self._clock
+            )
         finally:
             self._executor.release_syncs()
-        committed = self._committed(outcomes, waiting, timeout_ms)
-        if len(outcomes) == len(appends):
-            return committed
-        ahead = appends[len(outcomes) :]
-        views = [(where, view) for where, view in ahead if isinstance(view, memoryview)]
-        return joined(committed, self._append_large(views, acks, timeout_ms, still_allowed))
+        count = len(outcomes)
+        return count, self._committed(outcomes, waiting, timeout_ms)
+
+    def _append_in_turns(
+        self, ahead: Appended, acks: int, timeout_ms: int, still_allowed: StillAllowed | None
+    ) -> Pending[list[AppendOutcome]]:
+        """Append what is analysed, in later turns of the loop."""
+        pending: Pending[list[AppendOutcome]] = Pending()
+        meant = [self.topic_id_of(where) for where, _ in ahead]
+        parts: list[list[AppendOutcome] | Pending[list[AppendOutcome]]] = []
+        done = 0
+
+        def go_on() -> None:
+            nonlocal done
+            now = [
+                (
+                    where,
+                    (still_allowed and still_allowed(where)) or found
+                    if self.topic_id_of(where) == meant[at]
+                    else gone_meanwhile(where),
+                )
+                for at, (where, found) in enumerate(ahead[done : done + APPENDS_PER_TURN], done)
+            ]
+            try:
+                count, committed = self._append_some(now, acks, timeout_ms)
+            except Exception as error:  # noqa: BLE001 - travels to whoever listens
+                pending.fail(error)
+                return
+            parts.append(committed)
+            done += count
+            if done < len(ahead):
+                self._clock.call_later(0, go_on)
+            else:
+                gathered(parts, pending)
+
+        self._clock.call_later(0, go_on)
+        return pending
 
     def _committed(
         self, outcomes: list[AppendOutcome], waiting: list[Uncommitted], timeout_ms: int
@@ -331,7 +386,7 @@ class ReplicaManager:
             ]
             if still_allowed is not None:
                 analyses = [(where, still_allowed(where) or found) for where, found in analyses]
-            outcome = self._append_here(analyses, acks, timeout_ms)
+            outcome = self._append_here(analyses, acks, timeout_ms, still_allowed)
             if isinstance(outcome, Pending):
                 outcome.on_done(pending.take_over)
             else:

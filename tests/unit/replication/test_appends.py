@@ -12,6 +12,7 @@ from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.records.batch import read_header
 from ottla.records.compression import Codec
+from ottla.replication.partition import Partition
 
 
 def offsets(answer, words):
@@ -373,3 +374,66 @@ def test_nothing_of_a_refused_batch_waits_for_the_garbage_collector(node, words)
         gc.garbage.clear()
         gc.enable()
     assert not circles
+
+
+# Appends that take long: each may roll its log.
+
+
+@pytest.fixture
+def slow_disk(make_node, monkeypatch):
+    """A node whose appends keep the loop for 15 ms each; tells how many there were."""
+    node = make_node(partitions=20)
+    append, node.appended = Partition.append, 0
+
+    def slow(partition, *args, **fields):
+        node.clock.hold(0.015)
+        node.appended += 1
+        return append(partition, *args, **fields)
+
+    monkeypatch.setattr(Partition, "append", slow)
+
+    def turn():
+        """Let one turn of the loop happen, and whatever the executor has."""
+        before = node.appended
+        node.executor.run_all()
+        node.clock.advance(0.001)
+        return node.appended - before
+
+    node.turn = turn
+    return node
+
+
+def until_done(node, answer):
+    while not answer.is_done:
+        assert node.turn() <= 4, "others have their turns"
+
+
+def test_many_slow_appends_of_one_request_take_turns(slow_disk, words):
+    batches = [(index % 20, words.batch(b"%d" % index)) for index in range(1000)]
+    answer = slow_disk.append(*batches)
+    assert slow_disk.appended == 2
+    until_done(slow_disk, answer)
+    assert slow_disk.appended == 1000
+    assert offsets(answer, words) == [index // 20 for index in range(1000)], "in their order"
+
+
+def test_a_topic_deleted_between_two_turns_gets_nothing_more(slow_disk, words):
+    answer = slow_disk.append(*((index, words.batch()) for index in range(20)))
+    slow_disk.turn()
+    gone = [
+        slow_disk.led(index)._replace(old=slow_disk.partition(index).state, new=None)
+        for index in range(20)
+    ]
+    slow_disk.change(*gone)
+    until_done(slow_disk, answer)
+    codes = words.codes(answer)
+    assert set(codes[slow_disk.appended :]) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert slow_disk.appended <= 6
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_slow_appends_that_nobody_waits_for_take_turns_too(slow_disk, words, acks):
+    answer = slow_disk.append(*((index, words.batch()) for index in range(20)), acks=acks)
+    assert slow_disk.appended == 2
+    until_done(slow_disk, answer)
+    assert words.codes(answer) == [ErrorCode.NONE] * 20
