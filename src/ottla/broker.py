@@ -32,7 +32,7 @@ from ottla.env.stall_meter import StallMeter
 from ottla.environment import Environment
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
-from ottla.handlers.call import Client
+from ottla.handlers.client import Client
 from ottla.handlers.routes import Services, router_of
 from ottla.housekeeping.housekeeper import Housekeeper
 from ottla.housekeeping.schedule import Schedule

@@ -1,6 +1,7 @@
 """The identities everything else is keyed by.
 
-Owns the words for a topic-partition, a topic id and the integers that must not be mixed up. Knows
+Owns the words for a topic-partition, a topic id, a principal and the integers that must not be
+mixed up. Knows
 nothing of the wire, of files or of the cluster. Source: Kafka's protocol guide, KIP-516.
 """
 
@@ -27,6 +28,20 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class Principal(NamedTuple):
+    """Who a client has shown to be. ``str()`` gives Kafka's form, ``User:alice``."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+"""Who has shown nothing, as on a PLAINTEXT listener."""
 
 
 def topic_id_text(topic_id: TopicId) -> str:

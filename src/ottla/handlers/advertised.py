@@ -8,7 +8,7 @@ option, and the commonest failure of a first hour with it.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.handlers.call import Client
+from ottla.handlers.client import Client
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
 

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from ottla.handlers.client import Client
+from ottla.handlers.gate import Passage
+from ottla.ids import Principal
 from ottla.pending import Pending
 from ottla.protocol.primitives import RecordBytes
 from ottla.protocol.schema import Message
@@ -17,21 +20,19 @@ from ottla.sliced import Steps
 Request_contra = TypeVar("Request_contra", bound=Message, contravariant=True)
 
 
-class Client(NamedTuple):
-    """Who asks, and by which of our addresses it reached us."""
-
-    host: str
-    port: int
-    local_host: str
-    local_port: int
-
-
 class Call(NamedTuple):
     """One request's circumstances."""
 
     api_version: int
     client_id: str | None
     client: Client
+    passage: Passage | None = None
+    """The router's: whom it tells that the request is answered. None: nobody counts it."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.client.principal
 
 
 Response = Message | Pending[Any] | Steps[Any] | None

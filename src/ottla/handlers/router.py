@@ -17,7 +17,6 @@ from ottla.handlers.call import (
     Answer,
     Call,
     Chunk,
-    Client,
     Direct,
     DirectHandler,
     Handler,
@@ -26,6 +25,9 @@ from ottla.handlers.call import (
     Response,
     copied,
 )
+from ottla.handlers.client import Client
+from ottla.handlers.gate import Admit, Passage, let_pass
+from ottla.handlers.throttle import leave, leave_framed, throttle_position
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
@@ -61,6 +63,8 @@ class Route(NamedTuple):
     decode: Callable[[memoryview, int, int], tuple[Any, int]]
     encode: Callable[[Any, bytearray, Splices], None]
     is_flexible_response: bool
+    throttle_at: int | None
+    """Where the throttle time stands in what a direct way answers; see ``throttle_position``."""
     name: str
 
 
@@ -74,7 +78,10 @@ class _StepCodec(NamedTuple):
 class Router:
     """The table of served APIs, and the way through it."""
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler[Any]], slices: Slices) -> None:
+    def __init__(
+        self, handlers: Mapping[ApiKey, Handler[Any]], slices: Slices, admit: Admit = let_pass
+    ) -> None:
+        self._admit = admit
         self._handlers = dict(handlers)
         self._slices = slices
         self._routes: dict[tuple[int, int], Route] = {}
@@ -99,14 +106,18 @@ class Router:
         CloseConnection when the handler says so.
         """
         size = len(frame)
+        passage: Passage | None = None
         if size >= REQUEST_HEADER_BYTES_MIN:
             key, version, correlation_id, client_id_bytes = read_request_header_start(frame)
+            passage = self._admit(key, frame, client)
             direct = self._directs.get((key, version))
             if direct is not None and (size <= LONG_FRAME_BYTES or key == ApiKey.PRODUCE):
                 position = REQUEST_HEADER_BYTES_MIN + max(client_id_bytes, 0)
                 answer = direct(frame, position, correlation_id)
                 if answer is not NOT_DIRECT:
-                    return answer
+                    if passage is None:
+                        return answer
+                    return _leave_direct(passage, answer, self._routes[key, version].throttle_at)
         header = decode_request_header(frame, 0, size)
         key, version, correlation_id, client_id, position = header
         route = self._routes.get((key, version))
@@ -114,10 +125,11 @@ class Router:
             versions = self._served_versions(key)
             if version not in versions:
                 if key == ApiKey.API_VERSIONS:
+                    leave(Call(version, client_id, client, passage), None)
                     return [_framed(correlation_id, _UNSUPPORTED_API_VERSIONS)]
                 raise MalformedMessage(f"API {key} version {version} is not served")
             route = self._compile(ApiKey(key), version)
-        call = Call(version, client_id, client)
+        call = Call(version, client_id, client, passage)
         if size <= LONG_FRAME_BYTES:
             request, _ = route.decode(frame, position, size)
         else:
@@ -148,8 +160,10 @@ class Router:
     ) -> Answer | Pending[Answer | None] | None:
         """Encode what a handler returned, now or when it is there."""
         if isinstance(response, Message):
+            leave(call, response)
             return _encode(response, correlation_id, route)
         if response is None:
+            leave(call, None)
             return None
         if isinstance(response, Pending):
             return self._answer_later(response, route, call, correlation_id, is_long=False)
@@ -177,9 +191,12 @@ class Router:
             found = done.value
             answer: Answer | Pending[Answer | None] | None = None
             try:
-                if isinstance(found, Message) and not is_long:
+                if found is None:
+                    leave(call, None)
+                elif isinstance(found, Message) and not is_long:
+                    leave(call, found)
                     answer = _encode(found, correlation_id, route)
-                elif found is not None:
+                else:
                     steps = self._answer_in_steps([found], route, call, correlation_id)
                     answer = self._run(steps, route, call)
             except Exception as error:  # noqa: BLE001 - travels to whoever listens
@@ -226,10 +243,11 @@ class Router:
         message = response.pop()
         if not (message is None or isinstance(message, Message | Pending)):
             message = yield from message
-        if message is None:
-            return None
         if isinstance(message, Pending):
             return self._answer_later(message, route, call, correlation_id, is_long=True)
+        leave(call, message)
+        if message is None:
+            return None
         out = bytearray(9 if route.is_flexible_response else 8)
         splices: Splices = []
         yield from self._step_codec(route, call).encode(message, out, splices)
@@ -265,12 +283,16 @@ class Router:
     def _compile(self, key: ApiKey, version: int) -> Route:
         """Make and keep the route of a served (key, version), on its first use."""
         api, handler = API_TABLE[key], self._handlers[key]
+        is_flexible = response_header_is_flexible(key, version)
         route = Route(
             handle=handler.handle,
             handle_long=handler.handle_long if isinstance(handler, LongHandler) else handler.handle,
             decode=api.request.decoder(version),
             encode=api.response.encoder(version),
-            is_flexible_response=response_header_is_flexible(key, version),
+            is_flexible_response=is_flexible,
+            throttle_at=throttle_position(api.response, version, is_flexible_header=is_flexible)
+            if isinstance(handler, DirectHandler)
+            else None,
             name=key.name,
         )
         self._routes[key, version] = route
@@ -281,6 +303,15 @@ class Router:
             if direct is not None:
                 self._directs[key, version] = direct
         return route
+
+
+def _leave_direct(
+    passage: Passage, answer: Answer | Pending[Answer | None], throttle_at: int | None
+) -> Answer | Pending[Answer | None] | None:
+    """Have what a direct way answers leave by the gate, now or when it is there."""
+    if isinstance(answer, Pending):
+        return answer.then(lambda done: leave_framed(passage, done, throttle_at))
+    return leave_framed(passage, answer, throttle_at)
 
 
 def _framed(correlation_id: int, body: bytes) -> bytes:

@@ -23,6 +23,7 @@ from ottla.env.clock import Clock
 from ottla.env.net import Net
 from ottla.env.stall_meter import NOTED_SECONDS
 from ottla.errors import CloseConnection, MalformedMessage
+from ottla.ids import ANONYMOUS, Principal
 from ottla.network.frame import FrameReader, ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
@@ -48,6 +49,8 @@ class Peer(NamedTuple):
     port: int
     local_host: str
     local_port: int
+    principal: Principal = ANONYMOUS
+    """Told once per connection; no listener asks its clients who they are yet."""
 
 
 Dispatch = Callable[[memoryview], Answer | Pending[Answer | None] | None]

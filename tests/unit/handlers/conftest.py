@@ -14,7 +14,8 @@ from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.handlers.apis.produce.ordinary import Produce
-from ottla.handlers.call import Call, Client
+from ottla.handlers.call import Call
+from ottla.handlers.client import Client
 from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.ids import NodeId
 from ottla.metadata.values import BrokerValue

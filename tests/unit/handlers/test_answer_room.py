@@ -17,7 +17,8 @@ from ottla.handlers.apis.join_group import JoinGroup
 from ottla.handlers.apis.list_groups import ListGroups
 from ottla.handlers.apis.list_transactions import ListTransactions
 from ottla.handlers.apis.offset_fetch import OffsetFetch
-from ottla.handlers.call import Call, Client
+from ottla.handlers.call import Call
+from ottla.handlers.client import Client
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -6,7 +6,8 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.delete_records import DeleteRecords
-from ottla.handlers.call import Call, Client
+from ottla.handlers.call import Call
+from ottla.handlers.client import Client
 from ottla.pending import Pending
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,

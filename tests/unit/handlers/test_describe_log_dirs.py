@@ -6,7 +6,8 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, MeasuredDirectory
-from ottla.handlers.call import Call, Client
+from ottla.handlers.call import Call
+from ottla.handlers.client import Client
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest

@@ -8,7 +8,8 @@ from ottla.cluster.producer_ids import BLOCK_SIZE, ProducerIds
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.init_producer_id import InitProducerId
-from ottla.handlers.call import Call, Client
+from ottla.handlers.call import Call
+from ottla.handlers.client import Client
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Ambiguous, Unavailable
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest

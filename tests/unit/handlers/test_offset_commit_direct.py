@@ -10,7 +10,8 @@ from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
 from ottla.handlers.apis.offset_commit.direct import DirectOffsetCommit
 from ottla.handlers.apis.offset_commit.ordinary import OffsetCommit
-from ottla.handlers.call import NOT_DIRECT, Client
+from ottla.handlers.call import NOT_DIRECT
+from ottla.handlers.client import Client
 from ottla.handlers.router import Router
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.metadata.image import TopicImage

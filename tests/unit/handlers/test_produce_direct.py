@@ -7,7 +7,9 @@ from ottla.errors import CloseConnection, MalformedMessage
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.produce.direct import DirectProduce
 from ottla.handlers.apis.produce.ordinary import Produce
-from ottla.handlers.call import NOT_DIRECT, Client
+from ottla.handlers.call import NOT_DIRECT
+from ottla.handlers.client import Client
+from ottla.handlers.gate import let_pass
 from ottla.handlers.router import Router
 from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
@@ -37,7 +39,7 @@ class Ordinary:
 class Way:
     """A broker that serves Produce, one way or the other."""
 
-    def __init__(self, broker, wrap):
+    def __init__(self, broker, wrap, admit=let_pass):
         self.node = broker.node
         self.image = broker.image
         handler = Produce(
@@ -46,7 +48,8 @@ class Way:
             Advertised(NodeId(1), ("here", 9092)),
             broker.transactions,
         )
-        self.router = Router({ApiKey.PRODUCE: wrap(handler)}, Slices(Turns(ManualClock())))
+        slices = Slices(Turns(ManualClock()))
+        self.router = Router({ApiKey.PRODUCE: wrap(handler)}, slices, admit)
 
     def say(self, frame):
         """What the router does with a frame, in words that can be compared."""
@@ -157,6 +160,31 @@ def test_a_waiting_answer_is_the_same_once_it_is_there(serve, words, topic_id, v
         for way in both:
             way.node.executor.run_all()
         assert answers[0].value == answers[1].value
+
+
+class Throttled:
+    """A passage whose client has to wait."""
+
+    def answered(self):
+        return 0x01020304
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_both_ways_tell_the_throttle_time_alike(serve, words, topic_id, version):
+    """At once, when the answer is there, and in a refusal."""
+    both = [
+        Way(serve(), wrap, lambda *_: Throttled()) for wrap in (lambda handler: handler, Ordinary)
+    ]
+    for records in (words.batch(b"a"), words.batch(b"b"), words.batch(b"c")[:-1] + b"?"):
+        data = frame(version, [("t", [(0, records)])], topic_id=topic_id)
+        answers = [way.router.dispatch(memoryview(bytearray(data)), CLIENT) for way in both]
+        for way in both:
+            way.node.executor.run_all()
+        said = [
+            b"".join(map(bytes, one.value if isinstance(one, Pending) else one)) for one in answers
+        ]
+        assert said[0] == said[1]
+        assert b"\x01\x02\x03\x04" in said[0][-5:]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -9,7 +9,7 @@ from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.produce.many import PARTITIONS_AT_A_TIME
 from ottla.handlers.apis.produce.ordinary import Produce
-from ottla.handlers.call import Client
+from ottla.handlers.client import Client
 from ottla.handlers.router import LONG_FRAME_BYTES, Router
 from ottla.ids import NodeId
 from ottla.pending import Pending

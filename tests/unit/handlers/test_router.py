@@ -8,7 +8,7 @@ from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.handlers.apis.api_versions import ApiVersions
-from ottla.handlers.call import Client
+from ottla.handlers.client import Client
 from ottla.handlers.router import Router
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey

@@ -10,7 +10,7 @@ import pytest
 from ottla.broker import Broker
 from ottla.config.files import broker_config
 from ottla.env.clock import ManualClock
-from ottla.handlers.call import Client
+from ottla.handlers.client import Client
 from ottla.handlers.router import Router
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
