@@ -193,6 +193,46 @@ def test_what_is_wrong_is_told_with_its_place(ottla, project, tmp_path):
     assert code == 1
     assert "nothing_like_it" in err
     assert "\tat " not in err
+    assert "v is defined in transformations/visits_per_day.sql:1" in err
+
+    sql.write_text(
+        "CREATE TEMPORARY VIEW w AS SELECT 1;\n\n"
+        "CREATE MATERIALIZED VIEW v AS\nSELECT x FRM visits WHERE;"
+    )
+    code, _, err = ottla("pipeline", "check", wrong)
+    assert code == 1
+    assert "transformations/visits_per_day.sql:4: [PARSE_SYNTAX_ERROR]" in err
+
+    sql.write_text(
+        "CREATE MATERIALIZED VIEW w AS SELECT 1;\nCREATE MATERIALIZED VIEW visits AS SELECT 2;"
+    )
+    code, _, err = ottla("pipeline", "check", wrong)
+    assert code == 1
+    assert "visits is defined in transformations/" in err
+    assert "transformations/visits_per_day.sql:2" in err
+
+    sql.write_text(
+        "CREATE MATERIALIZED VIEW v AS SELECT * FROM w;\n"
+        "CREATE MATERIALIZED VIEW w AS SELECT * FROM v;"
+    )
+    code, _, err = ottla("pipeline", "check", wrong)
+    assert code == 1
+    assert "v is defined in transformations/visits_per_day.sql:1" in err
+    assert "w is defined in transformations/visits_per_day.sql:2" in err
+
+
+def test_the_cluster_is_asked_before_spark_tries(ottla, broker, tmp_path):
+    """A missing topic passed, and a run told of it after half a minute, with a plan."""
+    asking = tmp_path / "asking"
+    make(asking, "topic-to-topic", "127.0.0.1:1")
+    for command in (("check", asking), ("run", asking)):
+        code, _, err = ottla("pipeline", *command)
+        assert code == 1
+        assert "transformations/orders.py:" in err
+        assert "127.0.0.1:1: connection refused" in err
+    assert ottla("pipeline", "check", asking, "--offline")[0] == 0
+    code, _, err = ottla("pipeline", "check", asking, "-b", broker.bootstrap)
+    assert "no topic orders" in err or code == 0  # another test may have made it
 
 
 TEXTS = """

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.engine import Engine
     from ottla.spark.pipelines.graph import Graph
     from ottla.spark.pipelines.project import Project
+    from ottla.spark.pipelines.recording import Defined
 
 PICTURES = ("tree", "mermaid", "dot", "svg")
 COLUMNS = ("name", "kind", "inputs", "detail", "file")
@@ -36,6 +37,7 @@ def register(commands: Commands) -> None:
     _declare_init(add_command(verbs, "init", "Make a project from a template.", init))
     parser = add_command(verbs, "check", "Validate a project; run nothing.", check)
     _declare_project(parser)
+    parser.add_argument("--offline", action="store_true", help="do not ask the cluster for topics")
     add_output_option(parser, "text", "json")
     parser = add_command(verbs, "explain", "Show what reads what.", show)
     _declare_project(parser)
@@ -116,14 +118,18 @@ def check(options: Namespace) -> None:
     """Validate a project; run nothing."""
 
     def command() -> None:
+        from ottla.cli.pipeline_run import ask_cluster
         from ottla.spark.pipelines.running import Refresh, follow
 
         project = _project(options)
         with _engine(options, project) as engine:
-            graph_id, graph = _define(engine, project)
-            events = follow(engine.spark, graph_id, project.storage, refresh=Refresh(), dry=True)
+            defined = _define(engine, project)
+            graph = defined.graph
+            events = follow(engine.spark, defined, project.storage, refresh=Refresh(), dry=True)
             for _ in events:
                 pass
+            if not options.offline:
+                ask_cluster(defined.asked)
         found: Row = {"name": project.name, "nodes": len(graph.nodes), "flows": len(graph.flows)}
         if options.output == "json":
             write_object({**found, "ok": True}, out.Format.JSON)
@@ -141,7 +147,7 @@ def show(options: Namespace) -> None:
 
         project = _project(options)
         with _engine(options, project) as engine:
-            _, graph = _define(engine, project)
+            graph = _define(engine, project).graph
         draw: dict[str, Callable[[Graph], str]] = {
             "tree": pictures.as_tree,
             "mermaid": pictures.as_mermaid,
@@ -220,7 +226,7 @@ def _engine(options: Namespace, project: "Project") -> "Engine":
     return engine
 
 
-def _define(engine: "Engine", project: "Project") -> "tuple[str, Graph]":
+def _define(engine: "Engine", project: "Project") -> "Defined":
     from ottla.spark.pipelines.recording import define
 
     return define(engine.spark, project)

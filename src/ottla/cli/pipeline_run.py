@@ -7,7 +7,7 @@ import asyncio
 import difflib
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,10 +18,12 @@ from ottla.env.blocking import BlockingClock
 from ottla.env.clock import SystemClock
 
 if TYPE_CHECKING:
+    from ottla.spark.pipelines.asking import Asked
     from ottla.spark.pipelines.engine import Engine
     from ottla.spark.pipelines.graph import Graph
     from ottla.spark.pipelines.keeping import KeptTables
     from ottla.spark.pipelines.project import Project
+    from ottla.spark.pipelines.recording import Defined
     from ottla.spark.pipelines.running import Event, Progress, Refresh
 
 LAST_PROGRESS_SECONDS = 0.5
@@ -81,7 +83,7 @@ def run_project(
     options: Namespace,
     project: "Project",
     engine: "Engine",
-    define: Callable[[], "tuple[str, Graph]"],
+    define: Callable[[], "Defined"],
 ) -> None:
     """Run the pipeline once, or with --every until it fails or is stopped."""
     from ottla.spark.pipelines.keeping import Catalog, KeptTables
@@ -99,11 +101,13 @@ def run_project(
         while True:
             begun = clock.monotonic()
             number += 1
-            graph_id, graph = define()
+            defined = define()
             if options.with_broker and number == 1:
-                make_topics(graph, options.bootstrap or project.bootstrap)
-            refresh = _refresh(options, graph, is_first=number == 1)
-            one = _Run(project, engine, graph_id, graph)
+                make_topics(defined.graph, options.bootstrap or project.bootstrap)
+            if number == 1:
+                ask_cluster(defined.asked)
+            refresh = _refresh(options, defined.graph, is_first=number == 1)
+            one = _Run(project, engine, defined)
             one.follow(refresh, kept, printer)
             took_s = clock.monotonic() - begun
             clock.sleep(LAST_PROGRESS_SECONDS)
@@ -120,21 +124,20 @@ class _Run(NamedTuple):
 
     project: "Project"
     engine: "Engine"
-    graph_id: str
-    graph: "Graph"
+    defined: "Defined"
 
     def follow(self, refresh: "Refresh", kept: "KeptTables", printer: Printer) -> None:
         """Run to the end. Tables that it does not make anew as it should are put back."""
         from ottla.spark.pipelines.keeping import made_anew, place_of, unfinished
         from ottla.spark.pipelines.running import RunFailed, follow
 
-        tables = made_anew(self.graph, refresh.full, everything=refresh.everything)
+        tables = made_anew(self.defined.graph, refresh.full, everything=refresh.everything)
         places = {name: place_of(name, self.project.database) for name in tables}
         kept.keep(places.values())
         completed: set[str] = set()
         failed: set[str] = set()
         events = follow(
-            self.engine.spark, self.graph_id, self.project.storage, refresh=refresh, dry=False
+            self.engine.spark, self.defined, self.project.storage, refresh=refresh, dry=False
         )
         try:
             for event in events:
@@ -144,7 +147,7 @@ class _Run(NamedTuple):
                 elif event.state == "FAILED":
                     failed.add(event.flow)
         except RunFailed:  # one that has failed is told as COMPLETED, too, when the run ends
-            lost = unfinished(self.graph, tables, completed - failed)
+            lost = unfinished(self.defined.graph, tables, completed - failed)
             for name in kept.put_back([places[name][1] for name in lost]):
                 note(f"{name} is as it was before the run")
             raise
@@ -180,6 +183,18 @@ def _refresh(options: Namespace, graph: "Graph", *, is_first: bool) -> "Refresh"
     if not is_first:
         return Refresh(only=only)
     return Refresh(only=only, full=full, everything=options.full_refresh_all)
+
+
+def ask_cluster(asked: "Iterable[Asked]") -> None:
+    """Hold what sources and sinks name against the cluster. Raises RunFailed."""
+    from ottla.spark.pipelines.asking import ask
+    from ottla.spark.pipelines.running import RunFailed
+
+    errors, notes = ask(asked)
+    for text in notes:
+        note(text)
+    if errors:
+        raise RunFailed("\n".join(errors))
 
 
 def make_topics(graph: "Graph", bootstrap: str) -> None:

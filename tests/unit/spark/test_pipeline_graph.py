@@ -12,9 +12,11 @@ from ottla.spark.pipelines.graph import (
     as_mermaid,
     as_svg,
     as_tree,
+    line_of,
     read_sql,
     tables_in,
 )
+from ottla.spark.pipelines.running import with_places
 
 SQL = """
 -- FROM nowhere
@@ -40,7 +42,7 @@ def graph():
 
 
 def test_sql_is_looked_through_for_what_it_defines_and_reads(graph):
-    assert graph.nodes["days"] == Node("days", Kind.STREAMING_TABLE, "parquet", "t/days.sql")
+    assert graph.nodes["days"] == Node("days", Kind.STREAMING_TABLE, "parquet", "t/days.sql:3")
     assert graph.nodes["a b.per_day"].kind is Kind.MATERIALIZED_VIEW
     assert graph.inputs_of("days") == ["orders", "other.late"]
     assert graph.inputs_of("a b.per_day") == ["days", "names"]
@@ -106,3 +108,42 @@ def test_a_name_is_found_as_spark_finds_it(graph):
     assert graph.find("per_day") == "a b.per_day"
     assert graph.find("spark_catalog.default.days") == "days"
     assert graph.find("day") is None
+
+
+def test_a_definition_is_told_with_its_line():
+    made = Graph("p")
+    text = "/* of\nmany lines */\nCREATE TEMPORARY VIEW a AS SELECT 'x\ny;';\n\n-- b\n"
+    read_sql(text + "CREATE MATERIALIZED VIEW b AS SELECT 1", "t.sql", made)
+    assert [node.file for node in made.nodes.values()] == ["t.sql:3", "t.sql:7"]
+
+
+SYNTAX = """[PARSE_SYNTAX_ERROR] Syntax error at or near 'one'. SQLSTATE: 42601 (line 4, pos 13)
+
+== SQL ==
+
+
+CREATE MATERIALIZED VIEW two AS
+SELECT x FRM one
+-------------^^^
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "line"),
+    [
+        (SYNTAX, "A;\nB;\n\nCREATE MATERIALIZED VIEW two AS\nSELECT x FRM one;", 5),
+        (SYNTAX, "another text", 4),
+        ("no line here", "A", None),
+    ],
+)
+def test_an_error_of_sql_is_told_with_its_line(error, text, line):
+    assert line_of(error, text) == line
+
+
+def test_what_an_error_names_is_told_with_its_place(graph):
+    text = "Failed to resolve flow 'spark_catalog.default.per_day': `days`.`x` is none of 'orders'"
+    assert with_places(text, graph).splitlines()[1:] == [
+        "orders is defined in t/orders.py:3",
+        "a b.per_day is defined in t/days.sql:4",
+    ]
+    assert with_places("nothing of days here", graph) == "nothing of days here"

@@ -47,6 +47,10 @@ class Flow(NamedTuple):
     inputs: tuple[str, ...]
 
 
+_QUOTED = re.compile(r"\b\w+\.\w+\.(\w+)\b|'(\w+)'")
+"""A data set in an error of Spark's: with its catalog and schema, or in quotes."""
+
+
 @dataclass(slots=True)
 class Graph:
     """Nodes by name, and flows. Names are as the definitions spell them."""
@@ -75,6 +79,15 @@ class Graph:
 
     def _known(self, name: str, short: Mapping[str, str]) -> str:
         return name if name in self.nodes else short.get(name.rpartition(".")[2], name)
+
+    def named_in(self, text: str) -> list[Node]:
+        """Return the nodes of the pipeline's own that ``text``, an error of Spark's, quotes."""
+        quoted = {long or short for long, short in _QUOTED.findall(text.replace("`", ""))}
+        return [
+            node
+            for name, node in self.nodes.items()
+            if node.file and name.rpartition(".")[2] in quoted
+        ]
 
     def find(self, name: str) -> str | None:
         """Return the node that ``name`` means, with its schema or without; None: there is none."""
@@ -123,18 +136,22 @@ _FLOW = re.compile(
 )
 _READ = re.compile(rf"\b(?:FROM|JOIN)\s+(?:STREAM\s*\(?\s*)?(?P<name>{_NAME})", re.IGNORECASE)
 _CTE = re.compile(r"(?:\bWITH\b|,)\s*(\w+)\s+AS\s*\(", re.IGNORECASE)
+_AT = re.compile(r"\(line (\d+), pos \d+\)")
 _FORMAT = re.compile(r"\bUSING\s+(\w+)", re.IGNORECASE)
 
 
 def read_sql(text: str, file: str, graph: Graph) -> None:
-    """Add to ``graph`` what a file of SQL defines."""
+    """Add to ``graph`` what a file of SQL defines, each with its line."""
+    at = 1
     for plain in _plain(text).split(";"):
+        line = at + plain[: len(plain) - len(plain.lstrip())].count("\n")
+        at += plain.count("\n")
         found = _DEFINITION.match(plain)
         if found:
             kind = Kind(" ".join(found[1].lower().split()))
             name = found["name"].replace("`", "")
             form = _FORMAT.search(found["rest"])
-            graph.add(Node(name, kind, form[1] if form else "", file))
+            graph.add(Node(name, kind, form[1] if form else "", f"{file}:{line}"))
             reads = list(tables_in(found["rest"]))
             if reads:
                 graph.connect(name, name, reads)
@@ -145,9 +162,25 @@ def read_sql(text: str, file: str, graph: Graph) -> None:
             graph.connect(flow, name, tables_in(found["rest"]))
 
 
+def line_of(error: str, text: str) -> int | None:
+    """Return the line of ``text``, a file of SQL, that an error of Spark's means; None: no line.
+
+    Spark counts within the statement, which it quotes.
+    """
+    found = _AT.search(error)
+    if found is None:
+        return None
+    statement = error.partition("== SQL ==\n")[2].partition("\n---")[0]
+    begin = text.find(statement) if statement.strip() else 0
+    return int(found[1]) + text[: max(begin, 0)].count("\n")
+
+
 def _plain(text: str) -> str:
-    """Return SQL without what is written in its strings and comments."""
-    return _NO_CODE.sub(lambda found: "''" if found[0].startswith("'") else " ", text)
+    """Return SQL without what is written in its strings and comments, line by line as it was."""
+    return _NO_CODE.sub(
+        lambda found: ("''" if found[0].startswith("'") else " ") + "\n" * found[0].count("\n"),
+        text,
+    )
 
 
 def tables_in(query: str) -> Iterator[str]:

@@ -10,26 +10,39 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark.errors import PySparkException
 from pyspark.pipelines import cli as spark_cli
 from pyspark.pipelines.output import MaterializedView, Output, Sink, StreamingTable, Table
 from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
 from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 
-from ottla.spark.pipelines.graph import Graph, Kind, Node, read_sql, tables_in
+from ottla.spark.pipelines.asking import Asked
+from ottla.spark.pipelines.graph import Graph, Kind, Node, line_of, read_sql, tables_in
 from ottla.spark.pipelines.project import Project
 from ottla.spark.pipelines.running import RunFailed, explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TOPIC_FORMATS = ("ottla", "kafka")
+OURS = "ottla"
+TOPIC_FORMATS = (OURS, "kafka")
 TOPIC_OPTIONS = ("subscribe", "subscribepattern", "assign", "topic")
 
 
-def define(spark: "SparkSession", project: Project) -> tuple[str, Graph]:
-    """Define the project's graph in Spark; return its id there, and the graph.
+class Defined(NamedTuple):
+    """What a project's transformations have defined."""
+
+    graph_id: str
+    """In Spark."""
+    graph: Graph
+    asked: tuple[Asked, ...]
+    """The sources and sinks that are topics."""
+
+
+def define(spark: "SparkSession", project: Project) -> Defined:
+    """Define the project's graph in Spark.
 
     Runs the transformations. Raises RunFailed for what they or Spark find wrong, ProjectError.
     """
@@ -55,11 +68,13 @@ def define(spark: "SparkSession", project: Project) -> tuple[str, Graph]:
     try:
         with redirect_stdout(io.StringIO()):  # it tells of each file
             spark_cli.register_definitions(project.spec, registry, spec, spark, graph_id)
+    except RunFailed:
+        raise
     except Exception as error:
         # Transformations are the user's own code: whatever they raise is told with its place.
         raise RunFailed(_place(error, project) + explain(error)) from error
     registry.graph.finish()
-    return graph_id, registry.graph
+    return Defined(graph_id, registry.graph, tuple(registry.asked))
 
 
 def _place(error: BaseException, project: Project) -> str:
@@ -80,15 +95,19 @@ class Registry(SparkConnectGraphElementRegistry):
     def __init__(self, spark: "SparkSession", graph_id: str, project: Project) -> None:
         super().__init__(spark, graph_id)
         self.graph = Graph(project.name)
+        self.asked: list[Asked] = []
         self._directory = project.directory
 
     def register_output(self, output: Output) -> None:
         """Define a table, view or sink."""
-        super().register_output(output)
         where = output.source_code_location
         file = f"{self._relative(where.filename)}:{where.line_number}"
+        self._require_new(output.name, file)
+        super().register_output(output)
         self.graph.add(Node(output.name, _kind(output), _detail(output), file))
         if isinstance(output, Sink):
+            if output.format == OURS:
+                self.asked.append(Asked(output.name, file, dict(output.options), is_sink=True))
             for node in _places(output.format, output.options):
                 self.graph.add(node)
                 self.graph.connect(output.name, node.name, [output.name])
@@ -103,7 +122,12 @@ class Registry(SparkConnectGraphElementRegistry):
 
         super().register_flow(dataclasses.replace(flow, func=once))
         inputs: list[str] = []
-        for node in read_by(seen[-1]._plan.plan(self._client)):  # noqa: SLF001
+        plan = seen[-1]._plan.plan(self._client)  # noqa: SLF001
+        where = flow.source_code_location
+        file = f"{self._relative(where.filename)}:{where.line_number}"
+        for options in topics_read_by(plan):
+            self.asked.append(Asked(flow.name, file, options, is_sink=False))
+        for node in read_by(plan):
             if node.kind is not Kind.TABLE:
                 self.graph.add(node)
             inputs.append(node.name)
@@ -116,8 +140,23 @@ class Registry(SparkConnectGraphElementRegistry):
 
     def register_sql(self, sql_text: str, file_path: Path) -> None:
         """Define what a file of SQL says."""
-        super().register_sql(sql_text, file_path)
+        mine = Graph("")
+        read_sql(sql_text, str(file_path), mine)
+        for node in mine.nodes.values():
+            self._require_new(node.name, node.file)
+        try:
+            super().register_sql(sql_text, file_path)
+        except PySparkException as error:
+            line = line_of(str(error), sql_text)
+            place = f"{file_path}:{line}" if line else str(file_path)
+            raise RunFailed(f"{place}: {explain(error)}") from error
         read_sql(sql_text, str(file_path), self.graph)
+
+    def _require_new(self, name: str, file: str) -> None:
+        """Raise RunFailed where a name is defined already, with both places."""
+        there = self.graph.nodes.get(name)
+        if there is not None and there.file:
+            raise RunFailed(f"{file}: {name} is defined in {there.file} already")
 
     def _relative(self, file: str | None) -> str:
         path = Path(file or "")
@@ -153,11 +192,25 @@ def read_by(message: Any) -> Iterator[Node]:  # noqa: ANN401 - a message of Conn
         return
     if message.DESCRIPTOR.name in {"SQL", "SqlCommand"}:
         yield from (Node(name, Kind.TABLE) for name in tables_in(message.query or message.sql))
+    for each in _parts(message):
+        yield from read_by(each)
+
+
+def topics_read_by(message: Any) -> Iterator[dict[str, str]]:  # noqa: ANN401 - as above
+    """Yield the options of each source of topics, of our format, in a plan."""
+    if message.DESCRIPTOR.name == "Read":
+        if message.HasField("data_source") and message.data_source.format == OURS:
+            yield dict(message.data_source.options)
+        return
+    for each in _parts(message):
+        yield from topics_read_by(each)
+
+
+def _parts(message: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue
-        for each in [value] if hasattr(value, "DESCRIPTOR") else value:
-            yield from read_by(each)
+        yield from [value] if hasattr(value, "DESCRIPTOR") else value
 
 
 def _places(form: str, options: Mapping[str, str]) -> Iterator[Node]:

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.errors import OttlaError
+from ottla.spark.pipelines.graph import Graph
 from ottla.spark.progress import lag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ottla.spark.pipelines.recording import Defined
+
 _FLOW = re.compile(r"Flow '?(?P<flow>[^\s']+)'? (?:is|has) (?P<state>[A-Z]+)")
 _RUN = re.compile(r"Run (?:is|has) (?P<state>[A-Z]+)")
 _STACK = re.compile(r"\n\s*(?:JVM stacktrace|at [\w.$]+\().*", re.DOTALL)
+
+
+PLACES_MAX = 10
 
 
 class RunFailed(OttlaError):
@@ -62,11 +68,11 @@ class Refresh:
 
 
 def follow(
-    spark: "SparkSession", graph_id: str, storage: str, *, refresh: Refresh, dry: bool
+    spark: "SparkSession", defined: "Defined", storage: str, *, refresh: Refresh, dry: bool
 ) -> Iterator[Event]:
     """Start a run and yield its events to its end. ``dry``: only check the graph.
 
-    Raises RunFailed.
+    Raises RunFailed, with where what it names is defined.
     """
     from pyspark.errors import PySparkException
     from pyspark.pipelines.spark_connect_pipeline import start_run
@@ -75,7 +81,7 @@ def follow(
     try:
         for result in start_run(
             spark,
-            graph_id,
+            defined.graph_id,
             full_refresh=list(refresh.full),
             full_refresh_all=refresh.everything,
             refresh=list(refresh.only),
@@ -90,7 +96,7 @@ def follow(
                 failures.append(event.message)
             yield event
     except PySparkException as error:
-        raise RunFailed(explain(error, failures)) from error
+        raise RunFailed(with_places(explain(error, failures), defined.graph)) from error
 
 
 def read_event(message: str, time_ms: int) -> Event:
@@ -107,6 +113,12 @@ def explain(error: BaseException, failures: Sequence[str] = ()) -> str:
     """Return what went wrong, without stack traces; what flows failed with comes first."""
     texts = [_STACK.sub("", text).strip() for text in (*failures, str(error))]
     return "\n".join(dict.fromkeys(text for text in texts if text))
+
+
+def with_places(text: str, graph: Graph) -> str:
+    """Return an error of Spark's with where each data set that it names is defined."""
+    places = [f"{node.name} is defined in {node.file}" for node in graph.named_in(text)]
+    return "\n".join([text, *places[:PLACES_MAX]])
 
 
 def watch(spark: "SparkSession", tell: Callable[[Progress], None]) -> Callable[[], None]:
