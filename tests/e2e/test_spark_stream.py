@@ -4,7 +4,10 @@ Asked of Apache Kafka, too (``--target kafka``).
 """
 
 import importlib.util
+import os
+import signal
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -158,6 +161,62 @@ def test_records_that_were_deleted_are_told_or_gone_over(stream, produce, topic,
         stream.run()
     stream.run(failOnDataLoss="false")
     assert stream.rows() == rows_of(0, 0, 10) + rows_of(0, 15, 5)
+
+
+def descendants():
+    """The processes that this one, and so its JVM, has started: (process id, command)."""
+    found, parents = {}, {}
+    for place in Path("/proc").iterdir():
+        try:
+            found[int(place.name)] = (place / "cmdline").read_bytes().decode("utf-8", "replace")
+            after_name = (place / "stat").read_text().rpartition(")")[2].split()
+            parents[int(place.name)] = int(after_name[1])
+        except (ValueError, OSError):
+            continue
+
+    def is_ours(number):
+        while number > 1 and number != os.getpid():
+            number = parents.get(number, 0)
+        return number == os.getpid()
+
+    return [(number, text) for number, text in found.items() if is_ours(number)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_stream_whose_planner_is_killed_is_started_again(stream, produce, caplog):
+    import ottla.spark
+
+    queries = []
+
+    def start():
+        queries.append(stream.start(available_now=False))
+        return queries[-1]
+
+    def until(is_so):
+        for _ in range(600):
+            if is_so():
+                return
+            time.sleep(0.1)
+        raise AssertionError(queries and queries[-1].exception())
+
+    def read():
+        return sum(each["numInputRows"] for query in queries for each in query.recentProgress)
+
+    produce(0, 0, 10)
+    runner = threading.Thread(target=ottla.spark.keep_running, args=[start], daemon=True)
+    runner.start()
+    until(lambda: read() == 10)
+    killed = [number for number, text in descendants() if "python_streaming_source_runner" in text]
+    for number in killed:
+        os.kill(number, signal.SIGKILL)
+    assert killed
+    produce(0, 10, 5)
+    until(lambda: len(queries) > 1 and read() == 15)
+    assert "a Python process of Spark's has ended without a word" in caplog.text, caplog.text
+    queries[-1].stop()
+    runner.join(60)
+    assert not runner.is_alive()
+    assert stream.rows() == rows_of(0, 0, 15)
 
 
 def test_an_option_without_meaning_in_a_stream_is_one_clear_error(stream):

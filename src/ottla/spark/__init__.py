@@ -8,7 +8,7 @@
 
     option_table, options, connection   what a query may say
     offsets, positions   where reading stands    lookup, loss   what the cluster says to that
-    progress, listener   how far a stream is behind
+    progress, listener   how far a stream is behind   keeping_on   one that is started again
     fresh_plans   each query of a frame sees what the topics hold then
     local    a session on this machine           daemon   where Spark's Python workers come from
     garbage  what their processes need not search   telling   what Spark shows of an error
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.spark.exporting.export import Exported, from_parquet, to_parquet
     from ottla.spark.exporting.export_log import ExportError
+    from ottla.spark.keeping_on import keep_running
     from ottla.spark.local import session
     from ottla.spark.progress import lag
     from ottla.spark.registration import register
@@ -35,6 +36,7 @@ __all__ = [
     "to_parquet",
     "from_parquet",
     "lag",
+    "keep_running",
     "write_batch",
     "Exported",
     "ExportError",
@@ -46,6 +48,7 @@ _PLACES = {
     "to_parquet": "exporting.export",
     "from_parquet": "exporting.export",
     "lag": "progress",
+    "keep_running": "keeping_on",
     "write_batch": "writing.write_batch",
     "Exported": "exporting.export",
     "ExportError": "exporting.export_log",
