@@ -23,7 +23,7 @@ from ottla.protocol.fields import Versions
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src" / "ottla"
-BROKER_ROOMS = ("cluster", "handlers", "log", "protocol", "records", "replication")
+BROKER_ROOMS = ("cluster", "handlers", "housekeeping", "log", "protocol", "records", "replication")
 """The rooms that answer requests. Others may know a code, but never send it."""
 
 _API_VERSIONS = """\

@@ -34,8 +34,10 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 from ottla.handlers.client import Client
 from ottla.handlers.routes import Services, router_of
+from ottla.housekeeping.flush_sweep import FlushSweep
 from ottla.housekeeping.housekeeper import Housekeeper
 from ottla.housekeeping.schedule import Schedule
+from ottla.housekeeping.snapshot_sweep import SWEEP_INTERVAL_MS
 from ottla.ids import NodeId, TopicId, topic_id_text
 from ottla.log.directories.directory import LogDirectory, LogDirectoryUnusable
 from ottla.log.directories.manager import LogManager
@@ -58,10 +60,8 @@ from ottla.network.frame import ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.listener import Listener
 from ottla.pending import Pending, pending_of
-from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.snapshot_sweep import SWEEP_INTERVAL_MS
 from ottla.settings import (
     cleaner_settings_of,
     connections_room_of,

@@ -17,12 +17,12 @@ from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.making import CoordinatorSettings
 from ottla.coordinator.transaction.settings import TransactionSettings
+from ottla.housekeeping.log_cleaner import CleanerSettings
 from ottla.log.config import LogConfig
 from ottla.log.directories.space import SpaceLimits
 from ottla.network.limits import Limits
 from ottla.records.batch import TimestampType
 from ottla.records.compression import GZIP_LEVEL_DEFAULT, Codec
-from ottla.replication.log_cleaner import CleanerSettings
 from ottla.replication.partition import PartitionSettings
 
 _TIMESTAMP_TYPES = {

@@ -67,12 +67,12 @@ from ottla.handlers.call import Handler
 from ottla.handlers.fetch_session import FetchSessionCache
 from ottla.handlers.leadership import Leaderships
 from ottla.handlers.router import Router
+from ottla.housekeeping.deletion import Deletion
+from ottla.housekeeping.relocation import Relocation
 from ottla.ids import NodeId
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
-from ottla.replication.deletion import Deletion
-from ottla.replication.relocation import Relocation
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import Slices
 from ottla.turns import Turns

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.env.rng import Rng
+from ottla.housekeeping.deletion import Deletion
+from ottla.housekeeping.flush_sweep import FlushSweep
+from ottla.housekeeping.log_cleaner import CleanerSettings, LogCleaner
+from ottla.housekeeping.producer_limit import forget_silent_producers
+from ottla.housekeeping.relocation import Relocation
+from ottla.housekeeping.snapshot_sweep import SnapshotSweep
 from ottla.log.directories.copies import LogCopies
 from ottla.log.directories.manager import LogManager
-from ottla.replication.deletion import Deletion
-from ottla.replication.flush_sweep import FlushSweep
-from ottla.replication.log_cleaner import CleanerSettings, LogCleaner
-from ottla.replication.producer_limit import forget_silent_producers
-from ottla.replication.relocation import Relocation
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.snapshot_sweep import SnapshotSweep
 
 
 class Housekeeper:

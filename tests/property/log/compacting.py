@@ -7,6 +7,7 @@ from ottla.env.clock import ManualClock
 from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
+from ottla.housekeeping.log_cleaner import CleanerSettings, LogCleaner
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
@@ -22,7 +23,6 @@ from ottla.records.control import (
 )
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record
-from ottla.replication.log_cleaner import CleanerSettings, LogCleaner
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("t", 0)

@@ -6,6 +6,7 @@ import errno
 import pytest
 
 from ottla.env.faulty_disk import DiskCall, DiskKilled
+from ottla.housekeeping.log_cleaner import CleanerSettings
 from ottla.log.config import LogConfig
 from ottla.log.health import LogState
 from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
@@ -15,7 +16,6 @@ from ottla.records.control import (
     ControlType,
 )
 from ottla.records.record import Record
-from ottla.replication.log_cleaner import CleanerSettings
 from tests.property.log.compacting import (
     NOW,
     Now,

@@ -12,11 +12,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.env.faulty_disk import DiskKilled
+from ottla.housekeeping.log_cleaner import CleanerSettings
 from ottla.log.config import LogConfig
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
-from ottla.replication.log_cleaner import CleanerSettings
 from tests.property.log.compacting import KEYS, TP, Stage, Written, check
 
 RECORDS = st.lists(

@@ -10,7 +10,9 @@ from ottla.env.faulty_disk import FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
+from ottla.housekeeping.flush_sweep import FlushSweep
 from ottla.housekeeping.housekeeper import Housekeeper
+from ottla.housekeeping.log_cleaner import CleanerSettings
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
@@ -21,8 +23,6 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
-from ottla.replication.flush_sweep import FlushSweep
-from ottla.replication.log_cleaner import CleanerSettings
 from ottla.replication.partition import PartitionSettings
 from ottla.replication.replica_manager import ReplicaManager
 

@@ -5,6 +5,7 @@ known by the exact text of ``log.dirs``, made absolute.
 """
 
 from ottla.handlers.call import Call
+from ottla.housekeeping.relocation import Relocation
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -12,7 +13,6 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from ottla.replication.relocation import Relocation
 from ottla.sliced import STRIDE, Steps
 
 

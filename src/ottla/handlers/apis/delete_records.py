@@ -7,6 +7,7 @@ any cleanup policy does not.
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
+from ottla.housekeeping.deletion import Deletion
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -14,7 +15,6 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from ottla.replication.deletion import Deletion
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, each
 

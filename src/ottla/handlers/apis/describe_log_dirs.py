@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
+from ottla.housekeeping.relocation import Relocation
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.protocol.messages.describe_log_dirs import (
@@ -22,7 +23,6 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla.replication.partition import Partition
-from ottla.replication.relocation import Relocation
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, each
 

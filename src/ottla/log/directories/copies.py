@@ -2,7 +2,7 @@
 
 The durable part of moving a replica. Everything here is on the loop and blocks for little: two
 renames, two syncs of directories, and opening the copy. Above log.manager and log.copying, below
-replication.relocation. What a crash in between leaves is settled by log.futures. Source: KIP-113;
+housekeeping.relocation. What a crash in between leaves is settled by log.futures. Source: KIP-113;
 reliability rules 3 and 14.
 """
 

@@ -2,7 +2,7 @@
 
 The copy follows its log in steps: what is missing is looked up on the loop, read and written in an
 executor, durable when a step has ended. Segments that went or were replaced meanwhile go and are
-copied anew. Between replication.relocation and log.segment; log.manager puts the copy in place.
+copied anew. Between housekeeping.relocation and log.segment; log.manager puts the copy in place.
 Source: Kafka's future replicas (KIP-113); reliability rules 3 and 18.
 """
 

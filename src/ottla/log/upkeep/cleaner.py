@@ -3,8 +3,8 @@
 The work of compaction, in slices that any thread may run, one after the other: read a chunk, let
 the kernel go over it (``ottla.records.cleaning``, without the interpreter's lock), write what
 stays. Knows the files of segments that nobody writes any more, and nothing of the log they belong
-to: what is cleaned when is decided by replication.log_cleaner, and the swap is ``log.swap``'s. What
-is not a plain batch is opened here, filtered, and compressed again.
+to: housekeeping.log_cleaner decides what is cleaned when, and the swap is ``log.swap``'s. What is
+not a plain batch is opened here, filtered, and compressed again.
 
     first pass    the dirty part, into the offset map: the last offset of each key
     second pass   all segments up to where the map went, in groups, into one new segment each:

@@ -8,7 +8,7 @@ Pure: sees what is told of segments, opens nothing. A log is seen as three parts
     uncleanable the active segment; what is not committed, not stable or not flushed yet; what is
                 younger than ``min.compaction.lag.ms``
 
-Used by replication.log_cleaner and log.cleaner. Source: Kafka's LogCleanerManager, LogToClean and
+Used by housekeeping.log_cleaner and log.cleaner. Source: Kafka's LogCleanerManager, LogToClean and
 ``Cleaner.groupSegmentsBySize``.
 """
 

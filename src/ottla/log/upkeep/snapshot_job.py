@@ -9,7 +9,7 @@ replay (reliability rule 11). In steps, so that a hundred thousand producers nev
     publish    on the loop: the file gets its name, unless the log was cut or closed meanwhile
     clean_up   in an executor: make the name durable, then remove older ones
 
-Driven by replication.snapshot_sweep. Between it and log.producer_snapshot.
+Driven by housekeeping.snapshot_sweep. Between it and log.producer_snapshot.
 """
 
 from contextlib import suppress

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ottla.env.clock import Clock, Timer
 from ottla.env.executor import Executor, run
 from ottla.errors import ErrorCode, KafkaError
+from ottla.housekeeping.in_progress import InProgress
 from ottla.ids import TopicPartition
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.faults import sync_directory
@@ -30,7 +31,6 @@ from ottla.log.upkeep.front import (
     retained_from,
 )
 from ottla.pending import Pending, pending_of
-from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.replication.producer_limit import forget_silent_producers, level_of
+from ottla.housekeeping.producer_limit import forget_silent_producers, level_of
 
 
 @given(st.lists(st.integers(0, 50), min_size=1), st.integers(0, 1000))

@@ -21,6 +21,7 @@ from ottla.env.disk import Disk
 from ottla.env.executor import Executor, run
 from ottla.env.rng import Rng
 from ottla.errors import KafkaError
+from ottla.housekeeping.in_progress import InProgress
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.aborted import aborted_below
 from ottla.log.directories.offset_checkpoints import OffsetCheckpoints
@@ -32,7 +33,6 @@ from ottla.log.upkeep.cleaner import Cleaning, CleanPlan, Replacement
 from ottla.log.upkeep.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part
 from ottla.log.upkeep.offset_map import OffsetMap
 from ottla.log.upkeep.swap import Swap, can_replace
-from ottla.replication.in_progress import InProgress
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)

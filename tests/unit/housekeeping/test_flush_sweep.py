@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.env.clock import ManualClock
+from ottla.housekeeping.flush_sweep import FlushSweep
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataDelta
 from ottla.metadata.keys import ConfigType
-from ottla.replication.flush_sweep import FlushSweep
 from ottla.replication.partition import PartitionSettings
 from ottla.turns import Turns
 
