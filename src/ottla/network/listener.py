@@ -58,7 +58,8 @@ class Listener:
         self._open_dispatch = open_dispatch
         self._turns = Turns(clock) if turns is None else turns
         self._listening: Listening | None = None
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
+        """Use: keys only, in the order in which they came: a simulation repeats itself."""
         self._per_host: Counter[str] = Counter()
         self._all_closed: asyncio.Event | None = None
         self._sweep_timer: Timer | None = None
@@ -130,7 +131,7 @@ class Listener:
             on_made=self._made,
             on_lost=self._lost,
         )
-        self._connections.add(connection)
+        self._connections[connection] = None
         return connection
 
     def _made(self, connection: Connection) -> None:
@@ -141,7 +142,7 @@ class Listener:
             connection.close()
 
     def _lost(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         host = connection.peer.host
         self._per_host[host] -= 1
         if self._per_host[host] <= 0:
