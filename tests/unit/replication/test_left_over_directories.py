@@ -56,6 +56,24 @@ async def test_what_a_refused_making_left_is_no_second_directory_of_the_partitio
     assert not node.log_manager.may_have_left("t")
 
 
+async def test_what_was_begun_on_a_disk_that_failed_is_not_begun_on_another(make_node, words):
+    """The next start would find it in two directories and set both apart: nothing of it served."""
+    node = make_node(log_dirs=LOG_DIRS, partitions=0)
+    node.disk.fail(DiskCall.SYNC, errno=errno.EIO)
+    node.change(node.led(0), node.led(1))
+    node.executor.run_all()
+    offline = [path for path, one in node.log_manager.directories.items() if not one.is_online]
+    assert len(offline) == 1
+    heal(node)
+    for _ in range(2):
+        node.change(node.led(0), node.led(1))
+        node.executor.run_all()
+    assert [len(holders(node, index)) for index in range(2)] == [1, 1]
+    answer = node.append((0, words.batch()), (1, words.batch()))
+    node.executor.run_all()
+    assert sorted(words.codes(answer)) == [0, 56]
+
+
 @pytest.mark.parametrize(("call", "code"), REFUSALS[1:])
 async def test_what_a_refused_making_left_goes_with_its_topic(make_node, call, code):
     """Without a topic id, and without its topic, the next start made a topic of it."""

@@ -113,6 +113,12 @@ class LogMaker:
             if away:
                 why = f"it is not in the log directories that work; {', '.join(away)}"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        left = self._manager.left.get(where, ())
+        begun = [path for path in sorted(left) if not self._manager.directories[path].is_online]
+        if begun:
+            # Made elsewhere, it would be in two directories after a restart, and so in none.
+            why = f"it was begun in {', '.join(begun)}, which is offline until a restart"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         log_dir = self._emptiest_log_dir(added)
         added[log_dir] += 1
         leftovers = self._leftovers(where)
