@@ -28,6 +28,8 @@ class Trouble:
         self.errors = {}
         """By call: (chance, errno, the log directory it is about or ''). """
         self.pace = 1.0
+        self.has_lost_pages = False
+        """A sync has failed: what reads back may not be on the device."""
 
     def heal(self):
         self.errors.clear()
@@ -66,6 +68,8 @@ class SimulatedDisk(FaultyDisk):
         chance, number, below = self._trouble.errors.get(call, (0, 0, ""))
         if chance and path.startswith(below) and self._rng.random() < chance:
             self._trace.note("fault", call.value, errno.errorcode[number], path)
+            if call in (DiskCall.SYNC, DiskCall.SYNC_VOLUME):
+                self._trouble.has_lost_pages = True
             raise OSError(number, os.strerror(number), path)
         return fault
 

@@ -25,6 +25,8 @@ class Mix:
     """The mean time between two."""
     pause_seconds: float
     """The mean time between two things that one client does."""
+    keeps_lost_pages: bool = False
+    """After a sync that failed a process may begin on the same page cache, without a reboot."""
 
     def leave_out(self, names):
         """Take out faults and kinds of clients."""
@@ -39,6 +41,9 @@ CLIENTS = {
     "reader": (1, 2),
     "landlord": (1, 2),
     "meddler": (0, 2),
+    "classic": (0, 3),
+    "consumer": (0, 3),
+    "hostile": (0, 1),
 }
 FAULTS = (
     "kill",

@@ -95,6 +95,8 @@ class Node:
         try:
             await broker.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, it did not start
+            if life.is_dead:
+                return
             world.trace.note("refused", type(error).__name__)
             self.world.node_gave_up(self, error)
             self._end(life)
@@ -158,9 +160,7 @@ class Node:
         if life is None:
             return
         self.world.trace.note("kill", self.name, "power" if power else "process")
-        self._end(life)
-        if power:
-            self.disk = self.disk.crash(SeededRng(self._stream("power")))
+        self._end(life, power=power)
 
     def kill_at(self, calls, *, power=False):
         """End the process at the n-th change of its disk from now."""
@@ -186,9 +186,11 @@ class Node:
                 self.world.problem(f"{self.name}: stop failed: {task.exception()!r}")
             self._end(life)
 
-    def _end(self, life):
+    def _end(self, life, *, power=False):
         if life.is_dead:
             return
+        if self.trouble.has_lost_pages and not self.world.mix.keeps_lost_pages:
+            power = True
         world = self.world
         self.is_up = False
         life.is_dead = True
@@ -197,4 +199,7 @@ class Node:
         world.loop.bury(life)
         world.network.ended(life)
         self.life = self.broker = self.environment = None
+        if power:
+            self.disk = self.disk.crash(SeededRng(self._stream("power")))
+            self.trouble.has_lost_pages = False
         world.node_ended(self)

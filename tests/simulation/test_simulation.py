@@ -4,6 +4,7 @@ import pytest
 
 from tests.simulation.__main__ import digest_elsewhere, live
 from tests.simulation.mix import CLIENTS, FAULTS, mix_of
+from tests.simulation.mutants import MUTANTS, SOURCE, mutant_of, patched
 from tests.simulation.world import World
 
 
@@ -100,3 +101,11 @@ def test_every_kind_of_client_and_fault_is_drawn_by_some_seed():
     mixes = [mix_of(str(number)) for number in range(40)]
     assert {name for mix in mixes for name in mix.faults} == set(FAULTS)
     assert {name for mix in mixes for name, count in mix.clients.items() if count} == set(CLIENTS)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_can_be_planted_in_the_source_as_it_is(name):
+    mutant = mutant_of(name)
+    for module in {module for module, _, _ in mutant.patches}:
+        path = SOURCE.parent.joinpath(*module.split(".")).with_suffix(".py")
+        compile(patched(path.read_text(), module, mutant), str(path), "exec")

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from tests.campaigns.administering.history import History, seconds_of
 from tests.simulation import node as nodes
 from tests.simulation.clients.administrators import Landlord, Meddler
+from tests.simulation.clients.hostile import HostileClient
+from tests.simulation.clients.members import ClassicMember, ConsumerMember
 from tests.simulation.clients.producers import (
     IdempotentProducer,
     PlainProducer,
@@ -36,6 +38,9 @@ CLIENTS = (
     Reader,
     Landlord,
     Meddler,
+    ClassicMember,
+    ConsumerMember,
+    HostileClient,
 )
 ROUND_SECONDS = 120.0
 """The mean of the time in which clients work and faults come."""
@@ -77,6 +82,8 @@ class World:
         self.coverage = Coverage()
         self.history = History()
         self.problems = []
+        self.members = {}
+        """By group."""
         self.clients_life = Life("clients")
         self.log_dirs = nodes.LOG_DIRS
         self.is_working = False

@@ -1,0 +1,346 @@
+"""Members of consumer groups, classic and KIP-848: they read what they are given.
+
+Judged at once: nobody else may be given a partition that a living member of the same group has not
+given up. A member that was not heard for half a session counts as gone. What they commit is judged
+as every commit is.
+"""
+
+import uuid
+
+from ottla.client.consumer_protocol import (
+    PROTOCOL_TYPE,
+    RANGE,
+    assign_range,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from ottla.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from tests.campaigns.administering.history import Call, Commit, Verdict
+from tests.simulation.clients.base import COMES_BACK, NOT_THE_COORDINATOR, Client
+from tests.simulation.clients.readers import EARLIEST, GROUP, fetch_request, list_offset, read_of
+
+SESSION_SECONDS = 10.0
+ANEW = {22, 25, 27, 69, 82, 110, 113}
+"""Codes of a group that goes on without this member as it is: it begins anew."""
+MEMBER_ID_REQUIRED = 79
+FENCED = {25, 69, 110}
+
+
+class Member(Client):
+    """What both kinds share: reading and committing what is theirs."""
+
+    async def heard(self):
+        """Take note that the group counts this member."""
+        self.last_heard = self.world.loop.now
+
+    def __init__(self, world, number):
+        super().__init__(world, number)
+        self.group = f"{self.kind}-{number % 2}"
+        self.member_id = ""
+        self.epoch = -1
+        """Generation, or member epoch."""
+        self.owned = set()
+        """Places: topic id and partition."""
+        self.last_heard = -SESSION_SECONDS
+        self._positions = {}
+        self._timeout_ms = 30_000
+        world.members.setdefault(self.group, []).append(self)
+
+    def give_up_all(self):
+        self.owned = set()
+        self._positions.clear()
+
+    def take(self, places):
+        """Own these from now on. Nobody else who is alive may have one of them."""
+        now = self.world.loop.now
+        for other in self.world.members[self.group]:
+            if other is self or now - other.last_heard > SESSION_SECONDS / 2:
+                continue
+            both = other.owned & places
+            if both and self.is_same_time(other):
+                topic_id, partition = min(both, key=str)
+                where = f"{self.group}: {topic_id}-{partition}"
+                self.world.problem(f"{where} is given to {self.name} while {other.name} has it")
+        self.owned = set(places)
+        for place in list(self._positions):
+            if place not in places:
+                del self._positions[place]
+        self.world.trace.note("owns", self.name, self.epoch, len(places))
+
+    def is_same_time(self, other):
+        return True
+
+    async def read(self):
+        """Read some of what is owned, and commit some of it."""
+        topics = {topic.topic_id: topic for topic in self.history.living()}
+        places = sorted((place for place in self.owned if place[0] in topics), key=str)
+        if not places:
+            return
+        place = self.random.choice(places)
+        topic = topics[place[0]]
+        if place not in self._positions:
+            code, offset = await list_offset(self, topic, place[1], EARLIEST)
+            if code or place not in self.owned:
+                return
+            self._positions[place] = offset
+        request = fetch_request([(*place, self._positions[place])], isolation=1, wait_ms=100)
+        told = (await self.call(request, FetchResponse)).responses[0].partitions[0]
+        if told.error_code:
+            self._positions.pop(place, None)
+            return
+        read, _ = read_of(told)
+        if read and place in self._positions:
+            self._positions[place] = max(self._positions[place], read[-1].end_offset)
+        if place in self._positions and self.random.random() < 0.5:
+            await self._commit(place)
+
+    async def _commit(self, place):
+        offset = self._positions[place]
+        commit = Commit(offset, Call())
+        self.history.commits[self.group, *place].append(commit)
+        one = OffsetCommitRequestPartition(
+            partition_index=place[1], committed_offset=offset, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.epoch,
+            member_id=self.member_id,
+            topics=[OffsetCommitRequestTopic(topic_id=place[0].bytes, partitions=[one])],
+        )
+        answer = await self.call(request, OffsetCommitResponse)
+        code = answer.topics[0].partitions[0].error_code
+        self.world.coverage.answered(f"OffsetCommit of {self.kind}", code)
+        if code == 0:
+            commit.call.answer(Verdict.OK)
+            self.history.count("offsets committed by members")
+        elif code in ANEW:
+            commit.call.answer(Verdict.FAIL)
+
+
+class ClassicMember(Member):
+    """JoinGroup, SyncGroup, Heartbeat; the leader assigns by range."""
+
+    kind = "classic"
+
+    def __init__(self, world, number):
+        super().__init__(world, number)
+        self._must_join = True
+
+    def is_same_time(self, other):
+        # Who has not heard of the newest generation may still think that it owns something.
+        return other.epoch == self.epoch
+
+    async def step(self):
+        if self._must_join:
+            await self._join()
+            return
+        code = (
+            await self.call(
+                HeartbeatRequest(
+                    group_id=self.group, generation_id=self.epoch, member_id=self.member_id
+                ),
+                HeartbeatResponse,
+            )
+        ).error_code
+        self.world.coverage.answered("Heartbeat", code)
+        if code == 0:
+            await self.heard()
+            await self.read()
+        else:
+            await self._lost(code)
+        if self.random.random() < 0.02:
+            await self._leave()
+
+    async def pause(self):
+        await self.world.sleep(self.random.random() * SESSION_SECONDS / 5)
+
+    async def _lost(self, code):
+        self._must_join = True
+        if code in NOT_THE_COORDINATOR:
+            await self.find_coordinator(GROUP, self.group)
+        elif code in ANEW and code != 27:
+            self.give_up_all()
+            if code in FENCED:
+                self.member_id = ""
+
+    async def _join(self):
+        names = sorted({topic.name for topic in self.history.living()}) or ["none"]
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=int(SESSION_SECONDS * 1000),
+            rebalance_timeout_ms=15_000,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=encode_subscription(names))],
+        )
+        answer = await self.call(request, JoinGroupResponse)
+        self.world.coverage.answered("JoinGroup", answer.error_code)
+        if answer.error_code == MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+            return
+        if answer.error_code:
+            await self._lost(answer.error_code)
+            return
+        self.give_up_all()
+        self.member_id, self.epoch = answer.member_id, answer.generation_id
+        await self._sync(answer)
+
+    async def _sync(self, joined):
+        assignments = []
+        if joined.leader == self.member_id:
+            counts = {topic.name: topic.partition_count for topic in self.history.living()}
+            wanted = {
+                one.member_id: [n for n in decode_subscription(one.metadata) if n in counts]
+                for one in joined.members
+            }
+            given = assign_range(wanted, counts)
+            assignments = [
+                SyncGroupRequestAssignment(
+                    member_id=member_id, assignment=encode_assignment(given.get(member_id, []))
+                )
+                for member_id in wanted
+            ]
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.epoch,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=RANGE,
+            assignments=assignments,
+        )
+        answer = await self.call(request, SyncGroupResponse)
+        self.world.coverage.answered("SyncGroup", answer.error_code)
+        if answer.error_code:
+            await self._lost(answer.error_code)
+            return
+        by_name = {topic.name: topic.topic_id for topic in self.history.living()}
+        self._must_join = False
+        await self.heard()
+        self.take(
+            {
+                (by_name[one.topic], one.partition)
+                for one in map(_named, decode_assignment(answer.assignment))
+                if one.topic in by_name
+            }
+        )
+
+    async def _leave(self):
+        request = LeaveGroupRequest(
+            group_id=self.group, members=[MemberIdentity(member_id=self.member_id)]
+        )
+        self.give_up_all()
+        self._must_join = True
+        await self.call(request, LeaveGroupResponse)
+        self.member_id = ""
+
+
+def _named(one):
+    return TopicPartition(*one)
+
+
+class ConsumerMember(Member):
+    """ConsumerGroupHeartbeat: the server assigns, the member gives up first and says so."""
+
+    kind = "consumer"
+
+    def __init__(self, world, number):
+        super().__init__(world, number)
+        self._begin_anew()
+
+    def _begin_anew(self):
+        self.member_id = str(uuid.UUID(int=self.random.getrandbits(128)))
+        self.epoch = 0
+        self._is_new = True
+
+    async def step(self):
+        await self._beat()
+        if not self._is_new:
+            await self.read()
+        if self.random.random() < 0.02:
+            await self._leave()
+
+    async def pause(self):
+        await self.world.sleep(self.random.random() * 3)
+
+    async def _beat(self):
+        names = sorted({topic.name for topic in self.history.living()}) or ["none"]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=15_000 if self._is_new else -1,
+            subscribed_topic_names=names,
+            server_assignor="uniform" if self._is_new else None,
+            topic_partitions=self._owned(),
+        )
+        answer = await self.call(request, ConsumerGroupHeartbeatResponse)
+        self.world.coverage.answered("ConsumerGroupHeartbeat", answer.error_code)
+        code = answer.error_code
+        if code == 0:
+            self._is_new = False
+            self.epoch = answer.member_epoch
+            await self.heard()
+            if answer.assignment is not None:
+                self.take(
+                    {
+                        (uuid.UUID(bytes=one.topic_id), partition)
+                        for one in answer.assignment.topic_partitions
+                        for partition in one.partitions
+                    }
+                )
+        elif code in NOT_THE_COORDINATOR:
+            await self.find_coordinator(GROUP, self.group)
+        elif code in ANEW:
+            self.give_up_all()
+            self._begin_anew()
+        elif code not in COMES_BACK:
+            self.world.problem(
+                f"{self.name}: ConsumerGroupHeartbeat: {code} {answer.error_message}"
+            )
+
+    def _owned(self):
+        by_topic = {}
+        for topic_id, partition in sorted(self.owned, key=str):
+            by_topic.setdefault(topic_id, []).append(partition)
+        return [
+            TopicPartitions(topic_id=topic_id.bytes, partitions=partitions)
+            for topic_id, partitions in by_topic.items()
+        ]
+
+    async def _leave(self):
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=-1
+        )
+        self.give_up_all()
+        await self.call(request, ConsumerGroupHeartbeatResponse)
+        self._begin_anew()
