@@ -95,6 +95,13 @@ class CommitQueue:
                 _, wait, ordinal = waiting.popleft()
                 wait.told(ordinal)
 
+    def close(self) -> None:
+        """Refuse all, and leave no timer behind: the partition is gone. Its time may be weeks."""
+        self._refuse(GONE)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _refuse(self, refusal: AppendRefusal) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, wait, ordinal in waiting:

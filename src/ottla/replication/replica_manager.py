@@ -483,7 +483,9 @@ class ReplicaManager:
         where = partition.topic_partition
         self._watcher.forget(partition)
         self._moved(where)
-        self._commit_queues.pop(where, None)  # It is empty: nobody waits for what is gone.
+        queue = self._commit_queues.pop(where, None)
+        if queue is not None:
+            queue.close()
 
     def answer_waiting_fetches(self) -> None:
         """Answer every fetch that waits with what there is; for a stop."""

@@ -114,3 +114,16 @@ def test_a_resend_that_waits_with_its_original_is_answered_with_its_offsets(node
 def test_an_unknown_partition_is_refused_at_once(node, words):
     refusal = append(node, words.batch(), index=7)
     assert refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_goes_leaves_no_timer_behind(node, words):
+    before = node.clock.timers()
+    committed = append(node, words.batch(), timeout_ms=2**31 - 1)
+    node.executor.run_all()
+    assert code(committed) is ErrorCode.NONE
+    uncommitted = append(node, words.batch(), timeout_ms=2**31 - 1)
+    state = node.partition().state
+    node.change(node.led(0)._replace(old=state, new=None))
+    node.executor.run_all()
+    assert code(uncommitted) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert node.clock.timers() == before
