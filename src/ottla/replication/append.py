@@ -69,6 +69,18 @@ def refusal_of(error: KafkaError, log_start_offset: int) -> AppendRefusal:
     )
 
 
+def _refused(partition: Partition, found: KafkaError, acks: int) -> AppendRefusal:
+    """Return how an append is answered whose records were refused by what was ``found`` in them.
+
+    The partition's own reason, if it has one, comes first: as if they had come this far.
+    """
+    try:
+        partition.check_append(acks)
+    except KafkaError as error:
+        return refusal_of(error.as_value(), partition.log_start_offset)
+    return refusal_of(found, partition.log_start_offset)
+
+
 def patience_seconds(timeout_ms: int) -> float:
     """Return how long an append waits for its commit, given its request's timeout.
 
@@ -109,6 +121,9 @@ def append_each(
         partition = partitions.get(topic_partition)
         if partition is None:
             outcomes.append(AppendRefusal(missing(topic_partition)))
+            continue
+        if isinstance(records, KafkaError):
+            outcomes.append(_refused(partition, records, acks))
             continue
         try:
             result = partition.append(records, acks=acks)

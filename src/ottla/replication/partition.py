@@ -151,27 +151,23 @@ class Partition:
 
     # Appends.
 
-    def append(self, records: memoryview | Analysis | KafkaError, *, acks: int) -> AppendResult:
+    def append(self, records: memoryview | Analysis, *, acks: int) -> AppendResult:
         """Append as the leader and start a flush if one is due. Does not wait for it.
 
-        ``records`` is one produced batch, or what an analysis made elsewhere came to. The batch is
-        patched in place. Raises KafkaError.
+        ``records`` is one produced batch, or the analysis of batches that was made elsewhere. The
+        batch is patched in place. Raises KafkaError.
         """
         log, state = self.log, self.state
-        if not self.is_leader or log.state is not OPEN:
-            self.check_leader()
-        if acks == -1 and len(state.isr) < self.min_insync_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition} has {len(state.isr)} in-sync replicas, "
-                f"min.insync.replicas is {self.min_insync_replicas}",
-            )
+        if (
+            not self.is_leader
+            or log.state is not OPEN
+            or (acks == -1 and len(state.isr) < self.min_insync_replicas)
+        ):
+            self.check_append(acks)
         if isinstance(records, memoryview):
             result = log.append(records, leader_epoch=state.leader_epoch)
-        elif isinstance(records, Analysis):
-            result = log.append_analysed(records, leader_epoch=state.leader_epoch)
         else:
-            raise records
+            result = log.append_analysed(records, leader_epoch=state.leader_epoch)
         flush_messages = log.config.flush_messages
         if not self._is_flushing and (
             log.log_end_offset - log.flushed_offset >= flush_messages or log.has_unsynced_segments
@@ -180,6 +176,16 @@ class Partition:
         if flush_messages != 1:
             self._advance()
         return result
+
+    def check_append(self, acks: int) -> None:
+        """Raise KafkaError if nothing can be appended here with ``acks``, whatever the records."""
+        self.check_leader()
+        if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, "
+                f"min.insync.replicas is {self.min_insync_replicas}",
+            )
 
     def flush(self) -> bool:
         """Begin to make durable what there is; False when an earlier flush is still in flight."""

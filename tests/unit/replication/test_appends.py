@@ -209,6 +209,16 @@ def test_a_broken_large_batch_is_refused_and_the_rest_appended(node, words):
     assert words.codes(answer) == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
 
 
+def test_a_partition_that_takes_nothing_says_so_before_it_judges_a_batch(make_node, words):
+    node = make_node(min_insync_replicas=2)
+    broken = bytearray(words.large_batch())
+    broken[-1] ^= 1
+    durable, stored = node.append((0, broken)), node.append((0, broken), acks=1)
+    node.executor.run_all()
+    assert words.codes(durable) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert words.codes(stored) == [ErrorCode.CORRUPT_MESSAGE]
+
+
 def test_a_large_batch_gets_its_topics_codec_in_the_executor(make_node, words):
     node = make_node(compression=Codec.ZSTD)
     answer = node.append((0, words.batch(bytes(20_000))))
