@@ -8,6 +8,8 @@ from ottla.config.human import parse_duration_ms
 from ottla.config.option import InvalidConfig
 
 DEFAULT_PORT = 9092
+MILLISECONDS_MAX = (1 << 31) - 1
+"""Of a time limit, as of Kafka's own clients: 24 days."""
 
 
 class Address(NamedTuple):
@@ -107,6 +109,9 @@ def _known() -> str:
 
 def _milliseconds(key: str, text: str) -> int:
     try:
-        return int(text) if text.strip().isdigit() else parse_duration_ms(text)
+        found = int(text) if text.strip().isdigit() else parse_duration_ms(text)
     except ValueError as error:
         raise InvalidConfig(key, text, str(error)) from error
+    if found > MILLISECONDS_MAX:
+        raise InvalidConfig(key, text, f"expected at most {MILLISECONDS_MAX} ms")
+    return found

@@ -15,8 +15,11 @@ from ottla.client.security import NAMES as SECURITY_NAMES
 from ottla.client.settings import ClientSettings, read_settings
 from ottla.config.option import InvalidConfig
 from ottla.errors import OttlaError
+from ottla.spark.positions import INT32_MAX, INT64_MAX
 
 PREFIX = "kafka."
+DIGITS_MAX = 20
+"""A number with more is none of 64 bits."""
 CLIENT_ID = "ottla-spark"
 CONNECT_TIMEOUT_MS = 5_000
 
@@ -139,7 +142,7 @@ def fetch_limits(given: Mapping[str, str]) -> FetchLimits:
     changes: dict[str, int] = {}
     for key, name in FETCH_SETTINGS.items():
         if key in given:
-            changes[name] = whole_number(PREFIX + key, given[key], least=0)
+            changes[name] = whole_number(PREFIX + key, given[key], least=0, most=INT32_MAX)
     level = given.get(ISOLATION_LEVEL, "read_uncommitted").strip().lower()
     if level not in {"read_committed", "read_uncommitted"}:
         message = (
@@ -156,10 +159,12 @@ def fetch_limits(given: Mapping[str, str]) -> FetchLimits:
     )
 
 
-def whole_number(name: str, text: str, *, least: int) -> int:
-    """Return the number that ``text`` spells, not below ``least``. Raises OptionError."""
+def whole_number(name: str, text: str, *, least: int, most: int = INT64_MAX) -> int:
+    """Return the number that ``text`` spells, ``least`` to ``most``. Raises OptionError."""
     bare = text.strip()
-    if not bare.isascii() or not bare.isdigit() or int(bare) < least:
-        message = f"option {name} is a whole number from {least} on, not {text!r}"
+    is_number = bare.isascii() and bare.isdigit() and len(bare) < DIGITS_MAX
+    if not is_number or not least <= int(bare) <= most:
+        upward = "on" if most == INT64_MAX else f"to {most}"
+        message = f"option {name} is a whole number from {least} {upward}, not {text!r}"
         raise OptionError(message)
     return int(bare)

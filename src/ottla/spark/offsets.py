@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
-from ottla.spark.positions import Positions, read_positions
+from ottla.spark.positions import INT32_MAX, INT64_MAX, Positions, read_positions
 
 EARLIEST = -2
 LATEST = -1
@@ -86,7 +86,7 @@ def parse_bound(option: str, text: str, *, refused: int | None) -> Bound:
 def parse_timestamp(option: str, text: str) -> Bound:
     """Return the bound of one timestamp for every partition. Raises ValueError."""
     bare = text.strip()
-    if not bare.isascii() or not bare.isdigit():
+    if not (bare.isascii() and bare.isdigit()) or int(bare[:20]) > INT64_MAX:
         message = f"expected milliseconds since 1970, found {text!r}"
         raise ValueError(message)
     return Bound(option, timestamp_ms=int(bare))
@@ -107,7 +107,9 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     wanted = 'JSON like {"topic": [0, 1]}'
     named: dict[TopicPartition, None] = {}
     for topic, numbers in _json_object(text, wanted).items():
-        if not isinstance(numbers, list) or any(type(n) is not int or n < 0 for n in numbers):
+        if not isinstance(numbers, list) or any(
+            type(n) is not int or not 0 <= n <= INT32_MAX for n in numbers
+        ):
             message = f"expected {wanted}, found {text!r}"
             raise ValueError(message)
         named.update((TopicPartition(topic, number), None) for number in numbers)

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 
 from ottla.ids import TopicId, TopicPartition, parse_topic_id, topic_id_text
 
+INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
+"""What a partition or an epoch, and what an offset, has room for in a request."""
 MARKS = "$ottla"
 VERSION = 2
 VERSIONS_READ = (1, 2)
@@ -126,12 +128,18 @@ def read_positions(value: Mapping[str, object], *, least: int = 0) -> Positions:
     return Positions(
         offsets,
         {topic: parse_topic_id(text) for topic, text in ids.items()},
-        dict(_read_nested(dict(_long(marks.get("epochs", {}), offsets)), "leader epoch", 0)),
+        dict(
+            _read_nested(
+                dict(_long(marks.get("epochs", {}), offsets)), "leader epoch", 0, INT32_MAX
+            )
+        ),
         dict(_read_nested(marks.get("begin", {}), "offset", 0)),
     )
 
 
-def _read_nested(value: object, what: str, least: int) -> Iterator[tuple[TopicPartition, int]]:
+def _read_nested(
+    value: object, what: str, least: int, most: int = INT64_MAX
+) -> Iterator[tuple[TopicPartition, int]]:
     if not isinstance(value, dict):
         message = f"no object: {value!r}"
         raise ValueError(message)  # noqa: TRY004 - as above
@@ -141,7 +149,8 @@ def _read_nested(value: object, what: str, least: int) -> Iterator[tuple[TopicPa
             raise ValueError(message)  # noqa: TRY004 - as above
         for number, found in partitions.items():
             is_partition = number.isascii() and number.isdigit() and str(int(number)) == number
-            if not is_partition or type(found) is not int or found < least:
+            is_partition = is_partition and int(number) <= INT32_MAX
+            if not is_partition or type(found) is not int or not least <= found <= most:
                 message = f"{number!r}: {found!r} of topic {topic!r} is no partition and {what}"
                 raise ValueError(message)
             yield TopicPartition(topic, int(number)), found

@@ -192,6 +192,29 @@ def test_nothing_to_read_is_refused():
         parse_options({"bootstrap.servers": "h:1"})
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kafka.fetch.max.bytes": str(1 << 31)},
+        {"startingTimestamp": str(1 << 63)},
+        {"startingTimestamp": "9" * 5000},
+        {"startingOffsets": f'{{"t": {{"0": {1 << 63}}}}}'},
+        {"startingOffsets": f'{{"t": {{"{1 << 31}": 1}}}}'},
+        {"startingOffsets": f'{{"$ottla": {{"epochs": {{"t": {1 << 31}}}}}, "t": {{"0": 5}}}}'},
+        {"startingOffsetsByTimestamp": f'{{"t": {{"0": {1 << 63}}}}}'},
+        {"assign": f'{{"t": [{1 << 31}]}}'},
+        {"maxOffsetsPerTrigger": str(1 << 63)},
+        {"kafka.request.timeout.ms": str(1 << 31)},
+        {"minPartitions": "9" * 5000},
+    ],
+)
+def test_a_number_that_no_request_has_room_for_is_refused(given):
+    """It ended a query in a worker, as an internal error."""
+    way = {} if "assign" in given else {"subscribe": "t"}
+    with pytest.raises(OptionError, match=next(iter(given))):
+        parse_options({"bootstrap.servers": "h:1", **way, **given})
+
+
 @pytest.mark.parametrize("name", ["path", "paths"])
 def test_a_topic_given_as_a_path_is_told_where_to_go(name):
     """``.load("orders")`` said "unknown option 'path'"."""

@@ -93,12 +93,15 @@ def find(start: Path) -> Path:
     for directory in (start.resolve(), *start.resolve().parents):
         there = [directory / name for name in SPEC_NAMES if (directory / name).is_file()]
         if len(there) > 1:
-            raise ProjectError(f"{directory} has two specs", fix="keep one, or give --spec FILE")
+            raise ProjectError(
+                f"{directory} has two specs",
+                fix="keep one, or name the file: ottla pipeline run FILE",
+            )
         if there:
             return there[0]
     raise ProjectError(
         f"no {SPEC_NAMES[0]} in {start.resolve()} or above",
-        fix="ottla pipeline init NAME makes a project; --spec FILE names one",
+        fix="ottla pipeline init NAME makes a project; ottla pipeline run DIRECTORY names one",
     )
 
 
