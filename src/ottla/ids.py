@@ -16,7 +16,8 @@ NodeId = NewType("NodeId", int)
 TopicId = NewType("TopicId", bytes)
 """16 raw bytes, as on the wire. As text: URL-safe base64 without padding, as Kafka prints it."""
 
-NULL_TOPIC_ID = TopicId(bytes(16))
+TOPIC_ID_BYTES = 16
+NULL_TOPIC_ID = TopicId(bytes(TOPIC_ID_BYTES))
 """On the wire: "no topic id". Never the id of a topic."""
 
 

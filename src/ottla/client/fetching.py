@@ -12,6 +12,7 @@ from ottla.client.view import ClusterView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import (
+    TOPIC_IDS_SINCE,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -19,7 +20,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 
-LAST_VERSION_BY_NAME = 12
+LAST_VERSION_BY_NAME = TOPIC_IDS_SINCE - 1
 """The last version of Fetch that names topics instead of giving their ids."""
 
 

@@ -14,10 +14,8 @@ from enum import Enum
 from ottla.client.sending import NO_IDENTITY, Appended, ProducerIdentity
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition
-from ottla.records.batch import NO_SEQUENCE, set_producer
+from ottla.records.batch import NO_SEQUENCE, SEQUENCES, set_producer
 
-SEQUENCES = 1 << 31
-"""Sequence numbers count to here, and on from 0."""
 EPOCH_MAX = 0x7FFF
 
 

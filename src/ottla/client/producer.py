@@ -32,7 +32,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
 from ottla.protocol.messages.produce import ProduceResponse
-from ottla.records.batch import NO_SEQUENCE
+from ottla.records.batch import NO_SEQUENCE, SEQUENCES
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
@@ -42,7 +42,6 @@ RECORD_OVERHEAD_BYTES = 21
 HEADER_OVERHEAD_BYTES = 10
 REQUEST_BYTES = 8 << 20
 """Batches beyond this go with another request."""
-SEQUENCES = 1 << 31
 
 Promise = asyncio.Future["Delivery"]
 

@@ -9,6 +9,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId, TopicPartition
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.produce import (
+    TOPIC_IDS_SINCE,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
@@ -16,7 +17,7 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.primitives import RecordBytes
 
-LAST_VERSION_BY_NAME = 12
+LAST_VERSION_BY_NAME = TOPIC_IDS_SINCE - 1
 """The last version of Produce that names topics instead of giving their ids."""
 
 

@@ -32,6 +32,7 @@ from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
 from ottla.protocol.header import (
+    LENGTH_BYTES,
     REQUEST_HEADER_BYTES_MIN,
     decode_request_header,
     read_request_header_start,
@@ -43,7 +44,6 @@ from ottla.request_memory import LetGo
 from ottla.sliced import Slices, Steps
 
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
-LENGTH_BYTES = 4
 LONG_FRAME_BYTES = 32 * 1024
 """A longer request is decoded, served, answered and freed in steps."""
 FEW_STEPS = 4

@@ -10,11 +10,11 @@ from typing import Protocol, cast
 from ottla.errors import InvariantBroken
 from ottla.handlers.call import Answer, Call
 from ottla.handlers.gate import Passage
+from ottla.protocol.header import CORRELATION_ID_BYTES, LENGTH_BYTES
 from ottla.protocol.schema import Message
 
 _FIELD = "throttle_time_ms"
 _INT32 = struct.Struct(">i")
-_LENGTH_AND_CORRELATION_BYTES = 8
 
 
 class _Throttled(Protocol):
@@ -59,7 +59,7 @@ def throttle_position(
     if _FIELD not in names:
         return None
     if names[0] == _FIELD:
-        return _LENGTH_AND_CORRELATION_BYTES + is_flexible_header
+        return LENGTH_BYTES + CORRELATION_ID_BYTES + is_flexible_header
     if names[-1] == _FIELD:
         return -_INT32.size - (version in response.FLEXIBLE)
     raise InvariantBroken(f"{response.__name__} has {_FIELD} in its middle")

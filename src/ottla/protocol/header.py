@@ -18,6 +18,9 @@ from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.primitives import get_uvarint, skip_tags
 
 REQUEST_HEADER_BYTES_MIN = 10
+CORRELATION_ID_BYTES = 4
+LENGTH_BYTES = 4
+"""In front of every header: how long the frame is that follows."""
 
 FLEXIBLE_FROM: dict[int, int] = {
     int(key): api.flexible_from for key, api in API_TABLE.items() if api.flexible_from is not None

@@ -67,6 +67,8 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+SEQUENCES = 1 << 31
+"""A producer's sequence numbers go on from 0 before they reach this."""
 NO_LEADER_EPOCH = -1
 
 _OFFSET = Struct(">q")

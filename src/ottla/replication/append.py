@@ -14,9 +14,9 @@ from ottla.log.append import Analysis, AppendOrigin, TooLongForLoop, analyse
 from ottla.log.config import LogConfig
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
+from ottla.protocol.messages.produce import ACKS_ALL
 from ottla.replication.partition import Partition
 
-ACKS_ALL = -1
 _BEFORE_THE_LOG = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,

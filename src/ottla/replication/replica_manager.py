@@ -27,8 +27,8 @@ from ottla.log.results import AppendResult
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.pending import Pending, as_exception, outcome_of
+from ottla.protocol.messages.produce import ACKS_ALL
 from ottla.replication.append import (
-    ACKS_ALL,
     APPENDS_PER_TURN,
     AppendOutcome,
     AppendRefusal,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ottla.client.lanes import EPOCH_MAX, SEQUENCES, Lane, OutgoingBatch, Verdict
+from ottla.client.lanes import EPOCH_MAX, Lane, OutgoingBatch, Verdict
 from ottla.client.sending import ProducerIdentity
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId, TopicPartition
-from ottla.records.batch import read_header
+from ottla.records.batch import SEQUENCES, read_header
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 

@@ -15,7 +15,7 @@ from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Memb
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, OffsetKey
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
-from ottla.ids import NULL_TOPIC_ID, TopicId
+from ottla.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, TopicId
 from ottla.records.builder import KeyAndValue
 
 _INT16 = Struct(">h")
@@ -31,7 +31,6 @@ _SHORT_TEXT_BYTES_MAX = 126
 """The compact length of a longer one takes a second byte."""
 _TOPIC_ID_TAG = bytes((1, 0, 16))
 """One tag, its number, and the bytes behind it."""
-_TOPIC_ID_BYTES = 16
 OFFSET_COMMIT_VERSIONS = 4
 GROUP_METADATA_VERSIONS = 4
 
@@ -250,7 +249,7 @@ def read_offset_value(stored: StoredRecord) -> CommittedOffset:
         if (
             version == tables.OFFSET_COMMIT_VERSION
             and 0 <= metadata_bytes <= _SHORT_TEXT_BYTES_MAX
-            and len(value) == id_at + _TOPIC_ID_BYTES
+            and len(value) == id_at + TOPIC_ID_BYTES
             and value[tag_at:id_at] == _TOPIC_ID_TAG
         ):
             return CommittedOffset(

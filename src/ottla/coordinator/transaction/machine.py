@@ -23,8 +23,6 @@ from ottla.coordinator.transaction.transaction import (
     EPOCH_MAX,
     IDLE,
     LAST_CLIENT_EPOCH,
-    NO_EPOCH,
-    NO_PRODUCER_ID,
     NO_TIME,
     PREPARED,
     SERVER_VERSION,
@@ -33,6 +31,7 @@ from ottla.coordinator.transaction.transaction import (
 )
 from ottla.errors import ErrorCode, InvariantBroken
 from ottla.ids import TopicPartition
+from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 # Events.
 
@@ -43,7 +42,7 @@ class InitProducerId(NamedTuple):
     transactional_id: str
     timeout_ms: int
     producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_EPOCH
+    producer_epoch: int = NO_PRODUCER_EPOCH
     fresh_producer_id: int = NO_PRODUCER_ID
     """What is to be used when a fresh id is needed; -1: ask for it."""
 
@@ -93,7 +92,7 @@ class Answer(NamedTuple):
 
     code: ErrorCode
     producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_EPOCH
+    producer_epoch: int = NO_PRODUCER_EPOCH
 
 
 class Write(NamedTuple):
@@ -217,11 +216,11 @@ def _next_epoch(
         last_update_ms=now_ms,
     )
     has_current = event.producer_epoch == known.producer_epoch
-    has_last = event.producer_epoch == known.last_producer_epoch != NO_EPOCH
+    has_last = event.producer_epoch == known.last_producer_epoch != NO_PRODUCER_EPOCH
     if known.is_exhausted and (not goes_on or has_current or has_last):
         if event.fresh_producer_id == NO_PRODUCER_ID:
             return NeedProducerId()
-        last_epoch = known.producer_epoch if goes_on else NO_EPOCH
+        last_epoch = known.producer_epoch if goes_on else NO_PRODUCER_EPOCH
         return _begun(
             begun._replace(
                 producer_id=event.fresh_producer_id,
@@ -233,7 +232,8 @@ def _next_epoch(
         epoch = known.producer_epoch
         return _begun(
             begun._replace(
-                producer_epoch=epoch + 1, last_producer_epoch=epoch if goes_on else NO_EPOCH
+                producer_epoch=epoch + 1,
+                last_producer_epoch=epoch if goes_on else NO_PRODUCER_EPOCH,
             )
         )
     if has_last:

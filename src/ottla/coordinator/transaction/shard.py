@@ -21,7 +21,6 @@ from ottla.coordinator.transaction.markers import Marker, MarkerWriter
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.transaction import (
     IDLE,
-    NO_PRODUCER_ID,
     PREPARED,
     Transaction,
     TransactionState,
@@ -29,6 +28,7 @@ from ottla.coordinator.transaction.transaction import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId
 from ottla.pending import Pending
+from ottla.records.batch import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla.ids import TopicPartition
+from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-NO_PRODUCER_ID = -1
-NO_EPOCH = -1
 NO_TIME = -1
 EPOCH_MAX = 32767
 LAST_CLIENT_EPOCH = EPOCH_MAX - 1
@@ -78,7 +77,7 @@ class Transaction(NamedTuple):
     """The one before the last change."""
     next_producer_id: int = NO_PRODUCER_ID
     """Which the producer goes on with when its epochs are used up by this transaction; else -1."""
-    last_producer_epoch: int = NO_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
     """What the producer had before its epoch was raised. Memory only: -1 after a restart."""
     client_version: int = 0
     """The transaction version of its last step."""

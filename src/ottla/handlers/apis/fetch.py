@@ -27,6 +27,7 @@ from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.fetch import (
+    TOPIC_IDS_SINCE,
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -38,13 +39,17 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from ottla.replication.fetch import FetchedPartition, FetchLimits, FetchSpec, Isolation
+from ottla.replication.fetch import (
+    INVALID_OFFSET,
+    FetchedPartition,
+    FetchLimits,
+    FetchSpec,
+    Isolation,
+)
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, at_once, each
 
-TOPIC_IDS_SINCE = 13
 NODE_ENDPOINTS_SINCE = 16
-INVALID_OFFSET = -1
 AT_ONCE_MAX = 500
 """So many partitions are read and answered in one turn: some milliseconds."""
 PARTITIONS_MAX = 10_000

@@ -25,6 +25,8 @@ from ottla.protocol.schema import (
     uuid,
 )
 
+TOPIC_IDS_SINCE = 13
+
 
 class ReplicaState(Struct):
     replica_id: int = int32(default=-1)

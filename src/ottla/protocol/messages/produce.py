@@ -23,6 +23,14 @@ from ottla.protocol.schema import (
     uuid,
 )
 
+ZSTD_SINCE = 7
+TOPIC_IDS_SINCE = 13
+
+ACKS_NONE = 0
+"""There is no answer."""
+ACKS_ALL = -1
+"""The answer waits for the in-sync replicas."""
+
 
 class PartitionProduceData(Struct):
     index: int = int32()

@@ -24,10 +24,11 @@ from ottla.coordinator.group.committing import CommitRequest, PartitionCommit, T
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
-from ottla.ids import TopicId
+from ottla.ids import TOPIC_ID_BYTES, TopicId
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.compiler import STRING_BYTES_MAX
+from ottla.protocol.header import LENGTH_BYTES
 from ottla.protocol.primitives import get_uvarint, put_uvarint
 
 COMPACT_SINCE = 8
@@ -38,10 +39,8 @@ _INT32 = struct.Struct(">i")
 _PARTITION = struct.Struct(">iqiBB")
 _EMPTY_TEXTS = (0, 1)
 """Null, and a text without characters."""
-_TOPIC_ID_BYTES = 16
 _ANSWER_HEAD = struct.Struct(">iixi")
 """Length, correlation id, no tags, throttle time."""
-_LENGTH_BYTES = 4
 _CODE = struct.Struct(">hx")
 
 Echo = tuple[bytes, list[PartitionCommit]]
@@ -94,7 +93,7 @@ class DirectOffsetCommit:
         for _ in range(topic_count - 1):
             begin = position
             if self._has_ids:
-                position += _TOPIC_ID_BYTES
+                position += TOPIC_ID_BYTES
                 topic = self._image.topic_by_id(TopicId(bytes(frame[begin:position])))
             else:
                 name, position = _text(frame, position)
@@ -143,5 +142,5 @@ def _answer(echoes: list[Echo], code: ErrorCode, correlation_id: int) -> bytearr
             out += pack(partition[0]) + tail
         out.append(0)
     out.append(0)
-    _ANSWER_HEAD.pack_into(out, 0, len(out) - _LENGTH_BYTES, correlation_id, 0)
+    _ANSWER_HEAD.pack_into(out, 0, len(out) - LENGTH_BYTES, correlation_id, 0)
     return out

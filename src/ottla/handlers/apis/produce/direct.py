@@ -23,9 +23,10 @@ from collections.abc import Callable
 
 from ottla.errors import ErrorCode, MalformedMessage
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
-from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
+from ottla.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, TopicId, TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
+from ottla.protocol.messages.produce import TOPIC_IDS_SINCE, ZSTD_SINCE
 from ottla.protocol.primitives import long_uvarint
 from ottla.records.batch import (
     ATTRIBUTES_POSITION,
@@ -38,14 +39,11 @@ from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
 
 LOG_START_SINCE = 5
-ZSTD_SINCE = 7
 RECORD_ERRORS_SINCE = 8
 COMPACT_SINCE = 9
-TOPIC_IDS_SINCE = 13
 
 _ACKS = frozenset((-1, 1))
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
-_TOPIC_ID_BYTES = 16
 _NAME_BYTES_MAX = 126
 """The compact length of a longer name takes a second byte."""
 
@@ -162,7 +160,7 @@ class DirectProduce:
             return [
                 _TO_COMPACT_NAME.pack(size_bytes, correlation_id, 2, len(topic) + 1) + topic + tail
             ]
-        size_bytes = 6 + _TOPIC_ID_BYTES + len(tail)
+        size_bytes = 6 + TOPIC_ID_BYTES + len(tail)
         return [_TO_TOPIC_ID.pack(size_bytes, correlation_id, 2) + topic + tail]
 
 
@@ -191,7 +189,7 @@ def _locate_compact(frame: memoryview, position: int, version: int) -> Located |
     else:
         before = _BEFORE_TOPIC_ID
         tags, transaction, acks, timeout_ms, topics = before.unpack_from(frame, position)
-        name_bytes = _TOPIC_ID_BYTES
+        name_bytes = TOPIC_ID_BYTES
     if tags or transaction or topics != 2 or not 0 <= name_bytes <= _NAME_BYTES_MAX:
         return None
     position += before.size

@@ -13,6 +13,7 @@ from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.apis.produce.transactional import is_transactional, producer_of
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import (
+    ACKS_NONE,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -21,7 +22,6 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.sliced import STRIDE, Steps, each
 
-ACKS_NONE = 0
 PARTITIONS_AT_A_TIME = 128
 """Their flushes begin together; the appends take some 2 ms."""
 

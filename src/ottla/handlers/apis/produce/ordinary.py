@@ -20,6 +20,10 @@ from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import (
+    ACKS_ALL,
+    ACKS_NONE,
+    TOPIC_IDS_SINCE,
+    ZSTD_SINCE,
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -28,23 +32,18 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC_POSITION, TRANSACTIONAL_BIT
+from ottla.records.compression import Codec
 from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import Steps
 
-TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
-ZSTD_SINCE = 7
-ACKS_NONE = 0
-ACKS_ALL = -1
 _ACKS = frozenset((-1, 0, 1))
 
-# What is looked at of a batch before the log does.
-_ATTRIBUTES_LOW_AT = 22
-_SHORTEST_BATCH_BYTES = 17  # Up to the magic: with less nothing can be said of it.
-_CODEC_MASK = 0x07
-_ZSTD = 4
-_TRANSACTIONAL_BIT = 0x10
+_ATTRIBUTES_LOW_AT = ATTRIBUTES_POSITION + 1
+_SHORTEST_BATCH_BYTES = MAGIC_POSITION + 1
+"""With less nothing can be said of a batch."""
 
 Layout = list[tuple[str, TopicId, list[int]]]
 """The request's topics (name, id) and their partitions, in its order; the answer's order too."""
@@ -203,9 +202,9 @@ def _refusal(version: int, transactional_id: str | None, records: memoryview) ->
     if len(records) <= _ATTRIBUTES_LOW_AT:
         return ErrorCode.INVALID_RECORD if len(records) < _SHORTEST_BATCH_BYTES else None
     attributes = records[_ATTRIBUTES_LOW_AT]
-    if attributes & _TRANSACTIONAL_BIT and transactional_id is None:
+    if attributes & TRANSACTIONAL_BIT and transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if version < ZSTD_SINCE and attributes & _CODEC_MASK == _ZSTD:
+    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return None
 
