@@ -231,6 +231,9 @@ class Broker:
             await self._replica_manager.settle()
         if self._log_manager is not None:
             stop = partial(self._log_manager.stop, threads=self._env.stop_threads)
+            if self._replica_manager is not None:
+                hosting = self._replica_manager.hosting
+                stop = partial(stop, high_watermark_of=hosting.high_watermark_of)
             await run(self._env.executor, stop)
         if self._store is not None:
             await self._store.close()

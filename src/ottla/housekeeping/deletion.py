@@ -20,6 +20,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.housekeeping.in_progress import InProgress
 from ottla.ids import TopicPartition
 from ottla.log.directories.manager import LogManager
+from ottla.log.directories.offset_checkpoints import HighWatermarkOf
 from ottla.log.files.faults import sync_directory
 from ottla.log.files.tenancy import Tenancy, TenancyOver
 from ottla.log.health import LogState
@@ -98,6 +99,7 @@ class Deletion:
         executor: Executor,
         partitions: Callable[[], Iterable[Partition]],
         leader_of: Callable[[TopicPartition], Partition],
+        high_watermark_of: HighWatermarkOf,
     ) -> None:
         """``leader_of``: see ``ReplicaManager.leader_of``."""
         self._log_manager = log_manager
@@ -106,6 +108,7 @@ class Deletion:
         self._executor = executor
         self._partitions = partitions
         self._leader_of = leader_of
+        self._high_watermark_of = high_watermark_of
         self._checkpoints = Checkpoints(log_manager, executor)
         self._timers: dict[object, Timer] = {}
         self._in_progress = InProgress()
@@ -119,7 +122,7 @@ class Deletion:
     async def checkpoint_high_watermarks(self) -> None:
         """Save the high watermarks that have changed."""
         with self._in_progress.one_more():
-            job = self._log_manager.high_watermark_job()
+            job = self._log_manager.high_watermark_job(self._high_watermark_of)
             await run(self._executor, job.run)
             self._log_manager.checkpointed(job)
 

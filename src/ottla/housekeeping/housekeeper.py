@@ -45,6 +45,7 @@ class Housekeeper:
             executor=executor,
             partitions=lambda: replica_manager.partitions,
             leader_of=replica_manager.leader_of,
+            high_watermark_of=replica_manager.hosting.high_watermark_of,
         )
         self.relocation = Relocation(
             log_manager,

@@ -114,6 +114,11 @@ class Hosting:
         self._is_stopped = False
         self._idle: list[Pending[None]] = []
 
+    def high_watermark_of(self, where: TopicPartition) -> int | None:
+        """Return what is committed of a partition; None when it is not hosted here."""
+        partition = self.partitions.get(where)
+        return None if partition is None else partition.high_watermark
+
     def is_making(self, where: TopicPartition) -> bool:
         """Tell whether a partition is to be hosted, and is not yet."""
         return where in self._making

@@ -91,7 +91,6 @@ class ReplicaManager:
         self._node_id = node_id
         self._log_manager = log_manager
         log_manager.listeners.append(self._directory_changed)
-        log_manager.high_watermark_of = self._high_watermark_of
         self._executor = executor
         self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
         self._settings = settings
@@ -459,10 +458,6 @@ class ReplicaManager:
             partition.flush()
             self._moved(where)
         return True
-
-    def _high_watermark_of(self, where: TopicPartition) -> int | None:
-        partition = self._partitions.get(where)
-        return None if partition is None else partition.high_watermark
 
     # Following the metadata image.
 

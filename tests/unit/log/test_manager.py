@@ -295,8 +295,9 @@ def test_high_watermarks_are_written_when_they_change_and_read_at_the_start(
     started.checkpointed(job)
     assert high_watermarks(place) == b"0\n1\nflights 0 0\n", "nothing is flushed yet"
     assert started.high_watermark_job().files == {}
-    started.high_watermark_of = lambda where: 2 if where == TP else None
-    manager = restart(started, place, make_manager)
+    started.stop(high_watermark_of=lambda where: 2 if where == TP else None)
+    manager = make_manager(*place)
+    manager.start()
     assert high_watermarks(place) == b"0\n1\nflights 0 2\n"
     assert manager.high_watermarks == {TP: 2}
     manager.stop()

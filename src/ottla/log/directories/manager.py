@@ -27,8 +27,10 @@ from ottla.log.directories.making import Kept
 from ottla.log.directories.offset_checkpoints import (
     OFFSET_CHECKPOINTS,
     CheckpointJob,
+    HighWatermarkOf,
     OffsetCheckpoints,
     Offsets,
+    as_flushed,
 )
 from ottla.log.directories.recovery import open_log
 from ottla.log.directories.space import SpaceLimits
@@ -106,8 +108,6 @@ class LogManager:
         self.high_watermarks: dict[TopicPartition, int] = {}
         """What the checkpoints said at the start; 0 when they said nothing. Invariant: of logs that
         are here since."""
-        self.high_watermark_of: Callable[[TopicPartition], int | None] = lambda _: None
-        """Gives what is committed of a partition now; None: as far as it is flushed."""
         self.copying: dict[TopicPartition, str] = {}
         """Which log directory a partition is being copied to: its checkpoints are written there,
         too."""
@@ -532,7 +532,7 @@ class LogManager:
                         files[f"{holder}/{LOG_START_CHECKPOINT}"][topic_partition] = start_offset
         return self.checkpoints.job(files)
 
-    def high_watermark_job(self) -> CheckpointJob:
+    def high_watermark_job(self, high_watermark_of: HighWatermarkOf = as_flushed) -> CheckpointJob:
         """Return the work that saves the high watermarks that have changed since the last time.
 
         As ``checkpoint_job`` otherwise. With one replica nobody needs them: the log tells. A leader
@@ -542,7 +542,7 @@ class LogManager:
         for topic_partition, log in self.logs.items():
             found = files.get(f"{dirname(log.directory)}/{HIGH_WATERMARK_CHECKPOINT}")
             if found is not None:
-                committed = self.high_watermark_of(topic_partition)
+                committed = high_watermark_of(topic_partition)
                 found[topic_partition] = log.flushed_offset if committed is None else committed
         says = self.checkpoints.says
         return self.checkpoints.job(
@@ -556,7 +556,7 @@ class LogManager:
         for log_dir, error in job.failures.items():
             self.refused(log_dir, error)
 
-    def stop(self, *, threads: int = 1) -> None:
+    def stop(self, *, threads: int = 1, high_watermark_of: HighWatermarkOf = as_flushed) -> None:
         """Flush and close everything, say that the stop was clean, give the directories back.
 
         Blocks; no flush may be in flight. A directory in which something could not be made durable
@@ -579,7 +579,7 @@ class LogManager:
         try:
             job = self.checkpoint_job()
             job.run()
-            self.high_watermark_job().run()
+            self.high_watermark_job(high_watermark_of).run()
             for directory in self.online():
                 if directory.path not in unclean and directory.path not in job.failures:
                     # Without the mark the next start is slower and right.

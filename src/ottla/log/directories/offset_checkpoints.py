@@ -18,7 +18,7 @@ nothing for names without an entry, so that it costs at most one write of each f
 Between log.manager and log.checkpoints. Source: reliability rules 4, 5, 18 and 21.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from posixpath import dirname
 
 from ottla.env.disk import Disk
@@ -42,6 +42,13 @@ OFFSET_CHECKPOINTS = (
 )
 
 Offsets = dict[TopicPartition, int]
+HighWatermarkOf = Callable[[TopicPartition], int | None]
+"""Gives what is committed of a partition now; None: as far as it is flushed."""
+
+
+def as_flushed(_: TopicPartition) -> int | None:
+    """Stand for nobody knowing better than the log."""
+    return None
 
 
 class CheckpointJob:
