@@ -231,13 +231,12 @@ class LogCleaner:
 
     def _plan(self, partition: Partition, part: Cleanable) -> CleanPlan:
         log = partition.log
-        bases = [segment.base_offset for segment in log.segments]
         last_records = log.producers.last_records()
         return CleanPlan(
             directory=log.directory,
             sources=[
                 Source(segment.base_offset, end_offset, segment.size_bytes)
-                for segment, end_offset in zip(log.segments, bases[1:], strict=False)
+                for segment, end_offset in log.segments.with_ends(log.log_end_offset)
                 if segment.base_offset < part.first_uncleanable_offset
             ],
             first_dirty_offset=part.first_dirty_offset,

@@ -5,14 +5,12 @@ log.log, which is only read here. On the loop's thread, like the log. Source: Ka
 ``UnifiedLog.collectAbortedTransactions``.
 """
 
-from bisect import bisect_right
 from operator import attrgetter
 
 from ottla.log.log import Log
 from ottla.log.results import ReadResult
 from ottla.log.segment.transaction_index import AbortedTransaction
 
-_base_offset_of = attrgetter("base_offset")
 _first_offset_of = attrgetter("first_offset")
 _NOT_ASKED = -1
 
@@ -30,15 +28,15 @@ def aborted_transactions(
     region = result.region
     if region is None:
         return found
-    segments = log.segments
-    ordinal = bisect_right(segments, result.segment_base_offset, key=_base_offset_of) - 1
+    base_offset = result.segment_base_offset
     upper = _NOT_ASKED
-    for at in range(ordinal, len(segments)):
-        index = segments[at].transaction_index
+    for segment in log.segments.reaching(base_offset):
+        index = segment.transaction_index
         if index is None:
             continue
         if upper == _NOT_ASKED:
-            end = _offset_behind(log, ordinal, region.position + region.length_bytes)
+            position = region.position + region.length_bytes
+            end = log.segments.offset_behind(base_offset, position, log.log_end_offset)
             upper = min(upper_offset, end)
         if index.collect(start_offset, upper, found):
             break
@@ -57,15 +55,3 @@ def aborted_below(log: Log, upper_offset: int) -> list[AbortedTransaction]:
         if index is not None and index.collect(0, upper_offset, found):
             break
     return found
-
-
-def _offset_behind(log: Log, ordinal: int, position: int) -> int:
-    """Return an offset that nothing before byte ``position`` of a segment reaches."""
-    segments = log.segments
-    if position < segments[ordinal].size_bytes:
-        offset = segments[ordinal].offset_index.offset_behind(position)
-        if offset is not None:
-            return offset
-    if ordinal + 1 == len(segments):
-        return log.log_end_offset
-    return segments[ordinal + 1].base_offset

@@ -10,6 +10,7 @@ from typing import Protocol
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.segment.scan import Batch, Walk
 from ottla.log.segment.segment import Segment
+from ottla.log.segments import Segments
 from ottla.records.batch import NO_TIMESTAMP
 
 
@@ -21,11 +22,14 @@ class Bounded(Protocol):
     log_end_offset: int
     flushed_offset: int
     leader_epochs: LeaderEpochs
+    segments: Segments
 
 
-def check_log(log: Bounded, segments: list[Segment]) -> None:
+def check_log(log: Bounded) -> None:
     """Assert that offsets, epochs and segments of ``log`` fit together."""
-    bases = [segment.base_offset for segment in segments]
+    bases = [segment.base_offset for segment in log.segments]
+    assert log.segments.active is log.segments[-1], log.directory
+    assert bases[0] == log.segments.base_offset, log.directory
     assert bases == sorted(set(bases)), (log.directory, bases)
     assert bases[0] <= log.log_start_offset <= log.log_end_offset, log.directory
     assert log.flushed_offset <= log.log_end_offset, log.directory
@@ -34,7 +38,7 @@ def check_log(log: Bounded, segments: list[Segment]) -> None:
     assert all(a.start_offset <= b.start_offset for a, b in pairwise(entries)), entries
     assert not entries or entries[-1].start_offset <= log.log_end_offset, entries
     last = None
-    for segment, end in zip(segments, [*bases[1:], log.log_end_offset], strict=True):
+    for segment, end in log.segments.with_ends(log.log_end_offset):
         batches = check_segment(segment)
         last = batches[-1].last_offset if batches else None
         assert last is None or last < end, (segment.path, last, end)

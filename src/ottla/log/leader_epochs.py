@@ -11,7 +11,9 @@ from bisect import bisect_left, bisect_right
 from operator import itemgetter
 from typing import NamedTuple
 
-from ottla.log.files.checkpoints import EpochStart
+from ottla.env.disk import Disk
+from ottla.log.files.checkpoints import EpochStart, write_epoch_checkpoint
+from ottla.log.files.layout import LEADER_EPOCH_CHECKPOINT
 
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -85,3 +87,10 @@ class LeaderEpochs:
     def _changed(self) -> None:
         self.latest = self.entries[-1].epoch if self.entries else NO_EPOCH
         self.is_dirty = True
+
+    def save(self, disk: Disk, directory: str) -> None:
+        """Bring the checkpoint in ``directory`` up to date. Blocks. Raises OSError."""
+        path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
+        if self.is_dirty or not disk.exists(path):
+            write_epoch_checkpoint(disk, path, self.entries)
+            self.is_dirty = False

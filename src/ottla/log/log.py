@@ -1,8 +1,8 @@
 """One partition's log: append at the end, read anywhere, know what is durable.
 
-Owns the list of segments, the offsets that bound the log, and its leader epochs. One writer, on the
-loop's thread, no locks. Knows nothing of leaders, high watermarks or clients: the caller says up to
-where a reader may see. Between replication.partition and log.segment.
+Owns the offsets that bound the log, its flushes, its segments and its leader epochs. One writer, on
+the loop's thread, no locks. Knows nothing of leaders, high watermarks or clients: the caller says
+up to where a reader may see. Between replication.partition and log.segments.
 
     produce  analyse (any thread) -> append_analysed: roll if due, offsets in place, one write
     flush    begin_flush -> FlushJob.run (executor) -> finish_flush: the flushed offset rises
@@ -10,9 +10,6 @@ where a reader may see. Between replication.partition and log.segment.
 
 Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability rules 1, 2, 5, 6, 19.
 """
-
-from bisect import bisect_right
-from collections.abc import Sequence
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
@@ -29,9 +26,7 @@ from ottla.log.append import (
     place_replicated,
 )
 from ottla.log.config import LogConfig
-from ottla.log.files.checkpoints import write_epoch_checkpoint
-from ottla.log.files.faults import SyncFailed, ends_directory, sync, sync_directory
-from ottla.log.files.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
+from ottla.log.files.faults import SyncFailed, ends_directory
 from ottla.log.flush import Before, FlushJob
 from ottla.log.health import OPEN, LogHealth, LogState
 from ottla.log.invariants import check_log
@@ -39,9 +34,9 @@ from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
 from ottla.log.producers.producers import Producers
 from ottla.log.results import AppendResult, ReadResult, TimestampedOffset
 from ottla.log.rolling import must_roll, remove_stillborn
-from ottla.log.segment.full_files import FullFiles
 from ottla.log.segment.segment import Segment
 from ottla.log.segment.time_lookup import FoundRecord, Search, run_here, search_reaching
+from ottla.log.segments import Segments
 from ottla.records.batch import (
     LOG_APPEND_TIME,
     NO_PRODUCER_ID,
@@ -61,16 +56,11 @@ class Log(LogHealth):
     """
 
     __slots__ = (
-        "_active",
-        "_base_offsets",
         "_clock",
         "_disk",
         "_flush_job",
-        "_full_files",
         "_generation",
         "_sealed_offset",
-        "_segments",
-        "_unsynced",
         "config",
         "directory",
         "flushed_offset",
@@ -78,6 +68,7 @@ class Log(LogHealth):
         "log_end_offset",
         "log_start_offset",
         "producers",
+        "segments",
         "topic_id",
     )
 
@@ -90,7 +81,7 @@ class Log(LogHealth):
         topic_partition: TopicPartition,
         topic_id: TopicId | None,
         config: LogConfig,
-        segments: list[Segment],
+        segments: Segments,
         leader_epochs: LeaderEpochs,
         log_start_offset: int,
         log_end_offset: int,
@@ -116,17 +107,12 @@ class Log(LogHealth):
         log end offset; falls only by ``truncate_to``."""
         self.producers = producers
         """Use: drops duplicates. Invariant: knows all batches below the log end."""
-        self._segments = segments
-        self._base_offsets = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
-        """Invariant: the last of ``_segments``; the only one that takes appends."""
+        self.segments = segments
+        """Use: what keeps house changes them by their verbs while the log is not swapping."""
         self._flush_job: FlushJob | None = None
         """The flush in flight: at most one (group commit)."""
-        self._unsynced: list[Segment] = []
-        """Use: rolled segments that the next flush has to sync. Invariant: oldest first."""
         self._sealed_offset = log_end_offset if is_sealed else None
         """Use: a stop at this log end finds all written and synced already. None: at none."""
-        self._full_files = FullFiles()
         self._generation = 0
         """Use: a flush of another generation proves nothing. Rises at each truncation."""
 
@@ -138,17 +124,12 @@ class Log(LogHealth):
     @property
     def size_bytes(self) -> int:
         """Bytes in all log files."""
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments, oldest first; the last one takes the appends."""
-        return self._segments
+        return self.segments.size_bytes
 
     @property
     def segment_count(self) -> int:
         """Number of segments; at least one."""
-        return len(self._segments)
+        return len(self.segments)
 
     # -- append -------------------------------------------------------------------------------
 
@@ -210,10 +191,10 @@ class Log(LogHealth):
         append_time, max_timestamp = NO_TIMESTAMP, header.max_timestamp
         if config.message_timestamp_type is LOG_APPEND_TIME:
             append_time = max_timestamp = self._clock.wall_ms()
-        active = self._active
+        active = self.segments.active
         if active.size_bytes or len(records) > config.segment_bytes:
             self._make_room(len(records), base_offset, last_offset, max_timestamp)
-            active = self._active
+            active = self.segments.active
         patch_offsets(records, base_offset, leader_epoch)
         if append_time != NO_TIMESTAMP:
             set_log_append_time(records, append_time)
@@ -243,12 +224,12 @@ class Log(LogHealth):
         max_timestamp = max(batch.max_timestamp for batch in placed)
         self._make_room(len(records), placed[0].base_offset, last_offset, max_timestamp)
         try:
-            self._active.append_all(records, placed)
+            self.segments.active.append_all(records, placed)
         except OSError as error:
             raise self._refused(error) from error
         for batch in placed:
             self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
-        self.producers.note_all(records, batches, placed, self._active)
+        self.producers.note_all(records, batches, placed, self.segments.active)
         self.log_end_offset = last_offset + 1
         return AppendResult(placed[0].base_offset, last_offset, append_time, self.log_start_offset)
 
@@ -260,9 +241,8 @@ class Log(LogHealth):
         if size_bytes > config.segment_bytes:
             why = f"{size_bytes} bytes; segment.bytes is {config.segment_bytes}"
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
-        active = self._active
         if must_roll(
-            active,
+            self.segments.active,
             config,
             self._clock,
             size_bytes,
@@ -274,8 +254,9 @@ class Log(LogHealth):
     def _refused(self, error: OSError) -> KafkaError:
         """Undo a write that the disk refused. The log goes on if that works, and fails if not."""
         try:
-            if self._active.is_file_open:  # Else nothing can have been written.
-                self._active.cut_to_size()
+            active = self.segments.active
+            if active.is_file_open:  # Else nothing can have been written.
+                active.cut_to_size()
         except OSError as worse:
             self._fail(worse)
         else:
@@ -293,8 +274,9 @@ class Log(LogHealth):
         """
         base_offset = self.log_end_offset if base_offset is None else base_offset
         is_synced = self.config.flush_messages == 1
+        segments = self.segments
         try:
-            self._active.seal(sync=is_synced)
+            segments.active.seal(sync=is_synced)
         except SyncFailed as error:
             self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -302,13 +284,13 @@ class Log(LogHealth):
             # An index could not be written: the segment is as good as before.
             self.report(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if base_offset == self._active.base_offset:
+        if base_offset == segments.active.base_offset:
             return
         # Before the new segment is there (rule 6); the sync of the directory below covers both.
         self.producers.snapshot_at_roll(base_offset, sync=is_synced)
         if not is_synced:
-            self._unsynced.append(self._active)
-        elif self._flush_job is None and not self.leader_epochs.is_dirty and not self._unsynced:
+            segments.leave_unsynced()
+        elif self._flush_job is None and not self.leader_epochs.is_dirty and not segments.unsynced:
             # Else the next flush raises it: it also makes the leader epochs durable.
             self.flushed_offset = self.log_end_offset
         segment = Segment(
@@ -320,17 +302,13 @@ class Log(LogHealth):
             created_ms=self._clock.wall_ms(),
         )
         try:
-            segment.create(preallocated_bytes=self.config.preallocated_bytes)
-            sync_directory(self._disk, self.directory)
+            segments.begin(segment, self.config.preallocated_bytes)
         except (OSError, CorruptFile) as error:
             if (lasting := remove_stillborn(segment)) is not None:
                 self._fail(lasting)
             if isinstance(error, OSError):
                 self.report(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._segments.append(segment)
-        self._base_offsets.append(base_offset)
-        self._active = segment
 
     # -- flush --------------------------------------------------------------------------------
 
@@ -346,9 +324,10 @@ class Log(LogHealth):
             or not (self.state is OPEN or self.is_in_service)
         ):
             return None
-        rolled = self._unsynced
+        segments = self.segments
+        rolled = segments.unsynced
         try:
-            active = self._active.file
+            active = segments.active.file
             files = [segment.file for segment in rolled] if rolled else ()
         except OSError as error:  # A file that was let go of could not be opened again.
             self.report(error)
@@ -357,7 +336,8 @@ class Log(LogHealth):
         if rolled or epochs.is_dirty:
             entries = list(epochs.entries) if epochs.is_dirty else None
             before = Before(rolled, files, entries, self._disk, self.directory, self.tenancy)
-            epochs.is_dirty, self._unsynced = False, []
+            epochs.is_dirty = False
+            segments.take_unsynced()
         job = self._flush_job = FlushJob(active, self.log_end_offset, self._generation, before)
         return job
 
@@ -375,7 +355,7 @@ class Log(LogHealth):
             error = job.sync_error(error)
         if error is not None and not ends_directory(error):
             # Nothing was synced yet: the next flush does it all.
-            self._unsynced = [*job.rolled, *self._unsynced]
+            self.segments.put_back(job.rolled)
             self.leader_epochs.is_dirty = True
             self.report(error)
         elif error is not None:
@@ -385,11 +365,6 @@ class Log(LogHealth):
         elif job.saves_epochs:
             # Truncated meanwhile: the file may hold epochs that are gone.
             self.leader_epochs.is_dirty = True
-
-    @property
-    def has_unsynced_segments(self) -> bool:
-        """Tell whether a roll has left a segment behind that only a flush makes durable."""
-        return bool(self._unsynced)
 
     def flush(self) -> None:
         """Make everything durable now. Blocks; no flush may be in flight. Raises KafkaError."""
@@ -425,18 +400,19 @@ class Log(LogHealth):
             there = f"[{self.log_start_offset}, {self.log_end_offset}]"
             why = f"{self.topic_partition}: offset {start_offset} is not in {there}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+        segment = active = self.segments.active
         if start_offset >= upper_offset:
-            return ReadResult(None, self._active.base_offset, self._active.size_bytes, False)
-        active = self._active
-        ordinal = max(bisect_right(self._base_offsets, start_offset) - 1, 0)
-        for at in range(ordinal, len(self._segments)):
-            segment = self._segments[at]
-            first = segment.find(start_offset)
-            if first is not None:
-                break
-        else:
             return ReadResult(None, active.base_offset, active.size_bytes, False)
-        end = self._end_position(at, upper_offset)
+        end_offset = self.log_end_offset
+        if start_offset >= active.base_offset:
+            first = active.find(start_offset)
+        else:
+            found = self.segments.find(start_offset, end_offset)
+            segment, first, end_offset = found or (active, None, end_offset)
+        if first is None:
+            return ReadResult(None, active.base_offset, active.size_bytes, False)
+        is_whole = upper_offset >= end_offset
+        end = segment.size_bytes if is_whole else segment.position_of(upper_offset)
         position, first_size = first.position, first.size_bytes
         limit = max(max_bytes, first_size) if min_one_message else max_bytes
         length = min(end - position, limit)
@@ -444,17 +420,8 @@ class Log(LogHealth):
             return ReadResult(None, segment.base_offset, position, limit < first_size)
         region = Region(segment.file, position, length)
         if segment is not active:
-            self._full_files.note(segment)
+            self.segments.note_read(segment)
         return ReadResult(region, segment.base_offset, position, limit < first_size)
-
-    def _end_position(self, ordinal: int, upper_offset: int) -> int:
-        """Return the position in segment ``ordinal`` where batches reach ``upper_offset``."""
-        segment = self._segments[ordinal]
-        is_active = segment is self._active
-        next_base = self.log_end_offset if is_active else self._base_offsets[ordinal + 1]
-        if upper_offset >= next_base:
-            return segment.size_bytes
-        return segment.position_of(upper_offset)
 
     # -- look-ups -----------------------------------------------------------------------------
 
@@ -473,7 +440,7 @@ class Log(LogHealth):
         """Search for that record; None: the largest timestamp's. See ``log.time_lookup``."""
         self.ensure_open()
         start, limit = self.log_start_offset, self.config.max_message_bytes
-        return search_reaching(self._segments[self._ordinal_of(start) :], timestamp, start, limit)
+        return search_reaching(self.segments.reaching(start), timestamp, start, limit)
 
     def place_of(self, found: FoundRecord) -> TimestampedOffset:
         """Return a record that was found, with the leader epoch it was written in."""
@@ -487,77 +454,33 @@ class Log(LogHealth):
         """Answer OffsetForLeaderEpoch: the largest epoch <= ``epoch`` and where it ends."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def _ordinal_of(self, offset: int) -> int:
-        return max(bisect_right(self._base_offsets, offset) - 1, 0)
-
-    # -- the front, truncation, the end -------------------------------------------------------
-
-    def replace_segments(self, first: int, count: int, new: Sequence[Segment]) -> None:
-        """Let ``new`` stand for closed segments: see ``log.front`` and ``log.swap``."""
-        old, self._segments[first : first + count] = self._segments[first : first + count], new
-        self._base_offsets[first : first + count] = [segment.base_offset for segment in new]
-        self._unsynced = [segment for segment in self._unsynced if segment not in old]
-        for segment in old:
-            segment.let_go()
+    # -- truncation, the end ------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
         """Remove everything at or above ``offset``: another history is the right one. Blocks.
 
-        The log ends at ``truncation_point(offset)`` then. The caller must have lowered the recovery
-        point checkpoint to that *before* (reliability rule 13). ``offset`` is not below the log
-        start offset. Raises KafkaError KAFKA_STORAGE_ERROR.
+        The log ends at ``segments.truncation_point`` then. The caller must have lowered the
+        recovery point checkpoint to that *before* (reliability rule 13). ``offset`` is not below
+        the log start offset. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         self.ensure_settled()
         if offset >= self.log_end_offset:
             return
-        offset = self.truncation_point(offset)
+        offset = self.segments.truncation_point(offset)
         self._sealed_offset = None
         self._generation += 1
         self.flushed_offset = min(self.flushed_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
         try:
-            self._save_epochs()
-            self._drop_segments_above(offset)
-            self._active.truncate(offset)
-            sync(self._active.file)
-            self.producers.restore(self._segments, offset)
+            self.leader_epochs.save(self._disk, self.directory)
+            log_end_offset = self.segments.truncate_to(offset)
+            self.producers.restore(self.segments, offset)
         except OSError as error:
             self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if self._active in self._unsynced:
-            self._unsynced.remove(self._active)  # It was synced just now.
-        last = self._active.last_offset()
-        self.log_end_offset = self._active.base_offset if last is None else last + 1
+        self.log_end_offset = log_end_offset
         self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-
-    def truncation_point(self, offset: int) -> int:
-        """Return where the log would end after ``truncate_to(offset)``.
-
-        Below ``offset`` when a batch spans it: that goes as a whole.
-        """
-        segment = self._segments[self._ordinal_of(offset)]
-        spanning = segment.next_batch(segment.position_of(offset))
-        return offset if spanning is None else min(offset, spanning.base_offset)
-
-    def _drop_segments_above(self, offset: int) -> None:
-        while len(self._segments) > 1 and self._active.base_offset >= offset:
-            dropped = self._segments.pop()
-            self._base_offsets.pop()
-            self._active = self._segments[-1]
-            if dropped in self._unsynced:
-                self._unsynced.remove(dropped)
-            dropped.remove_transaction_index()
-            self._disk.rename(dropped.path, dropped.path + DELETED_SUFFIX)
-            sync_directory(self._disk, self.directory)
-            self._disk.remove(dropped.path_of(LOG_SUFFIX) + DELETED_SUFFIX)
-            dropped.let_go()
-
-    def _save_epochs(self) -> None:
-        path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
-        if self.leader_epochs.is_dirty or not self._disk.exists(path):
-            write_epoch_checkpoint(self._disk, path, self.leader_epochs.entries)
-            self.leader_epochs.is_dirty = False
 
     def close(self) -> None:
         """Flush, bring the indexes up to date and let go of all files. Blocks.
@@ -575,9 +498,9 @@ class Log(LogHealth):
     def _seal_for_stop(self) -> None:
         try:
             if self._sealed_offset != self.log_end_offset or self.leader_epochs.is_dirty:
-                self._save_epochs()
-                self._active.seal(is_flushed=True)
-            self.producers.save_for_stop(self._base_offsets[0], self.log_end_offset)
+                self.leader_epochs.save(self._disk, self.directory)
+                self.segments.active.seal(is_flushed=True)
+            self.producers.save_for_stop(self.segments.base_offset, self.log_end_offset)
         except OSError as error:
             self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -589,9 +512,8 @@ class Log(LogHealth):
 
     def let_go(self) -> None:
         """Let go of all files; regions and flushes on their way keep theirs."""
-        for segment in self._segments:
-            segment.let_go()
+        self.segments.let_go()
 
     def check(self) -> None:
         """Assert the invariants of the log and its segments. Reads everything: for tests."""
-        check_log(self, self._segments)
+        check_log(self)

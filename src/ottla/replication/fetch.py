@@ -162,7 +162,7 @@ def read_partition(
 def _is_cold(partition: Partition, spec: FetchSpec, max_bytes: int, cold: list[ColdRead]) -> bool:
     """Tell whether the read would wait for the device; note in ``cold`` what to read ahead then."""
     wanted = min(spec.max_bytes, max_bytes, COLD_READ_BYTES_MAX)
-    ahead = cold_read(partition.log.segments, spec.fetch_offset, wanted)
+    ahead = cold_read(partition.log.segments.holding(spec.fetch_offset), spec.fetch_offset, wanted)
     if ahead is None:
         return False
     cold.append(ahead)

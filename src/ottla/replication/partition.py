@@ -170,7 +170,7 @@ class Partition:
             result = log.append_analysed(records, leader_epoch=state.leader_epoch)
         flush_messages = log.config.flush_messages
         if not self._is_flushing and (
-            log.log_end_offset - log.flushed_offset >= flush_messages or log.has_unsynced_segments
+            log.log_end_offset - log.flushed_offset >= flush_messages or log.segments.unsynced
         ):
             self._flush()
         if flush_messages != 1:

@@ -138,7 +138,7 @@ def test_after_truncation_and_a_torn_tail(tmp_path, kafka_tool):
     fill(log, 300)
     log.truncate_to(log.log_end_offset * 2 // 3)
     end = log.log_end_offset
-    log._active.file.write_at(log._active.size_bytes, b"\0" * 5000)
+    log.segments.active.file.write_at(log.segments.active.size_bytes, b"\0" * 5000)
     manager._release()
     manager = manager_for(tmp_path / "logs", **config)
     log = manager.get(TP)

@@ -115,7 +115,7 @@ def test_appends_follow_and_a_restart_trusts_the_end(fixture, tmp_path):
 @pytest.mark.parametrize("offset", [20, 42, 150, 171, 205, 212])
 def test_a_log_is_cut_between_batches(fixture, tmp_path, offset):
     log = open_copy(fixture, tmp_path)
-    point = log.truncation_point(offset)
+    point = log.segments.truncation_point(offset)
     log.truncate_to(offset)
     assert log.log_end_offset == point <= offset
     log.check()

@@ -175,8 +175,7 @@ def test_base_offsets_bound_their_segments(open_topic):
     log = open_topic(segment_bytes=400)
     for _ in range(12):
         log.append(batch(2), leader_epoch=0)
-    bases = log._base_offsets
-    for segment, end in zip(log._segments, [*bases[1:], log.log_end_offset], strict=True):
+    for segment, end in log.segments.with_ends(log.log_end_offset):
         region = segment.file.read_at(0, segment.size_bytes)
         headers = [header for _, header in iterate_headers(region)]
         assert segment.base_offset <= headers[0].base_offset
@@ -187,7 +186,7 @@ def test_an_index_is_sparse(open_topic):
     log = open_topic(index_interval_bytes=1000)
     for _ in range(100):
         log.append(batch(), leader_epoch=0)
-    assert 5 <= log._active.offset_index.count <= 20
+    assert 5 <= log.segments.active.offset_index.count <= 20
 
 
 def test_offset_and_epoch_are_assigned_before_the_write(open_topic):

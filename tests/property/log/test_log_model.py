@@ -206,7 +206,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def truncate(self, share):
         offset = int(self.start_offset + share * (self.end - self.start_offset))
-        point = self.log.truncation_point(offset)
+        point = self.log.segments.truncation_point(offset)
         if point < self.start_offset:
             return  # The batch that the log starts in would go: followers start anew then.
         self.log.truncate_to(offset)

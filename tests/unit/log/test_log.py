@@ -402,11 +402,11 @@ def test_a_roll_does_not_wait_for_a_gibibyte_to_be_synced(faulty, open_partition
     assert log.segment_count == 3
     assert faulty.counts[DiskCall.SYNC] == syncs
     assert log.flushed_offset == 0
-    assert log.has_unsynced_segments
+    assert log.segments.unsynced
     log.flush()
     assert faulty.counts[DiskCall.SYNC] >= syncs + 3
     assert log.flushed_offset == 5
-    assert not log.has_unsynced_segments
+    assert not log.segments.unsynced
     log.check()
 
 
@@ -426,8 +426,8 @@ def test_a_roll_without_space_can_be_tried_again(faulty, open_partition, batch, 
     log = open_partition(faulty, "/data", segment_bytes=300)
     append(log, batch(6))
     log.flush()
-    log._active.save_indexes()
-    while log._active.size_bytes + len(batch(6)) <= 300:
+    log.segments.active.save_indexes()
+    while log.segments.active.size_bytes + len(batch(6)) <= 300:
         append(log, batch(1))
     log.flush()
     faulty.fail(call, nth=4 if call is DiskCall.OPEN else 1)

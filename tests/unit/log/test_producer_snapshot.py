@@ -298,7 +298,7 @@ def test_a_roll_does_not_need_its_snapshot(open_partition, write, call):
     log = open_partition(disk, "/data")
     write(log, 0)
     log.flush()
-    log._active.seal()
+    log.segments.active.seal()
     nth = {DiskCall.OPEN: 3, DiskCall.WRITE: 1, DiskCall.SYNC: 4, DiskCall.RENAME: 1}[call]
     disk.fail(call, nth=nth, errno=errno.ENOSPC)
     log.roll()

@@ -172,7 +172,7 @@ class LogCopy:
             length = min(segment.size_bytes - position, STEP_BYTES)
             is_last = position + length == segment.size_bytes
             name = segment_file(segment.base_offset, LOG_SUFFIX)
-            indexes = _INDEXES if is_last and segment is not segments[-1] else ()
+            indexes = _INDEXES if is_last and segment is not segments.active else ()
             piece = _Piece(segment.file, f"{self.directory}/{name}", position, length, indexes)
             return CopyStep(self._disk, self.log, segment, piece)
         return None
@@ -190,11 +190,11 @@ class LogCopy:
         """
         disk, log = self._disk, self.log
         with suppress(OSError):  # Its disk may be full: then the copy's are made anew.
-            log.segments[-1].save_indexes()
+            log.segments.active.save_indexes()
         while (step := self.next_step()) is not None:
             step.run()
             self.took(step)
-        active = log.segments[-1]
+        active = log.segments.active
         path = f"{self.directory}/{segment_file(active.base_offset, LOG_SUFFIX)}"
         piece = _Piece(active.file, path, active.size_bytes, 0, _INDEXES)
         CopyStep(disk, log, active, piece).run()

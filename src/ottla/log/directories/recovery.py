@@ -45,6 +45,7 @@ from ottla.log.producers.producers import Producers, WalkedProducers
 from ottla.log.segment.bulk_walk import BULK_BYTES_MIN, PRODUCER_ID, BulkWalk, beginnings
 from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
 from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
+from ottla.log.segments import Segments
 from ottla.records.batch import NO_PRODUCER_ID
 
 ZEROS_READ_BYTES = 1024 * 1024
@@ -99,7 +100,7 @@ def open_log(
         topic_partition=topic_partition,
         topic_id=read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}"),
         config=config,
-        segments=segments,
+        segments=Segments(disk, directory, segments),
         leader_epochs=recovery.epochs,
         log_start_offset=start_offset,
         log_end_offset=recovery.next_offset,

@@ -13,6 +13,7 @@ from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.log import Log
 from ottla.log.producers.producers import Producers
 from ottla.log.segment.segment import Segment
+from ottla.log.segments import Segments
 
 
 def failed_log(  # noqa: PLR0917 - each of another type
@@ -39,7 +40,7 @@ def failed_log(  # noqa: PLR0917 - each of another type
         topic_partition=topic_partition,
         topic_id=topic_id,
         config=config,
-        segments=[empty],
+        segments=Segments(disk, directory, [empty]),
         leader_epochs=LeaderEpochs(),
         log_start_offset=0,
         log_end_offset=0,

@@ -9,8 +9,6 @@ bytes and throws them away; the loop then does its own read as always, from the 
 Above log.segment, below replication.fetch; source: design D1 ("cold reads cross by the executor").
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -70,15 +68,12 @@ class ColdRead(NamedTuple):
             position += read
 
 
-def cold_read(segments: Sequence[Segment], offset: int, length_bytes: int) -> ColdRead | None:
-    """Return what an executor should do before a log of ``segments`` is read from ``offset`` on.
+def cold_read(segment: Segment, offset: int, length_bytes: int) -> ColdRead | None:
+    """Return what an executor should do before ``segment`` is read from ``offset`` on.
 
     None when nothing of that would wait for the device: always so near the end of the log.
     Otherwise costs some microseconds.
     """
-    segment = segments[-1]
-    if offset < segment.base_offset:
-        segment = segments[max(bisect_right(segments, offset, key=_base_offset_of) - 1, 0)]
     if segment.remembers(offset) or not segment.size_bytes:
         return None
     position: int | None = None
@@ -102,10 +97,6 @@ def cold_read(segments: Sequence[Segment], offset: int, length_bytes: int) -> Co
         position,
         length_bytes,
     )
-
-
-def _base_offset_of(segment: Segment) -> int:
-    return segment.base_offset
 
 
 def _indexes_are_cached(segment: Segment) -> bool:

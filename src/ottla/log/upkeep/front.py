@@ -53,10 +53,9 @@ def retained_from(log: Log, upper_offset: int, now_ms: int) -> int:
 
 
 def _candidates(log: Log) -> Iterator[Candidate]:
-    segments = log.segments
-    ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]
-    for segment, end_offset in zip(segments, ends, strict=True):
-        yield Candidate(end_offset, segment.size_bytes, segment is segments[-1], segment.newest_ms)
+    active = log.segments.active
+    for segment, end_offset in log.segments.with_ends(log.log_end_offset):
+        yield Candidate(end_offset, segment.size_bytes, segment is active, segment.newest_ms)
 
 
 def raise_start_offset(log: Log, offset: int) -> bool:
@@ -76,19 +75,18 @@ def raise_start_offset(log: Log, offset: int) -> bool:
 
 def has_segments_below(log: Log, offset: int) -> bool:
     """Tell whether ``drop_segments_below`` has something to do."""
-    segments = log.segments
     if log.is_swapping:
         return False  # The next retention does it.
-    return len(segments) > 1 and segments[1].base_offset <= offset
+    return log.segments.has_full_below(offset)
 
 
 def drop_segments_below(log: Log, disk: Disk, offset: int, count_max: int) -> list[str]:
     """Take the oldest segments, all of them below ``offset``, out of ``log``.
 
     ``offset`` is a log start offset that is durable: the log's own may be further already. At most
-    ``count_max`` go. Their files are renamed, not opened; who reads one goes on. Returns the new
-    paths: they may be removed once the log's directory has been synced. Raises KafkaError
-    KAFKA_STORAGE_ERROR when the disk refused the first one already.
+    ``count_max`` go. Their files are renamed, not opened; a reader that has one open goes on
+    reading it. Returns the new paths: they may be removed once the log's directory has been synced.
+    Raises KafkaError KAFKA_STORAGE_ERROR when the disk refused the first one already.
     """
     log.ensure_open()
     paths: list[str] = []
@@ -101,7 +99,7 @@ def drop_segments_below(log: Log, disk: Disk, offset: int, count_max: int) -> li
             if paths:
                 break
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        log.replace_segments(0, 1, ())
+        log.segments.drop_oldest()
     return paths
 
 

@@ -34,7 +34,7 @@ AGE_MS_MAX = 60_000
 def is_due(log: Log, now_ms: int) -> bool:
     """Tell whether ``log`` should have a snapshot taken. ``now_ms`` is monotonic."""
     producers = log.producers
-    grown = log.log_end_offset - producers.snapshot_offset(log.segments[0].base_offset)
+    grown = log.log_end_offset - producers.snapshot_offset(log.segments.base_offset)
     if grown < RECORDS_MIN or not len(producers.states) or not log.is_in_service:
         return False
     return grown >= RECORDS_MAX or now_ms - producers.snapshot_ms >= AGE_MS_MAX
@@ -65,7 +65,7 @@ class SnapshotJob:
         producers = log.producers
         self._generation = producers.generation
         self._path = producers.snapshots.path_of(self.offset)
-        index = log.segments[-1].transaction_index
+        index = log.segments.active.transaction_index
         self._index_path: str | None = None
         self._index_proof = NOTHING
         if index is not None and not index.is_synced:

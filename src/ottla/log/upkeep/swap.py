@@ -43,7 +43,7 @@ def can_replace(log: Log, new: Replacement) -> bool:
     """Tell whether the segments that ``new`` was made of are still those of ``log``."""
     if not log.is_in_service or log.is_swapping or log.directory != new.directory:
         return False
-    sizes = {segment.base_offset: segment.size_bytes for segment in log.segments[:-1]}
+    sizes = {segment.base_offset: segment.size_bytes for segment in log.segments.full}
     return all(sizes.get(source.base_offset) == source.size_bytes for source in new.replaced)
 
 
@@ -82,8 +82,7 @@ class Swap:
         if new.transaction_index is not None:
             new.transaction_index.path = segment.path_of(TRANSACTION_INDEX_SUFFIX)
             segment.transaction_index = new.transaction_index
-        first = [one.base_offset for one in log.segments].index(new.base_offset)
-        log.replace_segments(first, len(new.replaced), (segment,))
+        log.segments.replace(len(new.replaced), segment)
         self._segment = segment
 
     def rename_all(self) -> None:

@@ -1,0 +1,232 @@
+"""The segments of one log: an ordered list, of which the last one takes the appends.
+
+Owns which segments there are, which one is active, which files of full ones stay open, and which
+full ones no sync has covered yet. Knows no log end, no flushed offset and no reader: the log tells
+what it needs. Changes by these verbs only, on the loop, and each keeps the list, its base offsets
+and the active segment together. Between log.log and log.segment. Source: Kafka's LogSegments.
+
+    begin        a new segment takes the appends (a roll)
+    replace      one cleaned segment stands for several full ones
+    drop_oldest  the oldest segment is no longer the log's (retention)
+    truncate_to  what reaches an offset goes, with all segments above it
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+from ottla.env.disk import Disk
+from ottla.log.files.faults import sync, sync_directory
+from ottla.log.files.layout import DELETED_SUFFIX, LOG_SUFFIX
+from ottla.log.segment.full_files import FullFiles
+from ottla.log.segment.scan import Batch
+from ottla.log.segment.segment import Segment
+
+
+class Found(NamedTuple):
+    """A batch, the segment that holds it, and where that segment's offsets end (exclusive)."""
+
+    segment: Segment
+    batch: Batch
+    end_offset: int
+
+
+class Segments(Sequence[Segment]):
+    """At least one segment, oldest first."""
+
+    __slots__ = (
+        "_base_offsets",
+        "_directory",
+        "_disk",
+        "_full_files",
+        "_segments",
+        "active",
+        "unsynced",
+    )
+
+    def __init__(self, disk: Disk, directory: str, segments: Sequence[Segment]) -> None:
+        """``segments``: all there are in ``directory``, oldest first; at least one."""
+        self._disk = disk
+        self._directory = directory
+        self._segments = list(segments)
+        self._base_offsets = [segment.base_offset for segment in segments]
+        """Invariant: those of ``_segments``, ascending."""
+        self.active = segments[-1]
+        """Use: takes the appends; nobody else sets it. Invariant: the last one."""
+        self.unsynced: list[Segment] = []
+        """Use: full segments that the next flush has to sync. Invariant: oldest first."""
+        self._full_files = FullFiles()
+
+    # -- which there are ----------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Segment]: ...
+    def __getitem__(self, index: int | slice) -> Segment | list[Segment]:
+        return self._segments[index]
+
+    @property
+    def base_offset(self) -> int:
+        """Base offset of the oldest segment."""
+        return self._base_offsets[0]
+
+    @property
+    def full(self) -> list[Segment]:
+        """All segments but the active one."""
+        return self._segments[:-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all log files."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def with_ends(self, log_end_offset: int) -> Iterator[tuple[Segment, int]]:
+        """Yield each segment and the offset where it ends (exclusive)."""
+        return zip(self._segments, [*self._base_offsets[1:], log_end_offset], strict=True)
+
+    # -- finding ------------------------------------------------------------------------------
+
+    def holding(self, offset: int) -> Segment:
+        """Return the last segment that begins at or below ``offset``; else the oldest one."""
+        active = self.active
+        return active if offset >= active.base_offset else self._segments[self._ordinal_of(offset)]
+
+    def reaching(self, offset: int) -> list[Segment]:
+        """Return the segment that holds ``offset`` and all after it."""
+        return self._segments[self._ordinal_of(offset) :]
+
+    def find(self, offset: int, log_end_offset: int) -> Found | None:
+        """Find the first batch whose last offset is >= ``offset``; None when there is none.
+
+        Raises KafkaError CORRUPT_MESSAGE where a segment cannot be read. May block on a cold index.
+        """
+        for at in range(self._ordinal_of(offset), len(self._segments)):
+            segment = self._segments[at]
+            batch = segment.find(offset)
+            if batch is not None:
+                return Found(segment, batch, self._end_of(at, log_end_offset))
+        return None
+
+    def offset_behind(self, base_offset: int, position: int, log_end_offset: int) -> int:
+        """Return an offset that nothing before byte ``position`` of a segment reaches.
+
+        ``base_offset``: the segment's. May block on a cold index.
+        """
+        at = self._ordinal_of(base_offset)
+        segment = self._segments[at]
+        offset = None
+        if position < segment.size_bytes:
+            offset = segment.offset_index.offset_behind(position)
+        return self._end_of(at, log_end_offset) if offset is None else offset
+
+    def has_full_below(self, offset: int) -> bool:
+        """Tell whether the oldest segment is full and holds nothing at or above ``offset``."""
+        return len(self._segments) > 1 and self._base_offsets[1] <= offset
+
+    def truncation_point(self, offset: int) -> int:
+        """Return where the log would end after ``truncate_to(offset)``.
+
+        Below ``offset`` when a batch spans it: that batch goes as a whole.
+        """
+        segment = self.holding(offset)
+        spanning = segment.next_batch(segment.position_of(offset))
+        return offset if spanning is None else min(offset, spanning.base_offset)
+
+    def _ordinal_of(self, offset: int) -> int:
+        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+
+    def _end_of(self, ordinal: int, log_end_offset: int) -> int:
+        is_last = ordinal + 1 == len(self._base_offsets)
+        return log_end_offset if is_last else self._base_offsets[ordinal + 1]
+
+    # -- changing -----------------------------------------------------------------------------
+
+    def begin(self, segment: Segment, preallocated_bytes: int) -> None:
+        """Make the files of ``segment``, durably, and let it take the appends. Blocks.
+
+        Raises OSError or CorruptFile: the active segment is the same as before then, and whatever
+        there is of the new one's files is for the caller to remove.
+        """
+        segment.create(preallocated_bytes=preallocated_bytes)
+        sync_directory(self._disk, self._directory)
+        self._segments.append(segment)
+        self._base_offsets.append(segment.base_offset)
+        self.active = segment
+
+    def replace(self, count: int, new: Segment) -> None:
+        """Let ``new`` stand for the ``count`` full segments from its base offset on."""
+        first = self._base_offsets.index(new.base_offset)
+        self._exchange(first, count, [new])
+
+    def drop_oldest(self) -> None:
+        """Take the oldest segment, a full one, out; whoever reads its file keeps it open."""
+        self._exchange(0, 1, [])
+
+    def _exchange(self, first: int, count: int, new: list[Segment]) -> None:
+        old, self._segments[first : first + count] = self._segments[first : first + count], new
+        self._base_offsets[first : first + count] = [segment.base_offset for segment in new]
+        self.unsynced = [segment for segment in self.unsynced if segment not in old]
+        for segment in old:
+            segment.let_go()
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove all batches at or above ``offset`` and return where the last one left ends.
+
+        What stays of the active segment is durable. Blocks. Raises OSError: then the files are no
+        longer to be believed.
+        """
+        while len(self._segments) > 1 and self.active.base_offset >= offset:
+            self._remove_active()
+        active = self.active
+        active.truncate(offset)
+        sync(active.file)
+        self._take_synced(active)
+        last = active.last_offset()
+        return active.base_offset if last is None else last + 1
+
+    def _remove_active(self) -> None:
+        """Remove the files of the active segment; the one before it takes the appends."""
+        dropped = self._segments.pop()
+        self._base_offsets.pop()
+        self.active = self._segments[-1]
+        self._take_synced(dropped)
+        dropped.remove_transaction_index()
+        self._disk.rename(dropped.path, dropped.path + DELETED_SUFFIX)
+        sync_directory(self._disk, self._directory)
+        self._disk.remove(dropped.path_of(LOG_SUFFIX) + DELETED_SUFFIX)
+        dropped.let_go()
+
+    # -- syncs and open files -----------------------------------------------------------------
+
+    def leave_unsynced(self) -> None:
+        """Leave the sync of the active segment, which takes no more, to the next flush."""
+        self.unsynced.append(self.active)
+
+    def take_unsynced(self) -> list[Segment]:
+        """Hand what is to be synced to a flush; it comes back by ``put_back`` if that fails."""
+        unsynced, self.unsynced = self.unsynced, []
+        return unsynced
+
+    def put_back(self, unsynced: Sequence[Segment]) -> None:
+        """Take back what a flush was to sync and did not."""
+        self.unsynced = [*unsynced, *self.unsynced]
+
+    def _take_synced(self, segment: Segment) -> None:
+        if segment in self.unsynced:
+            self.unsynced.remove(segment)
+
+    def note_read(self, segment: Segment) -> None:
+        """Tell that a reader opened the file of a full segment: few such files stay open."""
+        self._full_files.note(segment)
+
+    def let_go(self) -> None:
+        """Let go of all files; regions and flushes on their way keep theirs."""
+        for segment in self._segments:
+            segment.let_go()
