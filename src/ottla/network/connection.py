@@ -24,7 +24,7 @@ from ottla.env.net import Net
 from ottla.env.stall_meter import NOTED_SECONDS
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.ids import ANONYMOUS, Principal
-from ottla.network.frame import FrameReader, ReceiveBudget
+from ottla.network.frame import LENGTH_BYTES, FrameReader, ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
 from ottla.pending import Pending
@@ -154,7 +154,8 @@ class Connection(asyncio.BufferedProtocol):
         self._shared_bytes += nbytes
         if self._shared_bytes >= SHARE_BYTES:
             self._give_way()
-        self._have_turn()
+        began = self._last_activity = self._clock.monotonic()
+        self._serve(began)
 
     def eof_received(self) -> bool:
         """Keep the transport open as long as answers are owed to a half-closed peer.
@@ -213,7 +214,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_lost or self._transport is None:
             return
         if self._is_read_paused and not self._waiting and not self._outgoing.is_paused:
-            self._serve(now)  # The receive budget was used up; perhaps there is room now.
+            self._serve(
+                self._clock.monotonic()
+            )  # The receive budget was used up; perhaps there is room now.
         unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing.size_bytes
         if unsent_bytes:
             self._enforce_stall(now, unsent_bytes)
@@ -264,16 +267,9 @@ class Connection(asyncio.BufferedProtocol):
     # Requests in.
 
     def _have_turn(self) -> None:
-        """Do a round, and account for its time."""
-        monotonic, turns = self._clock.monotonic, self._turns
-        began = self._last_activity = monotonic()
-        if turns.is_over:
-            self._stand_back()
+        """Do a round: something has happened to this connection."""
+        began = self._last_activity = self._clock.monotonic()
         self._serve(began)
-        took = monotonic() - began
-        turns.used_seconds = used = turns.used_seconds + took  # As turns.spent, at each round.
-        if took > NOTED_SECONDS or used > TURN_SECONDS:
-            turns.look(took, self._describe)
 
     def _describe(self) -> str:
         key = self._served_key
@@ -284,10 +280,13 @@ class Connection(asyncio.BufferedProtocol):
         """Do a round: dispatch frames as far as order and bounds allow, answer, settle the buffer.
 
         A request that must not be answered ends the connection behind the answers of those before.
-        ``began``: the time now.
+        ``began``: the time now. The round's own time is accounted for.
         """
         if self._is_in_round or self._is_lost:
             return
+        turns = self._turns
+        if turns.is_over:
+            self._stand_back()
         self._is_in_round = True
         try:
             self._serve_frames(began)
@@ -303,16 +302,29 @@ class Connection(asyncio.BufferedProtocol):
             self._release_answers()
         if self._outgoing.size_bytes:
             self._send_outgoing()
-        self._reader.settle()
-        self._pace_reading()
+        held_bytes = self._reader.settle()
+        if (
+            held_bytes
+            or self._is_draining
+            or self._is_giving_way
+            or self._is_read_paused
+            or self._outgoing.size_bytes
+        ):
+            self._pace_reading(held_bytes)
+        else:
+            self._frame_began = None  # Nothing left over, nothing in the way: the usual case.
         if self._is_draining:
             self._close_if_drained()
+        took = self._clock.monotonic() - began
+        turns.used_seconds = used = turns.used_seconds + took  # As turns.spent, at each round.
+        if took > NOTED_SECONDS or used > TURN_SECONDS:
+            turns.look(took, self._describe)
 
     def _serve_frames(self, began: float) -> None:
         dispatch, waiting, outgoing = self._dispatch, self._waiting, self._outgoing
         assert dispatch is not None, "frames arrive after connection_made"
-        next_frame, full_bytes = self._reader.next_frame, self._limits.write_buffer_bytes
-        is_first = True
+        reader, full_bytes = self._reader, self._limits.write_buffer_bytes
+        held_bytes = reader.held_bytes
         while not (self._is_draining or self._is_over):
             if waiting:
                 self._release_answers()
@@ -322,10 +334,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if waiting and not self._may_overlap():
                 return
-            frame = next_frame() if is_first else self._next_frame_in_time(began)
+            frame = reader.next_frame()
             if frame is None:
                 return
-            is_first = False
+            held_bytes -= LENGTH_BYTES + len(frame)
             self._frame_began = None
             self._served_key = frame[1]  # Of the two bytes of the key the first is 0 so far.
             answer = dispatch(frame)
@@ -333,16 +345,16 @@ class Connection(asyncio.BufferedProtocol):
                 self._wait_for(answer, len(frame))
             elif answer is not None:
                 self._answer_now(answer)
+            if not held_bytes or self._has_had_its_time(began):
+                return
 
-    def _next_frame_in_time(self, began: float) -> memoryview | None:
-        """Return the next frame, unless the round has gone on for long enough."""
-        if not self._reader.held_bytes:
-            return None
+    def _has_had_its_time(self, began: float) -> bool:
+        """Tell whether the round has gone on for long enough; what is left over has a later one."""
         if self._clock.monotonic() - began <= SLICE_SECONDS:
-            return self._reader.next_frame()
+            return False
         if self._reader.has_frame:
             self._stand_back()
-        return None
+        return True
 
     def _may_overlap(self) -> bool:
         """Tell whether the next frame may be served although answers are still waited for."""
@@ -449,18 +461,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # Pace and end.
 
-    def _pace_reading(self) -> None:
+    def _pace_reading(self, held_bytes: int) -> None:
         """Stop reading while requests cannot be taken anyway, and resume when they can."""
-        reader, outgoing = self._reader, self._outgoing
-        if not (
-            reader.held_bytes
-            or self._is_draining
-            or self._is_giving_way
-            or self._is_read_paused
-            or outgoing.size_bytes
-        ):
-            self._frame_began = None  # Nothing left over, nothing in the way: the usual case.
-            return
+        outgoing = self._outgoing
         assert self._transport is not None, "pacing happens between connection_made and _lost"
         if self._transport.is_closing():
             return
@@ -477,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._starved_since is None:
             self._starved_since = self._last_activity
         must_pause = must_pause or is_starved
-        if (must_pause and not self._is_giving_way) or not self._reader.held_bytes:
+        if (must_pause and not self._is_giving_way) or not held_bytes:
             self._frame_began = None
         elif self._frame_began is None:
             self._frame_began = self._last_activity

@@ -130,11 +130,11 @@ class FrameReader:
             return high << 8 | low
         return None
 
-    def settle(self) -> None:
+    def settle(self) -> int:
         """Tidy up after a round of frames, before the scratch buffer serves another connection.
 
-        Leftover bytes are kept even when the budget is used up: they are here already, and fewer
-        than the scratch buffer holds.
+        Return how many bytes are left over. They are kept even when the budget is used up: they
+        are here already, and fewer than the scratch buffer holds.
         """
         held = self._end - self._start
         if held == 0:
@@ -149,6 +149,7 @@ class FrameReader:
             self._own(size)
         elif self._start >= held:  # Else moving would cost more than the frames taken so far did.
             self._move_to_front()
+        return held
 
     def release(self) -> None:
         """Give up the connection's own buffer. Only when no bytes are held, or at the end."""

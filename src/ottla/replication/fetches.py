@@ -124,13 +124,14 @@ class Fetches:
         self, specs: list[FetchSpec], limits: FetchLimits, found: list[FetchedPartition]
     ) -> bool:
         """Tell whether what was found is the answer, and not the begin of a wait."""
-        enough = sum(map(size_of, found)) >= limits.min_bytes
-        urgent = any(fetched.ends_wait for fetched in found)
-        is_full = (
-            self.purgatory.watched_count >= self._waiting_max
+        return (
+            sum(map(size_of, found)) >= limits.min_bytes
+            or limits.max_wait_ms <= 0
+            or not specs
+            or any(fetched.ends_wait for fetched in found)
+            or self.purgatory.watched_count >= self._waiting_max
             or self.purgatory.key_count >= self._waiting_max * PARTITIONS_PER_WAITING
         )
-        return enough or urgent or limits.max_wait_ms <= 0 or not specs or is_full
 
     def _watch(
         self,

@@ -149,7 +149,10 @@ class Fetch:
                     topic=name,
                     topic_id=topic_id,
                     partitions=[
-                        _answered(item, asked, found, limits.isolation) for item in indexes.items()
+                        _refused_data(index, asked.refused[where])
+                        if (read := found.get(where)) is None
+                        else _data(read, limits.isolation)
+                        for index, where in indexes.items()
                     ],
                 )
                 for (name, topic_id), indexes in asked.topics.items()
