@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._is_read_paused
             or self._outgoing.size_bytes
         ):
-            self._pace_reading(held_bytes)
+            self._pace_reading(held_bytes, began)
         else:
             self._frame_began = None  # Nothing left over, nothing in the way: the usual case.
         if self._is_draining:
@@ -461,8 +461,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # Pace and end.
 
-    def _pace_reading(self, held_bytes: int) -> None:
-        """Stop reading while requests cannot be taken anyway, and resume when they can."""
+    def _pace_reading(self, held_bytes: int, now: float) -> None:
+        """Stop reading while requests cannot be taken anyway, and resume when they can.
+
+        A request's time to arrive begins anew when reading goes on: the wait was not the peer's.
+        """
         outgoing = self._outgoing
         assert self._transport is not None, "pacing happens between connection_made and _lost"
         if self._transport.is_closing():
@@ -478,12 +481,12 @@ class Connection(asyncio.BufferedProtocol):
         if not is_starved:
             self._starved_since = None
         elif self._starved_since is None:
-            self._starved_since = self._last_activity
+            self._starved_since = now
         must_pause = must_pause or is_starved
         if (must_pause and not self._is_giving_way) or not held_bytes:
             self._frame_began = None
         elif self._frame_began is None:
-            self._frame_began = self._last_activity
+            self._frame_began = now
         if must_pause and not self._is_read_paused:
             self._transport.pause_reading()
         elif not must_pause and self._is_read_paused:
