@@ -157,8 +157,7 @@ class BlockingProducer:
         The broker may create it, if it and the settings allow. Raises KafkaError
         UNKNOWN_TOPIC_OR_PARTITION after ``metadata_timeout_ms``.
         """
-        found = self._view.topics.get(name)
-        if found is None or found.error or again:
+        if again or not self._knows(name):
             self._find([name])
         return self._view.topic(name)
 
@@ -167,10 +166,14 @@ class BlockingProducer:
 
         One request for all; ``send`` alone finds them one by one. Raises as ``topic`` does.
         """
-        self._find({each.topic for each in partitions})
+        self._find(name for name in {each.topic for each in partitions} if not self._knows(name))
         lanes = [self._lanes.get(each) or self._open_lane(each) for each in sorted(partitions)]
         for start in range(0, len(lanes), JOINED_MAX):
             self._join_transaction(lanes[start : start + JOINED_MAX])
+
+    def _knows(self, name: str) -> bool:
+        found = self._view.topics.get(name)
+        return found is not None and not found.error
 
     def _find(self, names: Iterable[str]) -> None:
         """Ask until these topics are there, or the time for that is over."""

@@ -201,6 +201,17 @@ def test_a_batch_without_rows_moves_the_marker_on(options, name, topic, deliver_
     assert deliver_batch(2) is Step.WRITE
 
 
+def test_a_first_batch_without_rows_makes_its_topic(target, name, topic_name):
+    """A stream that starts before its source has anything: the marker needs the topic."""
+    fresh = f"{topic_name}-fresh"
+    given = {"kafka.bootstrap.servers": target.bootstrap, "topic": fresh}
+    options = parse_sink_options(given | {"delivery": "exactly-once"})
+    begun = time.monotonic()
+    assert deliver(options, name, Marker("q", 0, fresh), []) is Step.WRITE
+    assert deliver(options, name, Marker("q", 0, fresh), []) is Step.SKIP
+    assert time.monotonic() - begun < 20
+
+
 def test_the_marker_is_no_lag_and_tells_the_rows(options, name, topic, deliver_batch):
     """Tools show the lag of groups: the log's end less what the group has committed."""
     assert deliver_batch(0) is Step.WRITE

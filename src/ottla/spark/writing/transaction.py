@@ -235,6 +235,8 @@ class _Delivery:
             self._client, options.client, options.write.sending, self._producer
         ) as sender:
             try:
+                if options.topic is not None:
+                    sender.topic(options.topic)  # the marker's, even where there are no rows
                 sender.join(partitions)
                 for partition, batch in self._outgoing:
                     sender.send(partition, batch, len(batch))
