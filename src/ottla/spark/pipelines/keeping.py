@@ -10,6 +10,7 @@ name only, no second content. The driver's side, beside ``running``; knows no to
     PROJECT/.ottla/kept/1/...              the files of the first table
 
 Tables whose files are elsewhere than in a file system of this machine are not kept.
+Decision: docs/adr, a table that is made anew stays until the new one is there.
 """
 
 import json
