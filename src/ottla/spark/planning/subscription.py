@@ -29,31 +29,37 @@ class Subscription:
         self._gone: set[str] = set()
         """Named topics that were missed in vain: not waited for again. They may come back."""
 
-    def partitions(
+    def named(
         self, client: BlockingClient, known: Collection[str], *, may_be_gone: bool
     ) -> list[TopicPartition]:
-        """Return the partitions that are there, in order; their topics are in the client's view.
+        """Return the partitions that are named and there, in order; the client's view has them.
 
         ``known``: topics that the stream has offsets of. One that is gone is left out, as is any
         other with ``may_be_gone``. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION for one that was
         never there, and what the cluster says to one that is there and may not be read.
         """
-        if not self._options.pattern:
-            there = self._there(client, self._named)
-            for name in sorted(self._named - there - set(known)):
-                if not may_be_gone:
-                    raise _unknown(name)
-            if not self._options.partitions:
-                return _all_of(client.view, there)
-            return self._assigned(client.view, known, may_be_gone=may_be_gone)
-        view = client.refresh(None)
+        there = self._there(client, self._named)
+        for name in sorted(self._named - there - set(known)):
+            if not may_be_gone:
+                raise _unknown(name)
+        if not self._options.partitions:
+            return _all_of(client.view, there)
+        return self._assigned(client.view, known, may_be_gone=may_be_gone)
+
+    def completed(
+        self, client: BlockingClient, found: list[TopicPartition], known: Collection[str]
+    ) -> list[TopicPartition]:
+        """Return what one answer has ``found`` for the pattern, and what it has left out.
+
+        Raises KafkaError for a topic that is there and may not be read.
+        """
         matches = re.compile(self._options.pattern).fullmatch
-        topics = {
-            name for name, topic in view.topics.items() if matches(name) and not topic.is_internal
-        }
+        topics = {topic for topic, _ in found}
         missing = {name for name in known if matches(name)} - topics
-        back = self._there(client, missing) if missing else set()
-        return _all_of(client.refresh(topics | back) if missing else view, topics | back)
+        if not missing:
+            return found
+        back = self._there(client, missing)
+        return _all_of(client.refresh(topics | back), topics | back)
 
     def _assigned(
         self, view: ClusterView, known: Collection[str], *, may_be_gone: bool

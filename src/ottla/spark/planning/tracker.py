@@ -18,7 +18,7 @@ from ottla.client.errors import ConnectionFailed
 from ottla.env.blocking import BlockingClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition, topic_id_text
-from ottla.spark.lookup import cluster_state, resolve, with_epoch_ends
+from ottla.spark.lookup import cluster_state, partitions_of, resolve, with_epoch_ends
 from ottla.spark.loss import ClusterState, Loss, PartitionGone, TopicRecreated, find_losses
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
@@ -212,7 +212,12 @@ class StreamTracker:
         topics = {each.topic for positions in known for each in positions.offsets}
         if may_be_gone is None:
             may_be_gone = not options.fail_on_data_loss
-        partitions = self._subscription.partitions(self._client, topics, may_be_gone=may_be_gone)
+        subscription = self._subscription
+        if options.pattern:
+            found = partitions_of(self._client, options)
+            partitions = subscription.completed(self._client, found, topics)
+        else:
+            partitions = subscription.named(self._client, topics, may_be_gone=may_be_gone)
         now = cluster_state(self._client, partitions, read_committed=options.read_committed)
         if known and not self._has_judged_ids:
             self._has_judged_ids = True
