@@ -8,7 +8,10 @@ can come about, but for those in the middle of the work.
 import asyncio
 from collections import deque
 
-LATE_SECONDS = 1.0
+LATE_SECONDS = 0.5
+"""The mean of a job in a hundred."""
+LONGEST_SECONDS = 15.0
+"""However slow the disk is: what waits for it goes on soon after it is well again."""
 
 
 class SimulatedExecutor:
@@ -96,10 +99,10 @@ class SimulatedExecutor:
             self._loop.call_later(seconds * share, self._work, work, done, seconds * (1 - share))
 
     def _duration(self):
-        chance = self._rng.random()
-        if chance < 0.01:
-            return self._rng.random() * LATE_SECONDS * self._pace()
-        return self._rng.expovariate(1 / self._seconds) * self._pace()
+        mean = self._seconds
+        if self._rng.random() < 0.01:
+            mean = LATE_SECONDS
+        return min(self._rng.expovariate(1 / mean) * self._pace(), LONGEST_SECONDS)
 
     def _work(self, work, done, rest):
         result, error = self._do(work)
