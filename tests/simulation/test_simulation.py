@@ -4,7 +4,15 @@ import pytest
 
 from tests.simulation.__main__ import digest_elsewhere, live
 from tests.simulation.mix import CLIENTS, FAULTS, mix_of
-from tests.simulation.mutants import MUTANTS, SOURCE, mutant_of, patched
+from tests.simulation.mutants import (
+    MUTANTS,
+    SOURCE,
+    Mutant,
+    Stale,
+    mutant_of,
+    patched,
+    read_list,
+)
 from tests.simulation.world import World
 
 
@@ -103,9 +111,49 @@ def test_every_kind_of_client_and_fault_is_drawn_by_some_seed():
     assert {name for mix in mixes for name, count in mix.clients.items() if count} == set(CLIENTS)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_can_be_planted_in_the_source_as_it_is(name):
-    mutant = mutant_of(name)
-    for module in {module for module, _, _ in mutant.patches}:
-        path = SOURCE.parent.joinpath(*module.split(".")).with_suffix(".py")
-        compile(patched(path.read_text(), module, mutant), str(path), "exec")
+LISTED = """Some words.
+
+= nothing is written
+@ anywhere
+-        self._disk.write(data)
+-        return True
++        return False
+@ anywhere
+- never
+"""
+
+
+def test_a_mutant_is_read_and_planted():
+    (pieces,) = read_list(LISTED).values()
+    assert pieces == [
+        (
+            "anywhere",
+            "        self._disk.write(data)\n        return True",
+            "        return False",
+        ),
+        ("anywhere", " never", ""),
+    ]
+    mutant = Mutant("it", [("m", *pieces[0][1:]), ("m", *pieces[1][1:]), ("other", "def", "")])
+    text = "    def it():\n        self._disk.write(data)\n        return True  # never\n"
+    assert patched(text, "m", mutant) == "    def it():\n        return False  #\n"
+
+
+def test_a_mutant_whose_source_has_moved_on_is_told(monkeypatch):
+    """Not in the suite for each: refactoring would break it; hunting.py tells, and fails."""
+    monkeypatch.setitem(MUTANTS, "gone", [("log", "no file has this piece of source", "")])
+    with pytest.raises(Stale, match="renew mutants.txt"):
+        mutant_of("gone")
+
+
+def test_most_mutants_can_be_planted_in_the_source_as_it_is():
+    stale = []
+    for name in MUTANTS:
+        try:
+            mutant = mutant_of(name)
+        except Stale as error:
+            stale.append(str(error))
+            continue
+        for module in {module for module, _, _ in mutant.patches}:
+            path = SOURCE.parent.joinpath(*module.split(".")).with_suffix(".py")
+            compile(patched(path.read_text(), module, mutant), str(path), "exec")
+    assert len(stale) <= len(MUTANTS) // 4, stale
