@@ -141,7 +141,7 @@ def test_a_mutant_is_read_and_planted():
 def test_a_mutant_whose_source_has_moved_on_is_told(monkeypatch):
     """Not in the suite for each: refactoring would break it; hunting.py tells, and fails."""
     monkeypatch.setitem(MUTANTS, "gone", [("log", "no file has this piece of source", "")])
-    with pytest.raises(Stale, match="renew mutants.txt"):
+    with pytest.raises(Stale, match=r"renew mutants\.txt"):
         mutant_of("gone")
 
 
