@@ -152,8 +152,8 @@ def test_which_file_matters_is_known_without_looking_inside_any(disk, open_topic
     for _ in range(20):
         log.append(batch(), leader_epoch=0)
     before = disk.counts[DiskCall.READ]
-    assert log._ordinal_of(0) == 0
-    assert log._ordinal_of(19) == log.segment_count - 1
+    assert log.segments.holding(0) is log.segments[0]
+    assert log.segments.holding(19) is log.segments.active
     assert disk.counts[DiskCall.READ] == before
 
 
