@@ -1,6 +1,6 @@
 """One partition's log: append at the end, read anywhere, know what is durable.
 
-Owns the offsets that bound the log, its flushes, its segments and its leader epochs. One writer, on
+Owns the offsets that bound the log; segments and flushes have owners of their own. One writer, on
 the loop's thread, no locks. Knows nothing of leaders, high watermarks or clients: the caller says
 up to where a reader may see. Between replication.partition and log.segments.
 
@@ -13,7 +13,7 @@ Source: Kafka's UnifiedLog and LocalLog; the seed on Kafka's log; reliability ru
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
-from ottla.errors import CorruptFile, ErrorCode, InvariantBroken, KafkaError
+from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import (
     CLIENT,
@@ -26,16 +26,15 @@ from ottla.log.append import (
     place_replicated,
 )
 from ottla.log.config import LogConfig
-from ottla.log.files.faults import SyncFailed, ends_directory
-from ottla.log.flush import Before, FlushJob
-from ottla.log.health import OPEN, LogHealth, LogState
+from ottla.log.files.faults import SyncFailed
+from ottla.log.flushes import Flushes
+from ottla.log.health import OPEN, LogState
 from ottla.log.invariants import check_log
 from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
 from ottla.log.producers.producers import Producers
 from ottla.log.results import AppendResult, ReadResult, TimestampedOffset
-from ottla.log.rolling import must_roll, remove_stillborn
-from ottla.log.segment.segment import Segment
-from ottla.log.segment.time_lookup import FoundRecord, Search, run_here, search_reaching
+from ottla.log.rolling import must_roll
+from ottla.log.segment.time_lookup import FoundRecord, Search, search_reaching
 from ottla.log.segments import Segments
 from ottla.records.batch import (
     LOG_APPEND_TIME,
@@ -49,7 +48,7 @@ from ottla.records.batch import (
 from ottla.records.region import Region
 
 
-class Log(LogHealth):
+class Log(Flushes):
     """The log of one partition in one directory. Made by recovery.open_log or LogManager.create.
 
     Whoever makes it has made everything below ``log_end_offset`` durable.
@@ -57,18 +56,10 @@ class Log(LogHealth):
 
     __slots__ = (
         "_clock",
-        "_disk",
-        "_flush_job",
-        "_generation",
         "_sealed_offset",
         "config",
-        "directory",
-        "flushed_offset",
-        "leader_epochs",
-        "log_end_offset",
         "log_start_offset",
         "producers",
-        "segments",
         "topic_id",
     )
 
@@ -88,33 +79,26 @@ class Log(LogHealth):
         producers: Producers,
         is_sealed: bool = False,
     ) -> None:
-        super().__init__(topic_partition)
-        self._disk = disk
+        super().__init__(
+            topic_partition,
+            disk=disk,
+            directory=directory,
+            segments=segments,
+            leader_epochs=leader_epochs,
+            log_end_offset=log_end_offset,
+        )
         self._clock = clock
-        self.directory = directory
         self.topic_id = topic_id
         """None: the directory does not say (written before topic ids, or its creation was cut)."""
         self.config = config
         """Use: read at every append; replace it to change settings."""
-        self.leader_epochs = leader_epochs
         self.log_start_offset = log_start_offset
         """Use: first offset readers may ask for. Invariant: falls only by a ``truncate_to`` that
         takes the batch it stands in."""
-        self.log_end_offset = log_end_offset
-        """Use: offset of the next record. Invariant: one above the last record's."""
-        self.flushed_offset = log_end_offset
-        """Use: the recovery point; exclusive. Invariant: all below it is durable; never above the
-        log end offset; falls only by ``truncate_to``."""
         self.producers = producers
         """Use: drops duplicates. Invariant: knows all batches below the log end."""
-        self.segments = segments
-        """Use: what keeps house changes them by their verbs while the log is not swapping."""
-        self._flush_job: FlushJob | None = None
-        """The flush in flight: at most one (group commit)."""
         self._sealed_offset = log_end_offset if is_sealed else None
         """Use: a stop at this log end finds all written and synced already. None: at none."""
-        self._generation = 0
-        """Use: a flush of another generation proves nothing. Rises at each truncation."""
 
     @property
     def latest_epoch(self) -> int:
@@ -293,93 +277,14 @@ class Log(LogHealth):
         elif self._flush_job is None and not self.leader_epochs.is_dirty and not segments.unsynced:
             # Else the next flush raises it: it also makes the leader epochs durable.
             self.flushed_offset = self.log_end_offset
-        segment = Segment(
-            self._disk,
-            self.directory,
-            base_offset,
-            size_bytes=0,
-            index_interval_bytes=self.config.index_interval_bytes,
-            created_ms=self._clock.wall_ms(),
-        )
         try:
-            segments.begin(segment, self.config.preallocated_bytes)
+            segments.begin(base_offset, self.config, self._clock.wall_ms())
         except (OSError, CorruptFile) as error:
-            if (lasting := remove_stillborn(segment)) is not None:
+            if (lasting := segments.remove_stillborn(base_offset)) is not None:
                 self._fail(lasting)
             if isinstance(error, OSError):
                 self.report(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-    # -- flush --------------------------------------------------------------------------------
-
-    def begin_flush(self) -> FlushJob | None:
-        """Return the work that makes everything appended so far durable.
-
-        None when there is nothing to do, a flush is in flight (its end is the time to begin the
-        next: group commit), or the log has failed.
-        """
-        if (
-            self.flushed_offset == self.log_end_offset
-            or self._flush_job is not None
-            or not (self.state is OPEN or self.is_in_service)
-        ):
-            return None
-        segments = self.segments
-        rolled = segments.unsynced
-        try:
-            active = segments.active.file
-            files = [segment.file for segment in rolled] if rolled else ()
-        except OSError as error:  # A file that was let go of could not be opened again.
-            self.report(error)
-            return None
-        before, epochs = None, self.leader_epochs
-        if rolled or epochs.is_dirty:
-            entries = list(epochs.entries) if epochs.is_dirty else None
-            before = Before(rolled, files, entries, self._disk, self.directory, self.tenancy)
-            epochs.is_dirty = False
-            segments.take_unsynced()
-        job = self._flush_job = FlushJob(active, self.log_end_offset, self._generation, before)
-        return job
-
-    def finish_flush(self, job: FlushJob, error: OSError | None) -> None:
-        """Take the outcome of ``job`` (on the loop): raise the flushed offset, or fail for good.
-
-        After a failed sync nothing not yet flushed may ever be acknowledged: the kernel may have
-        dropped the pages and call the next sync a success (reliability rule 2). A full disk
-        refuses the leader epochs before any sync: then the log goes on.
-        """
-        self._flush_job = None
-        if self.state is LogState.CLOSED:
-            return  # Its topic is gone, or another log took its place.
-        if error is not None:
-            error = job.sync_error(error)
-        if error is not None and not ends_directory(error):
-            # Nothing was synced yet: the next flush does it all.
-            self.segments.put_back(job.rolled)
-            self.leader_epochs.is_dirty = True
-            self.report(error)
-        elif error is not None:
-            self._fail(error)
-        elif job.generation == self._generation:
-            self.flushed_offset = max(self.flushed_offset, job.target_offset)
-        elif job.saves_epochs:
-            # Truncated meanwhile: the file may hold epochs that are gone.
-            self.leader_epochs.is_dirty = True
-
-    def flush(self) -> None:
-        """Make everything durable now. Blocks; no flush may be in flight. Raises KafkaError."""
-        if self._flush_job is not None:
-            raise InvariantBroken(f"{self.topic_partition}: flush while one is in flight")
-        self.ensure_open()
-        job = self.begin_flush()
-        if job is None:
-            return
-        try:
-            job.run()
-        except OSError as error:
-            self.finish_flush(job, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self.finish_flush(job, None)
 
     # -- read ---------------------------------------------------------------------------------
 
@@ -425,17 +330,6 @@ class Log(LogHealth):
 
     # -- look-ups -----------------------------------------------------------------------------
 
-    def offset_for_timestamp(
-        self, timestamp: int, *, upper_offset: int | None = None
-    ) -> TimestampedOffset | None:
-        """Return the first record at or after the log start whose timestamp is >= ``timestamp``.
-
-        None when there is none (or it is not below ``upper_offset``). Blocks on cold segments.
-        """
-        found = run_here(self.search_timestamp(timestamp))
-        is_below = found and (upper_offset is None or found.offset < upper_offset)
-        return self.place_of(found) if found and is_below else None
-
     def search_timestamp(self, timestamp: int | None) -> Search:
         """Search for that record; None: the largest timestamp's. See ``log.time_lookup``."""
         self.ensure_open()
@@ -445,10 +339,6 @@ class Log(LogHealth):
     def place_of(self, found: FoundRecord) -> TimestampedOffset:
         """Return a record that was found, with the leader epoch it was written in."""
         return TimestampedOffset(*found, self.leader_epochs.epoch_for_offset(found.offset))
-
-    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """Return the first record with the largest timestamp of all; None for no timestamps."""
-        return (found := run_here(self.search_timestamp(None))) and self.place_of(found)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Answer OffsetForLeaderEpoch: the largest epoch <= ``epoch`` and where it ends."""

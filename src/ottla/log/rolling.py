@@ -1,7 +1,6 @@
 """When the active segment takes no more: it is full, its indexes are, or it is old enough.
 
-Used by log.log before each append, and to take back a roll that failed. Source: Kafka's
-LogSegment.shouldRoll.
+Used by log.log before each append. Source: Kafka's LogSegment.shouldRoll.
 """
 
 import zlib
@@ -51,20 +50,6 @@ def time_of_first_batch(segment: Segment) -> int:
         batch = segment.next_batch(0)
         segment.first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
     return segment.first_timestamp
-
-
-def remove_stillborn(segment: Segment) -> OSError | None:
-    """Take back a segment that could not be made: the log may grow past its name.
-
-    Returns what the disk said when it did not let go of it.
-    """
-    disk = segment.disk
-    try:
-        if disk.exists(segment.path) and disk.size_of(segment.path) == 0:
-            disk.remove(segment.path)
-    except OSError as error:
-        return error
-    return None
 
 
 def _jitter_ms(active: Segment, config: LogConfig) -> int:

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
 from ottla.env.disk import Disk
+from ottla.log.config import LogConfig
 from ottla.log.files.faults import sync, sync_directory
-from ottla.log.files.layout import DELETED_SUFFIX, LOG_SUFFIX
+from ottla.log.files.layout import DELETED_SUFFIX, LOG_SUFFIX, segment_file
 from ottla.log.segment.full_files import FullFiles
 from ottla.log.segment.scan import Batch
 from ottla.log.segment.segment import Segment
@@ -76,11 +77,6 @@ class Segments(Sequence[Segment]):
     def base_offset(self) -> int:
         """Base offset of the oldest segment."""
         return self._base_offsets[0]
-
-    @property
-    def full(self) -> list[Segment]:
-        """All segments but the active one."""
-        return self._segments[:-1]
 
     @property
     def size_bytes(self) -> int:
@@ -148,17 +144,38 @@ class Segments(Sequence[Segment]):
 
     # -- changing -----------------------------------------------------------------------------
 
-    def begin(self, segment: Segment, preallocated_bytes: int) -> None:
-        """Make the files of ``segment``, durably, and let it take the appends. Blocks.
+    def begin(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
+        """Make a segment, durably, that takes the appends from ``base_offset`` on. Blocks.
 
-        Raises OSError or CorruptFile: the active segment is the same as before then, and whatever
-        there is of the new one's files is for the caller to remove.
+        Raises OSError or CorruptFile: the active segment is the same as before then, and what there
+        is of the new one is for ``remove_stillborn``.
         """
-        segment.create(preallocated_bytes=preallocated_bytes)
+        segment = Segment(
+            self._disk,
+            self._directory,
+            base_offset,
+            size_bytes=0,
+            index_interval_bytes=config.index_interval_bytes,
+            created_ms=now_ms,
+        )
+        segment.create(preallocated_bytes=config.preallocated_bytes)
         sync_directory(self._disk, self._directory)
         self._segments.append(segment)
-        self._base_offsets.append(segment.base_offset)
+        self._base_offsets.append(base_offset)
         self.active = segment
+
+    def remove_stillborn(self, base_offset: int) -> OSError | None:
+        """Take back a segment that could not be made: the log may grow past its name.
+
+        Returns what the disk said when it did not let go of it.
+        """
+        path = f"{self._directory}/{segment_file(base_offset, LOG_SUFFIX)}"
+        try:
+            if self._disk.exists(path) and self._disk.size_of(path) == 0:
+                self._disk.remove(path)
+        except OSError as error:
+            return error
+        return None
 
     def replace(self, count: int, new: Segment) -> None:
         """Let ``new`` stand for the ``count`` full segments from its base offset on."""

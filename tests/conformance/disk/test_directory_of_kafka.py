@@ -14,6 +14,7 @@ from ottla.log.directories.manager import LogManager
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record
+from tests.by_time import offset_for_timestamp
 
 pytestmark = pytest.mark.kafka
 
@@ -104,7 +105,7 @@ def test_it_opens_and_serves_the_same_records(directories, tmp_path, kafka_tool,
     records = read_all(log)
     assert [(record.key, record.value) for record in records] == sent
     for record in records[::997]:
-        found = log.offset_for_timestamp(record.timestamp)
+        found = offset_for_timestamp(log, record.timestamp)
         first = next(one for one in records if one.timestamp >= record.timestamp)
         assert found.offset == first.offset
     batch = build_batch([Record(key=b"k", value=b"by ottla", timestamp=records[-1].timestamp)])

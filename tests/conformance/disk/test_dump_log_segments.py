@@ -13,6 +13,7 @@ from ottla.log.directories.manager import LogManager
 from ottla.records.batch import TimestampType
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
+from tests.by_time import offset_for_timestamp
 
 pytestmark = pytest.mark.kafka
 
@@ -123,7 +124,7 @@ def test_log_append_time_and_replaced_indexes(tmp_path, kafka_tool):
     log = manager.get(TP)
     for offset in range(0, expected, 50):
         log.read(offset, max_bytes=100, upper_offset=expected, min_one_message=True)
-    assert log.offset_for_timestamp(0).offset == 0
+    assert offset_for_timestamp(log, 0).offset == 0
     manager.stop()
     output = dump(kafka_tool, directory, "--deep-iteration")
     assert offsets_in(output) == list(range(expected))

@@ -16,6 +16,7 @@ from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.recovery import open_log
 from ottla.records.decode import decode_batches
+from tests.by_time import offset_for_timestamp, offset_of_max_timestamp
 from tests.old_formats import COUNT, SEGMENTS, start_with_segments, write_segments
 
 pytestmark = pytest.mark.kafka
@@ -78,7 +79,7 @@ def test_a_time_leads_to_its_record(fixture, tmp_path, timestamp):
     log = open_copy(fixture, tmp_path)
     wanted = START_MS + timestamp
     expected = next(record for record in fixture[1] if record[1] >= wanted)
-    found = log.offset_for_timestamp(wanted)
+    found = offset_for_timestamp(log, wanted)
     assert (found.offset, found.timestamp) == expected[:2]
 
 
@@ -89,7 +90,7 @@ def test_the_latest_time_decides_on_retention(fixture, tmp_path):
         max(record[1] for record in fixture[1] if 150 <= record[0] < 200),
         max(record[1] for record in fixture[1]),
     ]
-    assert log.offset_of_max_timestamp().offset == COUNT - 1
+    assert offset_of_max_timestamp(log).offset == COUNT - 1
 
 
 def test_appends_follow_and_a_restart_trusts_the_end(fixture, tmp_path):

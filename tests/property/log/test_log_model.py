@@ -29,6 +29,7 @@ from ottla.log.upkeep.front import (
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record
+from tests.by_time import offset_for_timestamp, offset_of_max_timestamp
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("t", 0)
@@ -190,13 +191,13 @@ class LogMachine(RuleBasedStateMachine):
     @rule(time=st.integers(-2, 60))
     def find_time(self, time):
         expected = next((r for r in self.records() if r[2] >= NOW + time), None)
-        found = self.log.offset_for_timestamp(NOW + time)
+        found = offset_for_timestamp(self.log, NOW + time)
         assert (found and found[:2]) == (expected and (expected[2], expected[0]))
 
     @rule()
     def find_latest_time(self):
         latest = max((r[2] for r in self.records()), default=None)
-        found = self.log.offset_of_max_timestamp()
+        found = offset_of_max_timestamp(self.log)
         if self.start_offset == 0:
             assert (found and found.timestamp) == latest
         else:

@@ -21,6 +21,7 @@ from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record
+from tests.by_time import offset_for_timestamp
 
 NOW = 1_700_000_000_000
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -169,7 +170,7 @@ def judge(disk, path, expected):
     assert found == expected
     if found and path.endswith("index"):
         for offset, _, timestamp in expected:
-            assert log.offset_for_timestamp(timestamp).offset == offset
+            assert offset_for_timestamp(log, timestamp).offset == offset
     if name not in TOLD_BY_NOBODY_ELSE:
         assert log.leader_epochs.entries == [(0, START_OFFSET), (1, 14), (2, 28)]
     original = log.append(batch_of(BATCHES - 1), leader_epoch=2)

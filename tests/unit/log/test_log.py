@@ -6,6 +6,7 @@ from ottla.errors import ErrorCode, InvariantBroken, KafkaError
 from ottla.log.append import AppendOrigin
 from ottla.log.log import LogState
 from ottla.records.batch import TimestampType, iterate_headers, read_header
+from tests.by_time import offset_for_timestamp, offset_of_max_timestamp
 
 NOW = 1_700_000_000_000
 
@@ -43,7 +44,7 @@ def test_log_append_time_is_the_clocks(place, open_partition, batch, clock, read
     clock.advance(5)
     assert append(log, batch(2, timestamp=NOW - 10**9)).log_append_time_ms == NOW + 5000
     assert [timestamp for _, _, timestamp in read_all(log)] == [NOW + 5000] * 2
-    assert log.offset_of_max_timestamp()[:2] == (NOW + 5000, 0)
+    assert offset_of_max_timestamp(log)[:2] == (NOW + 5000, 0)
     log.check()
 
 
@@ -236,36 +237,36 @@ def test_the_first_record_at_or_after_a_time(place, open_partition, batch):
     for step in range(40):
         append(log, batch(3, timestamp=NOW + step * 100, step=10), epoch=step // 20)
     assert log.segment_count > 2
-    assert log.offset_for_timestamp(0) == (NOW, 0, 0)
-    assert log.offset_for_timestamp(NOW + 511) == (NOW + 520, 17, 0)
-    assert log.offset_for_timestamp(NOW + 521) == (NOW + 600, 18, 0)
-    assert log.offset_for_timestamp(NOW + 3920) == (NOW + 3920, 119, 1)
-    assert log.offset_for_timestamp(NOW + 3921) is None
-    assert log.offset_of_max_timestamp() == (NOW + 3920, 119, 1)
-    assert log.offset_for_timestamp(NOW + 3000, upper_offset=90) is None
-    assert log.offset_for_timestamp(NOW + 3000, upper_offset=91).offset == 90
+    assert offset_for_timestamp(log, 0) == (NOW, 0, 0)
+    assert offset_for_timestamp(log, NOW + 511) == (NOW + 520, 17, 0)
+    assert offset_for_timestamp(log, NOW + 521) == (NOW + 600, 18, 0)
+    assert offset_for_timestamp(log, NOW + 3920) == (NOW + 3920, 119, 1)
+    assert offset_for_timestamp(log, NOW + 3921) is None
+    assert offset_of_max_timestamp(log) == (NOW + 3920, 119, 1)
+    assert offset_for_timestamp(log, NOW + 3000, upper_offset=90) is None
+    assert offset_for_timestamp(log, NOW + 3000, upper_offset=91).offset == 90
 
 
 def test_times_out_of_order_find_the_first_that_is_late_enough(place, open_partition, batch):
     log = open_partition(*place, index_interval_bytes=1)
     for timestamp in (500, 900, 100, 900, 950):
         append(log, batch(1, timestamp=NOW + timestamp))
-    assert log.offset_for_timestamp(NOW + 600).offset == 1
-    assert log.offset_for_timestamp(NOW + 900).offset == 1
-    assert log.offset_for_timestamp(NOW + 901).offset == 4
+    assert offset_for_timestamp(log, NOW + 600).offset == 1
+    assert offset_for_timestamp(log, NOW + 900).offset == 1
+    assert offset_for_timestamp(log, NOW + 901).offset == 4
     log.log_start_offset = 2
-    assert log.offset_for_timestamp(NOW + 600).offset == 3
+    assert offset_for_timestamp(log, NOW + 600).offset == 3
 
 
 def test_an_empty_log_has_no_time(log):
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_of_max_timestamp() is None
+    assert offset_for_timestamp(log, 0) is None
+    assert offset_of_max_timestamp(log) is None
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 def test_times_are_found_inside_compressed_batches(log, batch, codec):
     append(log, batch(10, step=10, codec=codec))
-    assert log.offset_for_timestamp(NOW + 41)[:2] == (NOW + 50, 5)
+    assert offset_for_timestamp(log, NOW + 41)[:2] == (NOW + 50, 5)
 
 
 # -- flush ------------------------------------------------------------------------------------
@@ -372,7 +373,7 @@ def test_a_write_that_cannot_be_undone_takes_the_log_offline(faulty, open_partit
         lambda: append(log, batch()),
         lambda: log.read(0, max_bytes=10, upper_offset=2, min_one_message=True),
         log.flush,
-        lambda: log.offset_for_timestamp(0),
+        lambda: offset_for_timestamp(log, 0),
     ):
         with pytest.raises(KafkaError) as caught:
             refused()
@@ -466,7 +467,7 @@ def test_a_wrong_index_entry_is_noticed_and_rebuilt(place, open_partition, batch
                 header = read_header(found.region.read())
                 assert header.base_offset <= offset <= header.last_offset
                 time = NOW + offset // 2 * 10
-                assert log.offset_for_timestamp(time)[:2] == (time, offset // 2 * 2)
+                assert offset_for_timestamp(log, time)[:2] == (time, offset // 2 * 2)
             log.abandon()
             disk.open(path).write_at(0, pristine)
     log = open_partition(disk, directory, recovery_point=120, clean=True)

@@ -6,6 +6,7 @@ from ottla.env.rng import SeededRng
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin
 from ottla.log.log import LogState
+from tests.by_time import offset_for_timestamp
 
 NOW = 1_700_000_000_000
 
@@ -181,7 +182,7 @@ def test_damaged_indexes_are_rebuilt(
     assert read_all(log) == records
     for offset, _, timestamp in records:
         if damage != "empty":  # an empty time index is what a segment without timestamps has
-            assert log.offset_for_timestamp(timestamp).offset == offset
+            assert offset_for_timestamp(log, timestamp).offset == offset
     append(log, batch(2))
     assert len(read_all(log)) == 42
 
@@ -212,7 +213,7 @@ def test_a_time_index_that_lost_its_end_is_rebuilt(stopped, open_partition, read
     disk.open(f"{path}/{0:020d}.timeindex").truncate(12)
     log = open_partition(disk, directory, clean=True, recovery_point=40, **CONFIG)
     for offset, _, timestamp in records:
-        assert log.offset_for_timestamp(timestamp).offset == offset
+        assert offset_for_timestamp(log, timestamp).offset == offset
 
 
 def test_a_wrong_base_offset_is_named_when_an_index_is_rebuilt(stopped, open_partition):

@@ -43,7 +43,7 @@ def can_replace(log: Log, new: Replacement) -> bool:
     """Tell whether the segments that ``new`` was made of are still those of ``log``."""
     if not log.is_in_service or log.is_swapping or log.directory != new.directory:
         return False
-    sizes = {segment.base_offset: segment.size_bytes for segment in log.segments.full}
+    sizes = {segment.base_offset: segment.size_bytes for segment in log.segments[:-1]}
     return all(sizes.get(source.base_offset) == source.size_bytes for source in new.replaced)
 
 
