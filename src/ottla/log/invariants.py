@@ -56,12 +56,12 @@ def check_segment(segment: Segment) -> list[Batch]:
     for before, after in pairwise(batches):
         assert before.last_offset < after.base_offset, (segment.path, before, after)
     by_position = {batch.position: batch for batch in batches}
-    for ordinal in range(segment.offset_index.count):
-        entry = segment.offset_index.entry(ordinal)
+    for ordinal in range(segment.indexes.offsets.count):
+        entry = segment.indexes.offsets.entry(ordinal)
         assert by_position[entry.position].last_offset == entry.offset, (segment.path, entry)
     by_last_offset = {batch.last_offset: batch for batch in batches}
-    for ordinal in range(segment.time_index.count):
-        when = segment.time_index.entry(ordinal)
+    for ordinal in range(segment.indexes.times.count):
+        when = segment.indexes.times.entry(ordinal)
         assert by_last_offset[when.offset].max_timestamp == when.timestamp, (segment.path, when)
     largest = max((batch.max_timestamp for batch in batches), default=NO_TIMESTAMP)
     assert segment.largest_timestamp().timestamp == max(largest, NO_TIMESTAMP), segment.path

@@ -119,7 +119,7 @@ class Segments(Sequence[Segment]):
         segment = self._segments[at]
         offset = None
         if position < segment.size_bytes:
-            offset = segment.offset_index.offset_behind(position)
+            offset = segment.indexes.offsets.offset_behind(position)
         return self._end_of(at, log_end_offset) if offset is None else offset
 
     def has_full_below(self, offset: int) -> bool:

@@ -186,7 +186,7 @@ def test_an_index_is_sparse(open_topic):
     log = open_topic(index_interval_bytes=1000)
     for _ in range(100):
         log.append(batch(), leader_epoch=0)
-    assert 5 <= log.segments.active.offset_index.count <= 20
+    assert 5 <= log.segments.active.indexes.offsets.count <= 20
 
 
 def test_offset_and_epoch_are_assigned_before_the_write(open_topic):

@@ -116,8 +116,8 @@ def recover(data, *, recovery_point=0, clean=False, compacted=False, files=()):
     return (
         log.log_end_offset,
         segment.size_bytes,
-        bytes(segment.offset_index.entries),
-        bytes(segment.time_index.entries),
+        bytes(segment.indexes.offsets.entries),
+        bytes(segment.indexes.times.entries),
         segment.largest_timestamp(),
         time_of_first_batch(segment),
         segment.last_offset(),

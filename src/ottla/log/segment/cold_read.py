@@ -79,7 +79,7 @@ def cold_read(segment: Segment, offset: int, length_bytes: int) -> ColdRead | No
     position: int | None = None
     try:
         if segment.has_loaded_indexes or _indexes_are_cached(segment):
-            entry = segment.offset_index.lookup(offset)
+            entry = segment.indexes.offsets.lookup(offset)
             position = 0 if entry is None else entry.position
             length_bytes = min(length_bytes, segment.size_bytes - position)
             if segment.file.is_cached(position, max(length_bytes, 1)):

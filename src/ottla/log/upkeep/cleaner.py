@@ -36,8 +36,8 @@ from ottla.log.files.layout import (
     segment_file,
 )
 from ottla.log.files.tenancy import Tenancy, TenancyOver
-from ottla.log.segment.offset_index import OffsetIndex
-from ottla.log.segment.time_index import TimeIndex, TimestampOffset
+from ottla.log.segment.indexes import SegmentIndexes
+from ottla.log.segment.time_index import TimestampOffset
 from ottla.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.log.upkeep.cleaned_transactions import CleanedTransactions
 from ottla.log.upkeep.compaction import Source, group_sources
@@ -98,8 +98,7 @@ class Replacement(NamedTuple):
     file: File
     """The new log file, open."""
     size_bytes: int
-    offset_index: OffsetIndex
-    time_index: TimeIndex
+    indexes: SegmentIndexes
     transaction_index: TransactionIndex | None
     """None: no marker of an aborted transaction is left in it."""
     latest: TimestampOffset
@@ -432,8 +431,7 @@ class _Target:
         for suffix in _SUFFIXES:
             with suppress(FileNotFoundError):  # Of a cleaning that could not remove it.
                 disk.remove(self._path(suffix))
-        self._offset_index = OffsetIndex(disk, self._path(OFFSET_INDEX_SUFFIX), self._base_offset)
-        self._time_index = TimeIndex(disk, self._path(TIME_INDEX_SUFFIX), self._base_offset)
+        self._indexes = SegmentIndexes(disk, self._path, self._base_offset)
         self._file = disk.open(self._path(LOG_SUFFIX), create=True, exclusive=True)
         scope[cleaning.OUT_POSITION] = 0
         scope[cleaning.SINCE_ENTRY] = 0
@@ -455,8 +453,8 @@ class _Target:
         count = cleaning.index_batches(out, scope, entries)
         for at in range(0, cleaning.ENTRY_WORDS * count, cleaning.ENTRY_WORDS):
             position, last_offset, timestamp, timestamp_offset = entries[at : at + 4]
-            self._offset_index.append(last_offset, position)
-            self._time_index.append(timestamp, timestamp_offset)
+            latest = TimestampOffset(timestamp, timestamp_offset)
+            self._indexes.append(last_offset, position, latest)
         with memoryview(out) as view:
             self._file.write_at(self._size_bytes, view[:size_bytes])
         self._size_bytes += size_bytes
@@ -476,17 +474,15 @@ class _Target:
         latest = TimestampOffset(
             scope[cleaning.LATEST_TIMESTAMP], scope[cleaning.LATEST_TIMESTAMP_OFFSET]
         )
-        self._time_index.append(*latest)
+        self._indexes.times.append(*latest)
         sync(self._file)
-        self._offset_index.write(sync=True)
-        self._time_index.write(sync=True)
+        self._indexes.write(sync=True)
         return Replacement(
             self._directory,
             self._group,
             self._file,
             self._size_bytes,
-            self._offset_index,
-            self._time_index,
+            self._indexes,
             self._transaction_index(aborted),
             latest,
         )

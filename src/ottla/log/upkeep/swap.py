@@ -76,9 +76,8 @@ class Swap:
             index_interval_bytes=log.config.index_interval_bytes,
             created_ms=now_ms,
         )
-        new.offset_index.path = segment.path_of(OFFSET_INDEX_SUFFIX)
-        new.time_index.path = segment.path_of(TIME_INDEX_SUFFIX)
-        segment.take_over(new.file, new.offset_index, new.time_index, new.latest)
+        new.indexes.move_to(segment.path_of)
+        segment.take_over(new.file, new.indexes, new.latest)
         if new.transaction_index is not None:
             new.transaction_index.path = segment.path_of(TRANSACTION_INDEX_SUFFIX)
             segment.transaction_index = new.transaction_index
