@@ -21,6 +21,8 @@ from tests.simulation.world import World
 
 MINUTES = 20.0
 CHECKED_MINUTES = 5.0
+LOST_PAGES = "reboot"
+"""Without it a process may go on with the page cache of one whose sync failed."""
 
 
 def live(name, minutes, trace=None, without=()):
@@ -28,6 +30,7 @@ def live(name, minutes, trace=None, without=()):
     logging.disable(logging.CRITICAL)
     mix = mix_of(name)
     mix.leave_out(without)
+    mix.keeps_lost_pages = LOST_PAGES in without
     with open(trace, "w") if trace else nullcontext() as sink:
         world = World(name, minutes * 60, mix=mix, sink=sink)
         world.run()
