@@ -21,21 +21,22 @@ from ottla.log.files.layout import (
     PARTITION_METADATA,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    TRANSACTION_SUM_SUFFIX,
     parse_segment_file,
     segment_file,
 )
 from ottla.log.files.tenancy import TenancyOver
 from ottla.log.log import Log
 from ottla.log.segment.segment import Segment
+from ottla.log.segment.transaction_index import TransactionIndex
 
 STEP_BYTES = 8 << 20
 """Copied before the loop is asked again: a cancelled copy ends that soon."""
 CHUNK_BYTES = 1 << 20
-_INDEXES = (
-    *(OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX),
-    *(TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX),
-)
+_INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+Aborts = tuple[int, int]
+"""Which transaction index it is: its number of entries and the last offset of the last one."""
+_NO_ABORTS: Aborts = (0, -1)
 
 
 class SourceUnreadable(OttlaError):
@@ -47,6 +48,8 @@ class _Progress(NamedTuple):
 
     segment: Segment
     size_bytes: int
+    aborts: Aborts
+    """The entries of its transaction index that are in the copy."""
 
 
 class _Piece(NamedTuple):
@@ -57,7 +60,9 @@ class _Piece(NamedTuple):
     position: int
     length: int
     indexes: Sequence[str] = ()
-    """Suffixes of the segment's indexes that are copied, too."""
+    """Suffixes of the segment's sparse indexes that are copied, too."""
+    has_aborts: bool = False
+    """Whether its transaction index is copied, too."""
 
 
 class CopyStep:
@@ -68,6 +73,8 @@ class CopyStep:
         self._tenancy = log.tenancy
         self._piece = piece
         self.segment = segment
+        self.aborts = _NO_ABORTS
+        """The entries of the transaction index that have been copied."""
 
     @property
     def end_bytes(self) -> int:
@@ -76,7 +83,7 @@ class CopyStep:
 
     def run(self) -> None:
         """Copy, durably. Blocks. Raises SourceUnreadable, or OSError of the target's disk."""
-        source, path, position, length, indexes = self._piece
+        source, path, position, length, indexes, has_aborts = self._piece
         target = self._disk.open(path, create=True)
         try:
             if position == 0:
@@ -91,6 +98,30 @@ class CopyStep:
             target.close()
         for suffix in indexes:
             self._copy_index(suffix)
+        if has_aborts:
+            self._copy_aborts()
+
+    def _copy_aborts(self) -> None:
+        """Copy the transaction index. No cache: what it lacks is shown to readers of committed.
+
+        It is taken from the index, not from its file: what a disk refused is in memory only.
+        """
+        source = self.segment.transaction_index
+        path = self._piece.target.removesuffix(LOG_SUFFIX) + TRANSACTION_INDEX_SUFFIX
+        target = TransactionIndex(self._disk, path)
+        target.remove()  # What was begun of a segment that has been replaced since.
+        if source is None:
+            return
+        try:
+            with self._tenancy.inside():
+                entries = list(source.entries())
+        except (OSError, TenancyOver) as error:
+            raise SourceUnreadable(f"{source.path}: {error}") from error
+        for entry in entries:
+            target.append(entry)
+        target.sync()
+        target.let_go()
+        self.aborts = (target.count, target.last_offset)
 
     def _copy_index(self, suffix: str) -> None:
         """Copy an index of a full segment. A cache: without it the copy's is made anew."""
@@ -153,6 +184,12 @@ class LogCopy:
             if (position := self._missing_from(segment)) is not None
         )
 
+    def _lacks_aborts(self, segment: Segment) -> bool:
+        """Tell whether the copy's transaction index is another than that of ``segment``."""
+        index = segment.transaction_index
+        aborts = _NO_ABORTS if index is None else (index.count, index.last_offset)
+        return self._done[segment.base_offset].aborts != aborts
+
     def _missing_from(self, segment: Segment) -> int | None:
         """Return the position from which ``segment`` is to be copied; None when it is whole."""
         progress = self._done.get(segment.base_offset)
@@ -172,15 +209,17 @@ class LogCopy:
             length = min(segment.size_bytes - position, STEP_BYTES)
             is_last = position + length == segment.size_bytes
             name = segment_file(segment.base_offset, LOG_SUFFIX)
-            indexes = _INDEXES if is_last and segment is not segments.active else ()
-            piece = _Piece(segment.file, f"{self.directory}/{name}", position, length, indexes)
+            is_full = is_last and segment is not segments.active
+            path = f"{self.directory}/{name}"
+            indexes = _INDEXES if is_full else ()
+            piece = _Piece(segment.file, path, position, length, indexes, has_aborts=is_full)
             return CopyStep(self._disk, self.log, segment, piece)
         return None
 
     def took(self, step: CopyStep) -> None:
         """Note that ``step`` has run. On the loop."""
         segment = step.segment
-        self._done[segment.base_offset] = _Progress(segment, step.end_bytes)
+        self._done[segment.base_offset] = _Progress(segment, step.end_bytes, step.aborts)
 
     def complete(self) -> None:
         """Make the copy all that the log is, in this turn of the loop. Blocks.
@@ -195,9 +234,12 @@ class LogCopy:
             step.run()
             self.took(step)
         active = log.segments.active
-        path = f"{self.directory}/{segment_file(active.base_offset, LOG_SUFFIX)}"
-        piece = _Piece(active.file, path, active.size_bytes, 0, _INDEXES)
-        CopyStep(disk, log, active, piece).run()
+        for segment in log.segments:
+            if segment is active or self._lacks_aborts(segment):
+                path = f"{self.directory}/{segment_file(segment.base_offset, LOG_SUFFIX)}"
+                end, indexes = segment.size_bytes, _INDEXES if segment is active else ()
+                piece = _Piece(segment.file, path, end, 0, indexes, has_aborts=True)
+                CopyStep(disk, log, segment, piece).run()
         kept = {segment.base_offset for segment in log.segments}
         for name in disk.list_directory(self.directory):
             parsed = parse_segment_file(name)
