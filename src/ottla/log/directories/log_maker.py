@@ -45,6 +45,9 @@ class LogMaker:
         self._rng = rng
         self._config_for = config_for
         self._threads = threads
+        self._begun: dict[TopicPartition, tuple[TopicId, str]] = {}
+        """Use: what could not be made is not begun elsewhere. The topic, and in which directory; an
+        older topic's is told from it by its id at the next start, and does not matter."""
 
     def create(
         self, topic_partition: TopicPartition, topic_id: TopicId, *, is_new: bool = True
@@ -113,11 +116,10 @@ class LogMaker:
             if away:
                 why = f"it is not in the log directories that work; {', '.join(away)}"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
-        left = self._manager.left.get(where, ())
-        begun = [path for path in sorted(left) if not self._manager.directories[path].is_online]
-        if begun:
+        begun_id, begun_in = self._begun.get(where, (None, ""))
+        if begun_id == topic_id and not self._manager.directories[begun_in].is_online:
             # Made elsewhere, it would be in two directories after a restart, and so in none.
-            why = f"it was begun in {', '.join(begun)}, which is offline until a restart"
+            why = f"it was begun in {begun_in}, which is offline until a restart"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         log_dir = self._emptiest_log_dir(added)
         added[log_dir] += 1
@@ -139,12 +141,19 @@ class LogMaker:
     def _leave(self, where: TopicPartition, log_dir: str) -> None:
         self._manager.left.setdefault(where, set()).add(log_dir)
 
+    def _leave_begun(self, new: NewLog) -> None:
+        log_dir = dirname(new.directory)
+        self._leave(new.where, log_dir)
+        self._begun[new.where] = (new.topic_id, log_dir)
+
     def _nothing_left(self, where: TopicPartition) -> None:
         """Note that no directory bears the name any more, but for those that are offline."""
         left = self._manager.left.pop(where, set())
         offline = {path for path in left if not self._manager.directories[path].is_online}
         if offline:
             self._manager.left[where] = offline
+        else:
+            self._begun.pop(where, None)
 
     def made(self, job: MakingJob) -> dict[TopicPartition, Log | KafkaError]:
         """Take the logs of a job that ran; return each one's, or why there is none. On the loop."""
@@ -161,7 +170,7 @@ class LogMaker:
             if isinstance(outcome, OSError):
                 self._manager.refused(log_dir, outcome)
             if new.kept is None:
-                self._leave(where, log_dir)
+                self._leave_begun(new)
             elif isinstance(outcome, OttlaError | OSError):
                 self._manager.offline[where] = outcome
             made[where] = storage_error(outcome)
@@ -173,7 +182,7 @@ class LogMaker:
         directory = self._manager.directories[dirname(new.directory)]
         if not directory.is_online:  # Its disk has failed since: nobody may write there.
             if new.kept is None:
-                self._leave(new.where, directory.path)
+                self._leave_begun(new)
             if new.found is None:
                 log.abandon()
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
@@ -183,6 +192,7 @@ class LogMaker:
         elif new.found is None:
             self._manager.high_watermarks.pop(new.where, None)
         self._nothing_left(new.where)
+        self._begun.pop(new.where, None)
         self._manager.put(log)
         return log
 
