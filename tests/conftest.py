@@ -5,6 +5,7 @@ each expectation can be asked of Apache Kafka itself.
 """
 
 import contextlib
+import gc
 import itertools
 import os
 import re
@@ -30,6 +31,13 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 RUNNING = []
+
+
+@pytest.fixture(autouse=True)
+def no_frozen_garbage():
+    """Leave nothing set aside from the garbage collector: Hypothesis looks for its own objects."""
+    yield
+    gc.unfreeze()
 
 
 def pytest_addoption(parser):

@@ -27,13 +27,17 @@ LOST_PAGES = "reboot"
 
 def live(name, minutes, trace=None, without=()):
     """Live one world; return what came of it, as plain values."""
-    logging.disable(logging.CRITICAL)
     mix = mix_of(name)
     mix.leave_out(without)
     mix.keeps_lost_pages = LOST_PAGES in without
-    with open(trace, "w") if trace else nullcontext() as sink:
-        world = World(name, minutes * 60, mix=mix, sink=sink)
-        world.run()
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with open(trace, "w") if trace else nullcontext() as sink:
+            world = World(name, minutes * 60, mix=mix, sink=sink)
+            world.run()
+    finally:
+        logging.disable(disabled)  # Other tests of this process look at what is logged.
     return {
         "name": name,
         "problems": world.problems,
