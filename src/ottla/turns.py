@@ -133,29 +133,3 @@ class Portions:
             if has_more:
                 self._wait()
             turns.spent(monotonic() - began, lambda: self._name)
-
-
-class Pace:
-    """Lets a task that does much in a row give way: ``await pace.turn()`` between two pieces."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        self._began = turns.clock.monotonic()
-
-    async def turn(self) -> None:
-        """Return at once while this slice lasts, else in a later turn of the loop.
-
-        What was awaited since the last call counts as if it had been work.
-        """
-        turns = self._turns
-        if turns.clock.monotonic() - self._began < SLICE_SECONDS and not turns.is_over:
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def take() -> None:
-            if not turn.done():  # Else whoever waited was cancelled.
-                turn.set_result(None)
-
-        turns.wait(take)
-        await turn
-        self._began = turns.clock.monotonic()
