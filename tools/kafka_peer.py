@@ -210,15 +210,18 @@ class KafkaPeer(Peer):
         self._properties_path.parent.mkdir(parents=True, exist_ok=True)
         self._properties_path.write_text(properties)
         if not self.data.exists():
-            subprocess.run(
+            formatting = subprocess.run(
                 tool_command(
                     "kafka.tools.StorageTool",
                     *("format", "-t", CLUSTER_ID, "-c", str(self._properties_path)),
                     *self._users,
                 ),
-                check=True,
                 capture_output=True,
+                text=True,
             )
+            if formatting.returncode:
+                why = formatting.stdout + formatting.stderr
+                raise RuntimeError(f"Kafka could not format {self.data}: {why}")
         begin = time.monotonic()
         super().start(timeout_seconds=timeout_seconds)
         for address in self.secured.values():  # They open one after another.
