@@ -9,9 +9,9 @@ on the way, so that every task writes everywhere. Kills (SIGKILL) are spread eve
 micro-batches: the driver with all that belongs to it, one of Spark's Python processes, or the
 broker, which is started again on its data; at a random moment, while a transaction is open, or
 between its commit and Spark's own note of it. Whenever the query ends it is started again, on its
-checkpoint, until the input is used up. Then another client (librdkafka,
-``read_committed``) counts: every row once, none else. Prints a JSON report; exit code 1 when a row
-was lost, doubled or invented.
+checkpoint, until the input is used up; a query that was faster than the kills gets more input. Then
+another client (librdkafka, ``read_committed``) counts: every row once, none else. Prints a JSON
+report; exit code 1 when a row was lost, doubled or invented.
 """
 
 import argparse
@@ -90,6 +90,10 @@ class Campaign:
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self.options = options
         self.random = random.Random(options.seed)
+        self.rows = 0
+        """So many are in the input."""
+        self.pace = 2.0
+        """Seconds from one micro-batch to the next, the fastest seen."""
         self.directory = directory
         self.checkpoint = directory / "checkpoint"
         self.peer = self._peer()
@@ -122,7 +126,7 @@ class Campaign:
             return {
                 "target": self.options.target,
                 "seed": self.options.seed,
-                "rows": self.options.rows,
+                "rows": self.rows,
                 "kills": dict(self.kills),
                 "moments of the kills": dict(self.moments),
                 "starts of the query": self.starts,
@@ -132,30 +136,35 @@ class Campaign:
             }
 
     def fill(self) -> None:
-        """Write the input, and make both topics."""
+        """Make both topics, and write the input."""
         admin = AdminClient({"bootstrap.servers": self.peer.bootstrap})
         topics = [NewTopic(SOURCE, self.options.partitions, 1), NewTopic(SINK, 3, 1)]
         for made in admin.create_topics(topics).values():
             made.result(60)
+        self.write(self.options.rows)
+
+    def write(self, count: int) -> None:
+        """Write so many rows more into the input."""
         producer = Producer(
             {
                 "bootstrap.servers": self.peer.bootstrap,
                 "acks": "all",
                 "linger.ms": 20,
-                "queue.buffering.max.messages": self.options.rows + 1,
+                "queue.buffering.max.messages": count + 1,
             }
         )
-        for number in range(self.options.rows):
+        for number in range(self.rows, self.rows + count):
             producer.produce(SOURCE, row(number), partition=number % self.options.partitions)
             if number % 10_000 == 0:
                 producer.poll(0)
         if producer.flush(120):
             raise RuntimeError("the input was not written")
+        self.rows += count
 
     # -- the query, and its enemies ----------------------------------------------------------------
 
     def copy(self) -> None:
-        """Start the query again and again until it has ended by itself."""
+        """Start the query again and again until all kills are done and it has ended by itself."""
         batches = max(1, self.options.rows // self.options.batch_rows)
         at = [batches * (n + 1) // (self.options.kills + 1) for n in range(self.options.kills)]
         while True:
@@ -171,7 +180,10 @@ class Campaign:
                 time.sleep(0.05)
                 self.watch()
             if self.driver.returncode == 0:
-                return
+                if not at:
+                    return
+                self.write(3 * self.options.batch_rows)
+                at[0] = min(at[0], self.batches() + 1)
 
     def start_driver(self) -> None:
         """Start the query's process, in a group of its own."""
@@ -196,6 +208,7 @@ class Campaign:
         """Raise when nothing moves any more."""
         batches = self.batches()
         if batches != self.moved_to:
+            self.pace = min(self.pace, time.monotonic() - self.moved_at)
             self.moved_at, self.moved_to = time.monotonic(), batches
         if time.monotonic() - self.moved_at > STALLED_SECONDS:
             raise RuntimeError(f"no micro-batch for {STALLED_SECONDS} s after {batches}")
@@ -215,7 +228,7 @@ class Campaign:
                 if is_there():
                     return moment
             time.sleep(0.002)
-        time.sleep(self.random.uniform(0, 2))
+        time.sleep(self.random.uniform(0, self.pace))
         return MOMENTS[0]
 
     def is_in_transaction(self) -> bool:
@@ -285,7 +298,7 @@ class Campaign:
     def count(self) -> dict[str, object]:
         """Return what is in the topic, and what is wrong with it."""
         found = Counter(self.read("read_committed"))
-        expected = {row(number) for number in range(self.options.rows)}
+        expected = {row(number) for number in range(self.rows)}
         lost = expected - found.keys()
         invented = found.keys() - expected
         doubled = {value: times for value, times in found.items() if times > 1}

@@ -24,6 +24,6 @@ def test_every_row_is_copied_once_whoever_is_killed(target_kind):
     assert done.stdout.strip(), done.stderr
     report = json.loads(done.stdout)
     assert report["problems"] == []
-    assert report["committed"] == 60_000
+    assert report["committed"] == report["rows"] >= 60_000
     assert report["kills"] == {"driver": 1, "worker": 1, "broker": 1}
     assert done.returncode == 0, done.stdout + done.stderr

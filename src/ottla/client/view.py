@@ -77,10 +77,11 @@ class ClusterView:
     def topic(self, name: str) -> TopicView:
         """Return a topic. Raises KafkaError with the topic's error code."""
         found = self.topics.get(name)
-        if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
-        if found.error is not ErrorCode.NONE:
-            raise KafkaError(found.error, f"topic {name}: {found.error.text}")
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or found is None:
+            raise KafkaError(error, f"no topic {name}")
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, f"topic {name}: {error.text}")
         return found
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
