@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ottla.broker import Broker
-from ottla.client.connection import Connection
-from ottla.client.settings import Address
+from ottla.client.asyncio.connection import Connection
+from ottla.client.wire.settings import Address
 from ottla.config.files import broker_config
 from ottla.env.real_net import AsyncioNet
 from ottla.errors import ErrorCode

@@ -70,8 +70,8 @@ def fill(peer: Peer, topic: str, records: int) -> int:
     import fastavro
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    from ottla.client.blocking import BlockingClient
-    from ottla.client.settings import ClientSettings, parse_bootstrap
+    from ottla.client.blocking.cluster import BlockingClient
+    from ottla.client.wire.settings import ClientSettings, parse_bootstrap
     from ottla.records.builder import build_batch
     from ottla.records.record import Record
 

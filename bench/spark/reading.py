@@ -103,8 +103,8 @@ def fill(peer: Peer, topic: str, *, size: int, records: int, codec: str) -> int:
     """Write ``records`` of ``size`` bytes, keys of ten, in prebuilt batches; return how many."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    from ottla.client.blocking import BlockingClient
-    from ottla.client.settings import ClientSettings, parse_bootstrap
+    from ottla.client.blocking.cluster import BlockingClient
+    from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 
     admin = AdminClient({"bootstrap.servers": peer.bootstrap})
     config = {"max.message.bytes": 8 << 20, "retention.ms": -1}
@@ -144,7 +144,7 @@ def make_batches(size: int, count: int, codec: str) -> list[bytes]:
 
 def send(client: Any, topic: str, partition: int, batch: bytes) -> None:
     """Produce one batch and see that it was taken."""
-    from ottla.client.sending import produce_request, produce_version_limit, read_produce
+    from ottla.client.wire.sending import produce_request, produce_version_limit, read_produce
     from ottla.errors import KafkaError
     from ottla.ids import TopicPartition
     from ottla.protocol.messages.produce import ProduceResponse

@@ -24,13 +24,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from ottla.client.cluster import Cluster
-from ottla.client.fetcher import Fetcher
-from ottla.client.groups import Groups
-from ottla.client.member import GroupMember
-from ottla.client.offsets import EARLIEST, LATEST
-from ottla.client.reading import read_records
-from ottla.client.settings import Address, ClientSettings
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.fetcher import Fetcher
+from ottla.client.asyncio.groups import Groups
+from ottla.client.asyncio.member import GroupMember
+from ottla.client.wire.offsets import EARLIEST, LATEST
+from ottla.client.wire.reading import read_records
+from ottla.client.wire.settings import Address, ClientSettings
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from tools.ottla_peer import OttlaPeer

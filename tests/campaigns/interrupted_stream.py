@@ -170,8 +170,8 @@ def start(spark, bootstrap, topic, directory, *, stage="", group=0):
 
 def judge(bootstrap, topic, directory):
     """Return what is wrong with the files of a chain, and how many records they hold."""
-    from ottla.client.blocking import BlockingClient
-    from ottla.client.settings import ClientSettings, parse_bootstrap
+    from ottla.client.blocking.cluster import BlockingClient
+    from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 
     first = directory / "checkpoint" / "offsets" / "0"
     begin = json.loads(first.read_text().splitlines()[-1])["$ottla"]["begin"][topic]

@@ -33,9 +33,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_coordinators import BlockingCoordinators
-from ottla.client.settings import ClientSettings, parse_bootstrap
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.coordinators import BlockingCoordinators
+from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition as InPartition
 from tools.peer import Peer

@@ -59,8 +59,8 @@ class Death:
 
     def at_its_step(self):
         """Have the client's own methods die where they come to the stage."""
-        from ottla.client.blocking import BlockingConnection
-        from ottla.client.blocking_coordinators import BlockingCoordinators
+        from ottla.client.blocking.cluster import BlockingConnection
+        from ottla.client.blocking.coordinators import BlockingCoordinators
         from ottla.protocol.messages.end_txn import EndTxnRequest
         from ottla.protocol.messages.produce import ProduceRequest
 

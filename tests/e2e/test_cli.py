@@ -219,7 +219,7 @@ def test_a_command_imports_only_what_it_needs(ottla_server):
         "from ottla.cli.main import main\n"
         "main()\n"
         "heavy = {'typer', 'rich', 'pydantic', 'uvloop', 'ottla.broker', 'ottla.cli.serve',"
-        " 'ottla.client.producer'}\n"
+        " 'ottla.client.asyncio.producer'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     done = subprocess.run(

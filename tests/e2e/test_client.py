@@ -2,14 +2,14 @@
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.blocking import BlockingClient
-from ottla.client.cluster import Cluster
-from ottla.client.fetcher import Fetcher
-from ottla.client.fetching import FetchLimits
-from ottla.client.producer import Producer
-from ottla.client.reading import next_offset, read_records
-from ottla.client.settings import ClientSettings, parse_bootstrap
+from ottla.client.asyncio.admin import Admin
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.fetcher import Fetcher
+from ottla.client.asyncio.producer import Producer
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.wire.fetching import FetchLimits
+from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 

@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.blocking import BlockingClient
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ConnectionFailed
-from ottla.client.settings import read_settings
+from ottla.client.asyncio.admin import Admin
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.settings import read_settings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 

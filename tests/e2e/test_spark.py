@@ -282,7 +282,7 @@ def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
     """The task's own loop, without a session: a fetch, kill -9, a start on the same port, go on."""
     from confluent_kafka import Producer
 
-    from ottla.client.blocking import BlockingClient
+    from ottla.client.blocking.cluster import BlockingClient
     from ottla.spark.connection import client_settings
     from ottla.spark.offsets import OffsetRange
     from ottla.spark.reading.read import fetch_ranges

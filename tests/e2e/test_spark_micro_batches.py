@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 
 import ottla.spark
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_coordinators import BlockingCoordinators
-from ottla.client.settings import ClientSettings, parse_bootstrap
-from ottla.client.transacting import OffsetToCommit
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.coordinators import BlockingCoordinators
+from ottla.client.wire.settings import ClientSettings, parse_bootstrap
+from ottla.client.wire.transacting import OffsetToCommit
 from ottla.ids import TopicPartition
 from ottla.spark.writing.write_batch import _make_active
 from tests.connect_session import BEGIN

@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_coordinators import BlockingCoordinators
-from ottla.client.settings import ClientSettings, parse_bootstrap
-from ottla.client.transacting import OffsetToCommit
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.coordinators import BlockingCoordinators
+from ottla.client.wire.settings import ClientSettings, parse_bootstrap
+from ottla.client.wire.transacting import OffsetToCommit
 from ottla.ids import TopicPartition
 from ottla.spark.writing.marker import read_marker
 from tools.wire_client import WireClient

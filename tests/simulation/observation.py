@@ -6,7 +6,7 @@ seen stands where it stood, unless somebody asked for its end.
 
 import uuid
 
-from ottla.client.errors import ConnectionFailed
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.protocol.messages.create_topics import CreateTopicsResponse
 from ottla.protocol.messages.delete_topics import (
     DeleteTopicsRequest,

@@ -19,11 +19,11 @@ from ottla.cli.record_format import compile_output
 from ottla.cli.run import run
 from ottla.cli.start import start_offsets
 from ottla.cli.topic import existing_topic
-from ottla.client.cluster import Cluster
-from ottla.client.fetcher import FetchedBatches, Fetcher
-from ottla.client.fetching import FetchLimits
-from ottla.client.offsets import LATEST
-from ottla.client.reading import read_records
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.fetcher import FetchedBatches, Fetcher
+from ottla.client.wire.fetching import FetchLimits
+from ottla.client.wire.offsets import LATEST
+from ottla.client.wire.reading import read_records
 from ottla.env.clock import SystemClock
 from ottla.ids import TopicPartition
 from ottla.records.record import Record
@@ -111,7 +111,7 @@ def consume(options: Namespace) -> None:
 async def _consume_as_member(cluster: Cluster, options: Namespace, show: Show) -> None:
     """Print what the group has not read yet."""
     from ottla.cli.consume_group import GroupReader
-    from ottla.client.member import GroupMember
+    from ottla.client.asyncio.member import GroupMember
 
     if options.partition:
         why = "the group decides who reads which partition"

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, Self
 
-from ottla.client.cluster import Cluster
-from ottla.client.fetcher import FetchedBatches, Fetcher
-from ottla.client.fetching import FetchLimits
-from ottla.client.groups import Groups
-from ottla.client.member import GroupMember
-from ottla.client.offsets import LATEST
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.fetcher import FetchedBatches, Fetcher
+from ottla.client.asyncio.groups import Groups
+from ottla.client.asyncio.member import GroupMember
+from ottla.client.wire.fetching import FetchLimits
+from ottla.client.wire.offsets import LATEST
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 

@@ -8,7 +8,7 @@ import sys
 from enum import IntEnum
 from typing import NoReturn
 
-from ottla.client.errors import ConnectionFailed
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.config.option import InvalidConfig
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 

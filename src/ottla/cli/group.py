@@ -22,11 +22,11 @@ from ottla.cli.output import FORMATS, Format, Row, Value, note, write_object, wr
 from ottla.cli.run import run
 from ottla.cli.start import start_offsets
 from ottla.cli.topic import existing_topic
-from ottla.client.cluster import Cluster
-from ottla.client.coordination import Committed
-from ottla.client.group_description import GroupDescription, MemberDescription
-from ottla.client.groups import Groups
-from ottla.client.offsets import LATEST
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.groups import Groups
+from ottla.client.wire.coordination import Committed
+from ottla.client.wire.group_description import GroupDescription, MemberDescription
+from ottla.client.wire.offsets import LATEST
 from ottla.env.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition

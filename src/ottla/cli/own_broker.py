@@ -8,7 +8,7 @@ from typing import Self
 
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import note
-from ottla.client.settings import parse_bootstrap
+from ottla.client.wire.settings import parse_bootstrap
 from ottla.config.option import InvalidConfig
 
 STOP_SECONDS = 10

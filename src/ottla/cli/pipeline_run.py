@@ -199,9 +199,9 @@ def ask_cluster(asked: "Iterable[Asked]") -> None:
 
 def make_topics(graph: "Graph", bootstrap: str) -> None:
     """Make the topics of the graph that the cluster does not have."""
-    from ottla.client.admin import Admin
-    from ottla.client.cluster import Cluster
-    from ottla.client.settings import ClientSettings, parse_bootstrap
+    from ottla.client.asyncio.admin import Admin
+    from ottla.client.asyncio.cluster import Cluster
+    from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 
     wanted = [
         name.removeprefix("topic ")

@@ -14,9 +14,9 @@ from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import note
 from ottla.cli.record_format import compile_input
 from ottla.cli.run import run
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ConnectionFailed
-from ottla.client.producer import Delivery, Producer, ProducerSettings
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.producer import Delivery, Producer, ProducerSettings
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.config.human import size_text
 from ottla.env.clock import SystemClock
 from ottla.errors import KafkaError

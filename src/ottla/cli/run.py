@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ottla.cli.arguments import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
-from ottla.client.cluster import Cluster
-from ottla.client.settings import ClientSettings, parse_bootstrap, read_settings
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.wire.settings import ClientSettings, parse_bootstrap, read_settings
 from ottla.config.human import parse_duration_ms
 from ottla.config.option import InvalidConfig
 from ottla.errors import OttlaError

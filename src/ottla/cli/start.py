@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from ottla.client.cluster import Cluster
-from ottla.client.offsets import EARLIEST, LATEST, NO_OFFSET
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.wire.offsets import EARLIEST, LATEST, NO_OFFSET
 from ottla.config.human import parse_duration_ms
 from ottla.env.clock import Clock
 from ottla.ids import TopicPartition

@@ -17,10 +17,10 @@ from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import FORMATS, Format, Row, note, write_object, write_rows
 from ottla.cli.run import run
-from ottla.client.admin import CLUSTER_DEFAULT, Admin, ResourceType
-from ottla.client.cluster import Cluster
-from ottla.client.offsets import EARLIEST, LATEST
-from ottla.client.view import TopicView
+from ottla.client.asyncio.admin import CLUSTER_DEFAULT, Admin, ResourceType
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.wire.offsets import EARLIEST, LATEST
+from ottla.client.wire.view import TopicView
 from ottla.config.human import human_text, plain
 from ottla.config.option import InvalidConfig, Source
 from ottla.config.topic import TOPIC_TABLE

@@ -12,8 +12,8 @@ from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import FORMATS, Row, note, write_rows
 from ottla.cli.run import run
-from ottla.client.cluster import Cluster
-from ottla.client.transactions import TransactionDescription, Transactions
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.transactions import TransactionDescription, Transactions
 from ottla.config.human import parse_duration_ms
 from ottla.errors import ErrorCode, KafkaError
 

@@ -1,6 +1,5 @@
-"""Ottla's own small Kafka client, for the command line and Spark, on any Kafka cluster.
+"""Ottla's own small Kafka client, on any Kafka cluster: for the command line and Spark.
 
-``connection``, ``cluster``, ``admin``, ``producer`` and ``fetcher`` run on asyncio, ``blocking``
-does without. They share what does no input or output: ``exchange``, ``view``, ``offsets``,
-``fetching``.
+``wire`` is what a client says and understands, without input or output. ``asyncio`` and
+``blocking`` speak it, each in its own way to wait; they know nothing of each other.
 """

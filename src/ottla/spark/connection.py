@@ -10,9 +10,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ottla.client.fetching import FetchLimits
-from ottla.client.security import NAMES as SECURITY_NAMES
-from ottla.client.settings import ClientSettings, read_settings
+from ottla.client.wire.fetching import FetchLimits
+from ottla.client.wire.security import NAMES as SECURITY_NAMES
+from ottla.client.wire.settings import ClientSettings, read_settings
 from ottla.config.option import InvalidConfig
 from ottla.errors import OttlaError
 from ottla.spark.positions import INT32_MAX, INT64_MAX

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ottla.client.backoff import MISSING
-from ottla.client.blocking import BlockingClient
-from ottla.client.offsets import EARLIEST, LATEST, NO_OFFSET
-from ottla.client.view import ClusterView
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.wire.backoff import MISSING
+from ottla.client.wire.offsets import EARLIEST, LATEST, NO_OFFSET
+from ottla.client.wire.view import ClusterView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.spark.connection import OptionError

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.client.fetching import FetchLimits
-from ottla.client.settings import ClientSettings
+from ottla.client.wire.fetching import FetchLimits
+from ottla.client.wire.settings import ClientSettings
 from ottla.config.human import parse_duration_ms
 from ottla.ids import TopicPartition
 from ottla.spark import option_table as names

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.client.reading import next_offset, read_records
+from ottla.client.wire.reading import next_offset, read_records
 from ottla.env.clock import SystemClock
 from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SystemRng

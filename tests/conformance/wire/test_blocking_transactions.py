@@ -4,11 +4,11 @@ import uuid
 
 import pytest
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_coordinators import BlockingCoordinators
-from ottla.client.coordination import Committed
-from ottla.client.settings import ClientSettings, parse_bootstrap
-from ottla.client.transacting import OffsetToCommit
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.coordinators import BlockingCoordinators
+from ottla.client.wire.coordination import Committed
+from ottla.client.wire.settings import ClientSettings, parse_bootstrap
+from ottla.client.wire.transacting import OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from tools.wire_client import WireClient, batch

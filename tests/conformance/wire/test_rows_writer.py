@@ -10,10 +10,10 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
 
-from ottla.client.blocking import BlockingClient  # noqa: E402
-from ottla.client.blocking_coordinators import BlockingCoordinators  # noqa: E402
-from ottla.client.partitioner import partition_of_key  # noqa: E402
-from ottla.client.settings import ClientSettings, parse_bootstrap  # noqa: E402
+from ottla.client.blocking.cluster import BlockingClient  # noqa: E402
+from ottla.client.blocking.coordinators import BlockingCoordinators  # noqa: E402
+from ottla.client.wire.partitioner import partition_of_key  # noqa: E402
+from ottla.client.wire.settings import ClientSettings, parse_bootstrap  # noqa: E402
 from ottla.errors import ErrorCode, KafkaError  # noqa: E402
 from ottla.spark.writing.rows import HEADERS, RowError  # noqa: E402
 from ottla.spark.writing.write import RowsWriter  # noqa: E402

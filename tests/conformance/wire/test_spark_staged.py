@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_coordinators import BlockingCoordinators
-from ottla.client.blocking_producer import BlockingProducer
-from ottla.client.fetching import FetchLimits
-from ottla.client.offsets import LATEST
-from ottla.client.reading import next_offset, read_records
-from ottla.client.settings import ClientSettings, parse_bootstrap
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.coordinators import BlockingCoordinators
+from ottla.client.blocking.producer import BlockingProducer
+from ottla.client.wire.fetching import FetchLimits
+from ottla.client.wire.offsets import LATEST
+from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.ids import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record

@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from ottla.client.reading import next_offset, read_records
+from ottla.client.wire.reading import next_offset, read_records
 from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from ottla.client import partitioner
+from ottla.client.wire import partitioner
 from ottla.records import column_writer as imported
 from ottla.records import filling
 from ottla.records.batch import HEADER_SIZE_BYTES, set_producer

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ottla.records
-from ottla.client.reading import next_offset, read_records
+from ottla.client.wire.reading import next_offset, read_records
 from ottla.errors import KafkaError
 from ottla.records import batch as b
 from ottla.records import column_buffers

@@ -6,9 +6,9 @@ open, and rests. It never looks into a node.
 
 import random
 
-from ottla.client.connection import Connection
-from ottla.client.errors import ConnectionFailed
-from ottla.client.settings import Address, ClientSettings
+from ottla.client.asyncio.connection import Connection
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.settings import Address, ClientSettings
 from ottla.errors import KafkaError
 from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,

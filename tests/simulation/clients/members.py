@@ -7,7 +7,7 @@ as every commit is.
 
 import uuid
 
-from ottla.client.consumer_protocol import (
+from ottla.client.wire.consumer_protocol import (
     PROTOCOL_TYPE,
     RANGE,
     assign_range,

@@ -88,9 +88,9 @@ def test_progress_as_people_read_it(capsys):
 
 
 def test_a_broker_of_our_own_comes_and_goes(tmp_path, capsys):
-    from ottla.client.blocking import BlockingConnection
-    from ottla.client.errors import ConnectionFailed
-    from ottla.client.settings import Address, ClientSettings
+    from ottla.client.blocking.cluster import BlockingConnection
+    from ottla.client.wire.errors import ConnectionFailed
+    from ottla.client.wire.settings import Address, ClientSettings
     from tools.kafka_peer import free_port
 
     address = Address("127.0.0.1", free_port())

@@ -5,7 +5,7 @@ import pytest
 from ottla.cli import serve
 from ottla.cli.failure import Exit, Failure, explain
 from ottla.cli.serve import read_config, ready_lines
-from ottla.client.errors import ConnectionFailed
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.config import broker as options
 from ottla.config.listeners import Endpoint
 from ottla.errors import ErrorCode, KafkaError

@@ -1,7 +1,7 @@
 import pytest
 
 from ottla.cli.start import start_timestamp
-from ottla.client.offsets import EARLIEST, LATEST
+from ottla.client.wire.offsets import EARLIEST, LATEST
 
 NOW_MS = 1_700_000_000_000
 

@@ -5,8 +5,8 @@ from collections import defaultdict
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.settings import Address, ClientSettings
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.wire.settings import Address, ClientSettings
 from ottla.env.memory_net import MemoryNet
 from ottla.errors import ErrorCode
 from ottla.protocol.apis import API_TABLE, ApiKey

@@ -1,8 +1,8 @@
 """When a call is tried again, and when not. Without a clock: it is given."""
 
-from ottla.client.backoff import Backoff
-from ottla.client.errors import ConnectionFailed
-from ottla.client.settings import ClientSettings
+from ottla.client.wire.backoff import Backoff
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 
 REFUSED = ConnectionFailed("h", 1, "connection refused", refused=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ottla.client.blocking_producer import BlockingProducer, SendingSettings
-from ottla.client.errors import ConnectionFailed
-from ottla.client.sending import ProducerIdentity
-from ottla.client.settings import Address, ClientSettings
-from ottla.client.view import ClusterView, PartitionView, TopicView
+from ottla.client.blocking.producer import BlockingProducer, SendingSettings
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.sending import ProducerIdentity
+from ottla.client.wire.settings import Address, ClientSettings
+from ottla.client.wire.view import ClusterView, PartitionView, TopicView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId, TopicId, TopicPartition
 from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
@@ -411,7 +411,7 @@ def test_old_transactions_are_joined_by_a_version_that_does_not_join_by_itself(
 ):
     joined = []
     monkeypatch.setattr(
-        "ottla.client.blocking_coordinators.BlockingCoordinators.add_partitions",
+        "ottla.client.blocking.coordinators.BlockingCoordinators.add_partitions",
         lambda _self, _identity, partitions: joined.append(list(partitions)),
     )
     producer = make(ProducerIdentity(ProducerId(9), 0, "tx", 1))

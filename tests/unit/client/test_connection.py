@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from ottla.client.connection import Connection
-from ottla.client.errors import ConnectionFailed, NoAnswer
-from ottla.client.exchange import Exchange, FrameReader
-from ottla.client.settings import Address
-from ottla.client.view import metadata_request
+from ottla.client.asyncio.connection import Connection
+from ottla.client.wire.errors import ConnectionFailed, NoAnswer
+from ottla.client.wire.exchange import Exchange, FrameReader
+from ottla.client.wire.settings import Address
+from ottla.client.wire.view import metadata_request
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.fields import Versions

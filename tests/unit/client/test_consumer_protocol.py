@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.client.consumer_protocol import (
+from ottla.client.wire.consumer_protocol import (
     assign_range,
     decode_assignment,
     decode_subscription,

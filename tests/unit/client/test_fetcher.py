@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from ottla.client.fetcher import Fetcher
-from ottla.client.offsets import EARLIEST, LATEST
-from ottla.client.reading import next_offset, read_records
+from ottla.client.asyncio.fetcher import Fetcher
+from ottla.client.wire.offsets import EARLIEST, LATEST
+from ottla.client.wire.reading import next_offset, read_records
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.apis import ApiKey

@@ -7,12 +7,12 @@ import asyncio
 
 import pytest
 
-from ottla.client import blocking
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_producer import BlockingProducer
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ConnectionFailed
-from ottla.client.settings import Address, ClientSettings
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.blocking import cluster as blocking
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.producer import BlockingProducer
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.settings import Address, ClientSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.metadata import (
@@ -109,7 +109,7 @@ async def test_nor_does_it_end_what_the_asyncio_client_does(monkeypatch):
             return super().call(request, answer, highest=highest)
 
     connection = Connection(1)
-    monkeypatch.setattr("ottla.client.cluster.Connection.open", opened)
+    monkeypatch.setattr("ottla.client.asyncio.cluster.Connection.open", opened)
     async with Cluster(SETTINGS, net=object()) as cluster:
         assert (await cluster.ensure(["t"])).topic("t").partitions.keys() == {0}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.client.lanes import EPOCH_MAX, Lane, OutgoingBatch, Verdict
-from ottla.client.sending import ProducerIdentity
+from ottla.client.wire.lanes import EPOCH_MAX, Lane, OutgoingBatch, Verdict
+from ottla.client.wire.sending import ProducerIdentity
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId, TopicPartition
 from ottla.records.batch import SEQUENCES, read_header

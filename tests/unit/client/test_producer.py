@@ -3,8 +3,8 @@ import asyncio
 import pytest
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from ottla.client.partitioner import murmur2, partition_of_key
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.asyncio.producer import Producer, ProducerSettings
+from ottla.client.wire.partitioner import murmur2, partition_of_key
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.apis import ApiKey

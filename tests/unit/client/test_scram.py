@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from ottla.client.scram import Scram
-from ottla.client.security import SCRAM_SHA_256, Credentials
+from ottla.client.wire.scram import Scram
+from ottla.client.wire.security import SCRAM_SHA_256, Credentials
 from ottla.errors import KafkaError
 
 PENCIL = Credentials(SCRAM_SHA_256, "user", "pencil")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.client.exchange import FrameReader
-from ottla.client.security import Credentials, Security, read_security
-from ottla.client.settings import parse_bootstrap, read_settings
+from ottla.client.wire.exchange import FrameReader
+from ottla.client.wire.security import Credentials, Security, read_security
+from ottla.client.wire.settings import parse_bootstrap, read_settings
 from ottla.config import InvalidConfig
 from ottla.env.tls import TlsFiles, TlsUnusable, client_context
 from ottla.errors import MalformedMessage

@@ -1,8 +1,8 @@
 import pytest
 
-from ottla.client.backoff import Backoff
-from ottla.client.errors import ConnectionFailed
-from ottla.client.settings import Address, ClientSettings, parse_bootstrap, read_settings
+from ottla.client.wire.backoff import Backoff
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.settings import Address, ClientSettings, parse_bootstrap, read_settings
 from ottla.config import InvalidConfig
 from ottla.errors import ErrorCode, KafkaError
 

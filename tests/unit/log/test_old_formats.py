@@ -4,7 +4,7 @@ from zlib import crc32
 
 import pytest
 
-from ottla.client.reading import next_offset
+from ottla.client.wire.reading import next_offset
 from ottla.env.memory_disk import MemoryDisk
 from ottla.log.segment.scan import Walk
 from ottla.records.builder import build_batch

@@ -4,10 +4,10 @@ from struct import pack
 
 import pytest
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.offsets import FoundOffset
-from ottla.client.settings import Address, ClientSettings
-from ottla.client.view import ClusterView, PartitionView, TopicView
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.wire.offsets import FoundOffset
+from ottla.client.wire.settings import Address, ClientSettings
+from ottla.client.wire.view import ClusterView, PartitionView, TopicView
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import (

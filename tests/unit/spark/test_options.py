@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.settings import Address
+from ottla.client.wire.settings import Address
 from ottla.ids import TopicPartition
 from ottla.spark.connection import FETCH, OptionError
 from ottla.spark.offsets import EARLIEST, LATEST, Bound

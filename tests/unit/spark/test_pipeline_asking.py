@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.client.errors import ConnectionFailed
-from ottla.client.settings import Address
-from ottla.client.view import ClusterView, PartitionView, TopicView
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.settings import Address
+from ottla.client.wire.view import ClusterView, PartitionView, TopicView
 from ottla.errors import ErrorCode
 from ottla.ids import NULL_TOPIC_ID
 from ottla.spark.pipelines.asking import Asked, Found, ask

@@ -195,7 +195,7 @@ def _local(directory: str) -> str:
 
 def _asked(given: Mapping[str, str], topic: str, log: ExportLog) -> tuple[SourceOptions, str]:
     """Return the source's options, going on where ``log`` ends, and the topic's id."""
-    from ottla.client.blocking import BlockingClient
+    from ottla.client.blocking.cluster import BlockingClient
 
     first = parse_options(given, Use.BATCH)
     with BlockingClient(first.settings(retry_timeout_ms=first.first_retry_ms)) as client:

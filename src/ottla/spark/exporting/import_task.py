@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from ottla.client.settings import ClientSettings
+from ottla.client.wire.settings import ClientSettings
 from ottla.spark.exporting.export_log import ExportedFile
 from ottla.spark.writing.write import RowsWriter
 from ottla.spark.writing.write_settings import WriteOptions

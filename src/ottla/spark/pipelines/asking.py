@@ -9,9 +9,9 @@ no topics. Imports no Spark.
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.backoff import MISSING
-from ottla.client.blocking import BlockingClient
-from ottla.client.settings import ClientSettings
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.wire.backoff import MISSING
+from ottla.client.wire.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.spark.lookup import partitions_of
 from ottla.spark.options import parse_options

@@ -7,7 +7,7 @@ the standard library and this project. Knows no pyarrow and no records.
 import logging
 from collections.abc import Mapping
 
-from ottla.client.blocking import BlockingClient
+from ottla.client.blocking.cluster import BlockingClient
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicPartition
 from ottla.spark.connection import OptionError

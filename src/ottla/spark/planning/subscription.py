@@ -10,9 +10,9 @@ import logging
 import re
 from collections.abc import Collection, Iterable
 
-from ottla.client.backoff import MISSING
-from ottla.client.blocking import BlockingClient
-from ottla.client.view import ClusterView
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.wire.backoff import MISSING
+from ottla.client.wire.view import ClusterView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.spark.options import SourceOptions

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.settings import ClientSettings
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.wire.settings import ClientSettings
 from ottla.spark.reading.columns import ArrowDecoder
 
 KEPT_MAX = 4

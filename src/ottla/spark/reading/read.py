@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.fetching import FetchLimits
-from ottla.client.range_fetcher import Fetched, RangeFetcher
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.range_fetcher import Fetched, RangeFetcher
+from ottla.client.wire.fetching import FetchLimits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicPartition
 from ottla.spark.connection import FETCH

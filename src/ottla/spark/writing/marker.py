@@ -19,8 +19,8 @@ Decision: docs/adr, a micro-batch is known by what it is.
 import json
 from typing import Any, NamedTuple
 
-from ottla.client.coordination import Committed
-from ottla.client.transacting import OffsetToCommit
+from ottla.client.wire.coordination import Committed
+from ottla.client.wire.transacting import OffsetToCommit
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.writing.identity import Content, Step

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
-from ottla.client.settings import ClientSettings
+from ottla.client.wire.settings import ClientSettings
 from ottla.config.human import parse_duration_ms, parse_size_bytes, size_text
 from ottla.config.option import InvalidConfig
 from ottla.spark.connection import CLIENT_ID, CONNECT_TIMEOUT_MS, PREFIX, OptionError

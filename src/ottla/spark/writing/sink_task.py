@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import TaskContext
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_producer import BlockingProducer
-from ottla.client.lanes import Written
-from ottla.client.view import TopicView
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.producer import BlockingProducer
+from ottla.client.wire.lanes import Written
+from ottla.client.wire.view import TopicView
 from ottla.env.rng import SystemRng
 from ottla.ids import TopicPartition
 from ottla.spark.writing.content import ContentSum

@@ -19,11 +19,11 @@ import contextlib
 from dataclasses import replace
 from typing import NamedTuple
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_coordinators import BlockingCoordinators
-from ottla.client.blocking_producer import BlockingProducer
-from ottla.client.errors import ConnectionFailed
-from ottla.client.sending import NO_IDENTITY
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.coordinators import BlockingCoordinators
+from ottla.client.blocking.producer import BlockingProducer
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.sending import NO_IDENTITY
 from ottla.config.human import duration_text, size_text
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition

@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from ottla.client.blocking import BlockingClient
-from ottla.client.blocking_producer import BlockingProducer, describe_row
-from ottla.client.lanes import OutgoingBatch, Written
-from ottla.client.sending import ProducerIdentity
-from ottla.client.settings import ClientSettings
-from ottla.client.view import TopicView
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.blocking.producer import BlockingProducer, describe_row
+from ottla.client.wire.lanes import OutgoingBatch, Written
+from ottla.client.wire.sending import ProducerIdentity
+from ottla.client.wire.settings import ClientSettings
+from ottla.client.wire.view import TopicView
 from ottla.env.clock import Clock, SystemClock
 from ottla.env.rng import Rng, SystemRng
 from ottla.ids import TopicPartition

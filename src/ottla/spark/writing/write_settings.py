@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ottla.client.blocking_producer import SendingSettings
-from ottla.client.settings import ClientSettings, read_settings
+from ottla.client.blocking.producer import SendingSettings
+from ottla.client.wire.settings import ClientSettings, read_settings
 from ottla.config.human import parse_duration_ms
 from ottla.config.option import InvalidConfig
 from ottla.records.compression import GZIP_LEVEL_DEFAULT, Codec

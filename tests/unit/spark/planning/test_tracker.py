@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from ottla.client.epochs import EpochEnd
-from ottla.client.errors import ConnectionFailed
-from ottla.client.offsets import EARLIEST, FoundOffset
-from ottla.client.settings import Address
-from ottla.client.view import ClusterView, PartitionView, TopicView
+from ottla.client.wire.epochs import EpochEnd
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.offsets import EARLIEST, FoundOffset
+from ottla.client.wire.settings import Address
+from ottla.client.wire.view import ClusterView, PartitionView, TopicView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.spark.loss import DataAgedOut, LogRewound, PartitionGone, TopicRecreated

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.client.settings import ClientSettings
+from ottla.client.wire.settings import ClientSettings
 from ottla.records.builder import build_batch
 from ottla.records.column_decoder import TARGET_BYTES
 from ottla.records.record import Record

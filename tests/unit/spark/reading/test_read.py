@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
 
-from ottla.client.errors import ConnectionFailed
-from ottla.client.fetching import FetchLimits
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.fetching import FetchLimits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.spark.loss import DataAgedOut, LogRewound, PartitionGone, TopicRecreated

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ottla.client.coordination import Committed
+from ottla.client.wire.coordination import Committed
 from ottla.spark.writing.identity import Content, Step
 from ottla.spark.writing.marker import (
     EXPIRY_MS,

@@ -4,8 +4,8 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
 
-from ottla.client.settings import ClientSettings  # noqa: E402
-from ottla.client.view import PartitionView, TopicView  # noqa: E402
+from ottla.client.wire.settings import ClientSettings  # noqa: E402
+from ottla.client.wire.view import PartitionView, TopicView  # noqa: E402
 from ottla.env.rng import SeededRng  # noqa: E402
 from ottla.errors import ErrorCode  # noqa: E402
 from ottla.ids import NULL_TOPIC_ID  # noqa: E402

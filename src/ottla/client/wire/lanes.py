@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ottla.client.sending import NO_IDENTITY, Appended, ProducerIdentity
+from ottla.client.wire.sending import NO_IDENTITY, Appended, ProducerIdentity
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition
 from ottla.records.batch import NO_SEQUENCE, SEQUENCES, set_producer

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import hmac
 
-from ottla.client.security import SCRAM_SHA_256, SCRAM_SHA_512, Credentials
+from ottla.client.wire.security import SCRAM_SHA_256, SCRAM_SHA_512, Credentials
 from ottla.errors import ErrorCode, KafkaError
 
 HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}

@@ -7,9 +7,10 @@ joins groups. ``cluster`` owns connections and retries.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.coordination import (
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.connection import Connection
+from ottla.client.asyncio.coordinators import CoordinatorFinder
+from ottla.client.wire.coordination import (
     GROUP,
     NAMES_ONLY,
     NOBODY,
@@ -18,9 +19,8 @@ from ottla.client.coordination import (
     committed_request,
     read_committed_offsets,
 )
-from ottla.client.coordinators import CoordinatorFinder
-from ottla.client.errors import error_code
-from ottla.client.group_description import (
+from ottla.client.wire.errors import error_code
+from ottla.client.wire.group_description import (
     GroupDescription,
     describe_classic,
     describe_consumer,

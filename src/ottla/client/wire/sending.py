@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.errors import error_code
-from ottla.client.view import ClusterView
+from ottla.client.wire.errors import error_code
+from ottla.client.wire.view import ClusterView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId, TopicPartition
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

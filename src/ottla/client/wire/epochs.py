@@ -7,7 +7,7 @@ whether the log still is the one it read (KIP-320).
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.client.errors import error_code
+from ottla.client.wire.errors import error_code
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.offset_for_leader_epoch import (

@@ -10,10 +10,10 @@ batches (their headers tell how far they go). Not for use from two threads at on
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Self
 
-from ottla.client.backoff import MISSING, Backoff
-from ottla.client.blocking import BlockingClient
-from ottla.client.errors import ConnectionFailed
-from ottla.client.fetching import (
+from ottla.client.blocking.cluster import BlockingClient
+from ottla.client.wire.backoff import MISSING, Backoff
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.fetching import (
     FetchedPartition,
     FetchLimits,
     fetch_request,

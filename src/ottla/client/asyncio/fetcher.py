@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Self
 
-from ottla.client.backoff import Backoff
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ConnectionFailed
-from ottla.client.fetching import FetchLimits, fetch_request, fetch_version_limit, read_fetch
-from ottla.client.reading import next_offset, read_records
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.wire.backoff import Backoff
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.fetching import FetchLimits, fetch_request, fetch_version_limit, read_fetch
+from ottla.client.wire.reading import next_offset, read_records
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import FetchResponse

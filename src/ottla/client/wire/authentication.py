@@ -7,9 +7,9 @@ after ApiVersions and before all else. Source: Kafka's protocol guide, SASL; KIP
 from collections.abc import Generator
 from typing import NamedTuple, Protocol, cast
 
-from ottla.client.errors import error_code
-from ottla.client.exchange import Exchange
-from ottla.client.security import PLAIN, Credentials
+from ottla.client.wire.errors import error_code
+from ottla.client.wire.exchange import Exchange
+from ottla.client.wire.security import PLAIN, Credentials
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.sasl_authenticate import (
@@ -80,7 +80,7 @@ def _mechanism(credentials: Credentials, rng: Rng) -> Mechanism:
     if credentials.mechanism == PLAIN:
         return Plain(credentials.username, credentials.password)
     # Hashes cost a start some milliseconds.
-    from ottla.client.scram import NONCE_BYTES, Scram  # noqa: PLC0415
+    from ottla.client.wire.scram import NONCE_BYTES, Scram  # noqa: PLC0415
 
     return Scram(credentials, rng.random_bytes(NONCE_BYTES))
 

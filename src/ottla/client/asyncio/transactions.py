@@ -6,11 +6,11 @@ On asyncio. Owns requests and answers; ``cluster`` owns connections and retries.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.client.coordination import TRANSACTION
-from ottla.client.coordinators import CoordinatorFinder
-from ottla.client.errors import error_code
-from ottla.client.transacting import take_over_request
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.coordinators import CoordinatorFinder
+from ottla.client.wire.coordination import TRANSACTION
+from ottla.client.wire.errors import error_code
+from ottla.client.wire.transacting import take_over_request
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.describe_transactions import (

@@ -1,7 +1,7 @@
 """Whether to try again, and after what pause. Pure: the caller sleeps, by its own clock."""
 
-from ottla.client.errors import ConnectionFailed
-from ottla.client.settings import ClientSettings
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 
 _WORTH_A_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})

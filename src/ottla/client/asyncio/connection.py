@@ -9,10 +9,10 @@ from collections import deque
 from typing import TypeVar, cast
 
 from ottla import __version__
-from ottla.client.authentication import authenticate
-from ottla.client.errors import ConnectionFailed, NoAnswer, reason
-from ottla.client.exchange import RECEIVE_MAX_BYTES, Exchange, FrameReader
-from ottla.client.settings import Address, ClientSettings
+from ottla.client.wire.authentication import authenticate
+from ottla.client.wire.errors import ConnectionFailed, NoAnswer, reason
+from ottla.client.wire.exchange import RECEIVE_MAX_BYTES, Exchange, FrameReader
+from ottla.client.wire.settings import Address, ClientSettings
 from ottla.env.net import Net
 from ottla.env.rng import SystemRng
 from ottla.errors import KafkaError, MalformedMessage

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
-from ottla.client.errors import error_code
+from ottla.client.wire.errors import error_code
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.header import decode_response_header, encode_request_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

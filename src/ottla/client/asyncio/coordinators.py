@@ -3,14 +3,14 @@
 On asyncio. ``cluster`` owns connections and retries; ``groups`` and ``transactions`` stand on this.
 """
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.coordination import (
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.connection import Connection
+from ottla.client.wire.coordination import (
     check_coordinator,
     find_coordinator_request,
     read_find_coordinator,
 )
-from ottla.client.errors import ConnectionFailed
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.find_coordinator import FindCoordinatorResponse
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla.client.security import NAMES, NO_SECURITY, PROTOCOLS, Security, read_security
+from ottla.client.wire.security import NAMES, NO_SECURITY, PROTOCOLS, Security, read_security
 from ottla.config.human import parse_duration_ms
 from ottla.config.option import InvalidConfig
 

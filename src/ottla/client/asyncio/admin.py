@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import error_code
-from ottla.client.settings import Address
-from ottla.client.view import TopicView
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.wire.errors import error_code
+from ottla.client.wire.settings import Address
+from ottla.client.wire.view import TopicView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicId
 from ottla.protocol.messages.create_partitions import (

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.client.errors import error_code
-from ottla.client.settings import Address
+from ottla.client.wire.errors import error_code
+from ottla.client.wire.settings import Address
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
 from ottla.protocol.messages.metadata import (

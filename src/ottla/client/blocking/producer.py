@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from ottla.client.blocking import BlockingClient, BlockingConnection
-from ottla.client.blocking_coordinators import BlockingCoordinators
-from ottla.client.errors import ConnectionFailed
-from ottla.client.lanes import Lane, OutgoingBatch, Verdict, Written, failure
-from ottla.client.sending import (
+from ottla.client.blocking.cluster import BlockingClient, BlockingConnection
+from ottla.client.blocking.coordinators import BlockingCoordinators
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.lanes import Lane, OutgoingBatch, Verdict, Written, failure
+from ottla.client.wire.sending import (
     LAST_VERSION_BY_NAME,
     NO_IDENTITY,
     Appended,
@@ -27,8 +27,8 @@ from ottla.client.sending import (
     read_init_producer,
     read_produce,
 )
-from ottla.client.settings import Address, ClientSettings
-from ottla.client.view import ClusterView, TopicView
+from ottla.client.wire.settings import Address, ClientSettings
+from ottla.client.wire.view import ClusterView, TopicView
 from ottla.env.blocking import BlockingClock
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ottla.client.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from ottla.client.wire.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
 from ottla.protocol.messages.describe_groups import DescribedGroup as ClassicGroup

@@ -8,8 +8,8 @@ retries what may be retried, and raises KafkaError with the broker's words or Co
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from ottla.client.blocking import BlockingClient, BlockingConnection
-from ottla.client.coordination import (
+from ottla.client.blocking.cluster import BlockingClient, BlockingConnection
+from ottla.client.wire.coordination import (
     GROUP,
     NAMES_ONLY,
     TRANSACTION,
@@ -21,9 +21,9 @@ from ottla.client.coordination import (
     read_committed_offsets,
     read_find_coordinator,
 )
-from ottla.client.errors import ConnectionFailed
-from ottla.client.sending import ProducerIdentity
-from ottla.client.transacting import (
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.sending import ProducerIdentity
+from ottla.client.wire.transacting import (
     ADD_PARTITIONS_LAST,
     END_LAST,
     TXN_OFFSET_COMMIT_LAST,

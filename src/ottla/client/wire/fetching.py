@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla.client.errors import error_code
-from ottla.client.view import ClusterView
+from ottla.client.wire.errors import error_code
+from ottla.client.wire.view import ClusterView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import (

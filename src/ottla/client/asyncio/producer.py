@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ottla.client.backoff import Backoff
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ConnectionFailed
-from ottla.client.partitioner import partition_of_key
-from ottla.client.sending import (
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.wire.backoff import Backoff
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.partitioner import partition_of_key
+from ottla.client.wire.sending import (
     NO_IDENTITY,
     Appended,
     init_producer_request,

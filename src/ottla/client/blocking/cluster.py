@@ -9,27 +9,32 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Self, TypeVar, cast
 
 from ottla import __version__
-from ottla.client.authentication import authenticate
-from ottla.client.backoff import MISSING, Backoff
-from ottla.client.epochs import EpochEnd, epoch_end_request, read_epoch_ends
-from ottla.client.errors import ConnectionFailed, NoAnswer, reason
-from ottla.client.exchange import FIRST_RECEIVE_MAX_BYTES, RECEIVE_MAX_BYTES, Exchange, frame_size
-from ottla.client.fetching import (
+from ottla.client.wire.authentication import authenticate
+from ottla.client.wire.backoff import MISSING, Backoff
+from ottla.client.wire.epochs import EpochEnd, epoch_end_request, read_epoch_ends
+from ottla.client.wire.errors import ConnectionFailed, NoAnswer, reason
+from ottla.client.wire.exchange import (
+    FIRST_RECEIVE_MAX_BYTES,
+    RECEIVE_MAX_BYTES,
+    Exchange,
+    frame_size,
+)
+from ottla.client.wire.fetching import (
     FetchedPartition,
     FetchLimits,
     fetch_request,
     fetch_version_limit,
     read_fetch,
 )
-from ottla.client.offsets import (
+from ottla.client.wire.offsets import (
     EARLIEST,
     LATEST,
     FoundOffset,
     list_offsets_request,
     read_list_offsets,
 )
-from ottla.client.settings import Address, ClientSettings
-from ottla.client.view import ClusterView, metadata_request, read_metadata
+from ottla.client.wire.settings import Address, ClientSettings
+from ottla.client.wire.view import ClusterView, metadata_request, read_metadata
 from ottla.env.blocking import BlockingClock, BlockingStream
 from ottla.env.rng import SystemRng
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage

@@ -11,9 +11,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.consumer_protocol import (
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.connection import Connection
+from ottla.client.asyncio.groups import Groups
+from ottla.client.wire.consumer_protocol import (
     PROTOCOL_TYPE,
     RANGE,
     assign_range,
@@ -22,8 +23,7 @@ from ottla.client.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from ottla.client.errors import ConnectionFailed, error_code
-from ottla.client.groups import Groups
+from ottla.client.wire.errors import ConnectionFailed, error_code
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Self, TypeVar
 
-from ottla.client.backoff import Backoff
-from ottla.client.connection import Connection
-from ottla.client.errors import ConnectionFailed
-from ottla.client.offsets import FoundOffset, list_offsets_request, read_list_offsets
-from ottla.client.settings import Address, ClientSettings
-from ottla.client.view import ClusterView, metadata_request, read_metadata
+from ottla.client.asyncio.connection import Connection
+from ottla.client.wire.backoff import Backoff
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.offsets import FoundOffset, list_offsets_request, read_list_offsets
+from ottla.client.wire.settings import Address, ClientSettings
+from ottla.client.wire.view import ClusterView, metadata_request, read_metadata
 from ottla.env.net import Net
 from ottla.env.real_net import AsyncioNet
 from ottla.errors import ErrorCode, KafkaError

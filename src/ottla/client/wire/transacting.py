@@ -8,8 +8,8 @@ versions of that). Source: KIP-98; KIP-447 (offsets); KIP-890 (what the next ver
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.errors import error_code
-from ottla.client.sending import ProducerIdentity
+from ottla.client.wire.errors import error_code
+from ottla.client.wire.sending import ProducerIdentity
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import ProducerId, TopicPartition
 from ottla.protocol.messages.add_offsets_to_txn import (

@@ -7,7 +7,7 @@ Shared by the asyncio side (``coordinators``, ``groups``) and the blocking one
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.errors import error_code
+from ottla.client.wire.errors import error_code
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.find_coordinator import (

@@ -1,0 +1,1 @@
+"""The client on an asyncio loop: cluster, producer, fetcher, groups, administration."""
