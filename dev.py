@@ -57,7 +57,7 @@ def say(text: str) -> None:
 def stamp() -> str:
     """Return a digest of all that the environment was made from."""
     digest = hashlib.sha256(f"{sys.version} {ROOT}".encode())
-    declared = sorted(ROOT.glob("src/ottla/*/*.pxd"))
+    declared = sorted(ROOT.glob("src/ottla/**/*.pxd"))
     compiled = [path.with_suffix(".py") for path in declared]
     for path in (ROOT / "pyproject.toml", ROOT / "setup.py", *declared, *compiled):
         if path.exists():

@@ -16,8 +16,9 @@ extensions = cythonize(
             extra_compile_args=["-g0"],  # without symbols it is a fifth of the size
         )
         for name in (
-            *("records.kernels", "records.cleaning", "records.columns", "records.column_writer"),
-            *("records.avro", "records.row_sums", "records.time_search", "env.sync_loop"),
+            *("records.kernels", "records.cleaning", "records.time_search", "env.sync_loop"),
+            *("records.columnar.columns", "records.columnar.writer"),
+            *("records.columnar.avro", "records.columnar.row_sums"),
         )
     ],
     build_dir="build",  # the generated C stays out of the sources

@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LINES_MAX = 600
 TABLES = {
     "src/ottla/config/broker.py",
-    "src/ottla/records/avro.py",
+    "src/ottla/records/columnar/avro.py",
     "src/ottla/records/cleaning.py",
-    "src/ottla/records/columns.py",
+    "src/ottla/records/columnar/columns.py",
 }
 """One long table each: data, read by looking up. Or one unit for the C compiler."""
 OTTLA_IMPORT_MS_MAX = 15

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from ottla.records import avro, avro_columns
+from ottla.records.columnar import avro, avro_columns
 from ottla.spark.planning.source import schema_of
 from ottla.spark.reading.columns import ArrowDecoder
 from ottla.spark.values.avro_values import AvroValues

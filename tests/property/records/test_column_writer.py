@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
 from ottla.client.wire import partitioner
-from ottla.records import column_writer as imported
-from ottla.records import filling
 from ottla.records.batch import HEADER_SIZE_BYTES, set_producer
-from ottla.records.column_writer import Headers, Numbers, Octets
+from ottla.records.columnar import filling
+from ottla.records.columnar import writer as imported
+from ottla.records.columnar.writer import Headers, Numbers, Octets
 from ottla.records.compression import Codec
 from ottla.records.decode import decode_batches
 
 
 def interpreted():
-    path = Path(imported.__file__).parent / "column_writer.py"
+    path = Path(imported.__file__).parent / "writer.py"
     spec = importlib.util.spec_from_file_location("interpreted_column_writer", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import ottla.records
 from ottla.client.wire.reading import next_offset, read_records
 from ottla.errors import KafkaError
 from ottla.records import batch as b
-from ottla.records import column_buffers
-from ottla.records import columns as imported
 from ottla.records.builder import build_batch
-from ottla.records.column_decoder import ColumnDecoder
+from ottla.records.columnar import buffers as column_buffers
+from ottla.records.columnar import columns as imported
+from ottla.records.columnar.decoder import ColumnDecoder
 from ottla.records.compression import Codec, compress
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record
@@ -50,7 +49,7 @@ BATCHES = st.lists(
 
 
 def load_interpreted():
-    path = Path(ottla.records.__path__[0]) / "columns.py"
+    path = Path(imported.__file__).parent / "columns.py"
     spec = importlib.util.spec_from_file_location("interpreted_columns", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -8,11 +8,11 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records import batch as b
-from ottla.records import columns as kernel
 from ottla.records.batch import TimestampType, batch_crc, patch_offsets
 from ottla.records.builder import build_batch
-from ottla.records.column_decoder import ColumnDecoder
-from ottla.records.columns import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from ottla.records.columnar import columns as kernel
+from ottla.records.columnar.columns import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from ottla.records.columnar.decoder import ColumnDecoder
 from ottla.records.compression import Codec
 from ottla.records.record import Record
 

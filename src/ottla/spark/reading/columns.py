@@ -1,6 +1,6 @@
 """Fetched batches to Arrow, in the columns of the Kafka connector. The one place that knows both.
 
-The executor's side, between the bytes of a fetch and Spark. ``ottla.records.column_decoder`` fills
+The executor's side, between the bytes of a fetch and Spark. ``records.columnar.decoder`` fills
 buffers, here they become Arrow's without a copy. Knows no network. The columns, exactly as Spark's
 reader demands them:
 
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ottla.records import columns as kernel
-from ottla.records.column_buffers import BytesColumn, Columns, HeadersColumn
-from ottla.records.column_decoder import TARGET_BYTES, ColumnDecoder
+from ottla.records.columnar import columns as kernel
+from ottla.records.columnar.buffers import BytesColumn, Columns, HeadersColumn
+from ottla.records.columnar.decoder import TARGET_BYTES, ColumnDecoder
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.reading.decompression import Decompressor
 

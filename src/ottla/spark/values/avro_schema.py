@@ -36,8 +36,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.records import avro as kernel
-from ottla.records.avro_columns import Node
+from ottla.records.columnar import avro as kernel
+from ottla.records.columnar.avro_columns import Node
 
 DEPTH_MAX = 64
 NODES_MAX = 10_000

@@ -1,6 +1,6 @@
 """Avro values to typed columns, on the executor, before anything goes to the JVM.
 
-Between ``columns``, which has values as bytes, and the kernel of ``ottla.records.avro``: what that
+Between ``columns``, which has values as bytes, and the kernel ``records.columnar.avro``: what that
 filled is wrapped as Arrow's, as Spark's types want it. Knows no network.
 
 Where Spark's ``from_avro`` keeps the last of several equal keys of a map, so does this.
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 
-from ottla.records import avro as kernel
-from ottla.records.avro_columns import AvroReader, Column
+from ottla.records.columnar import avro as kernel
+from ottla.records.columnar.avro_columns import AvroReader, Column
 from ottla.spark.values.avro_schema import AvroType
 from ottla.spark.values.value_options import AvroOptions, Header, MalformedValue, Mode
 

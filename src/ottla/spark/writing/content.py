@@ -8,7 +8,7 @@ from array import array
 
 import pyarrow as pa
 
-from ottla.records.row_sums import add_headers, add_numbers, add_octets, total
+from ottla.records.columnar.row_sums import add_headers, add_numbers, add_octets, total
 from ottla.spark.writing.identity import Content
 from ottla.spark.writing.rows import Rows, header_buffers, numbers, octets
 

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from ottla.errors import OttlaError
-from ottla.records.column_writer import ColumnWriter, Headers, Numbers, Octets
+from ottla.records.columnar.writer import ColumnWriter, Headers, Numbers, Octets
 
 _Test = Callable[[pa.DataType], bool]
 

@@ -4,7 +4,7 @@ The executor's side: from the Arrow batches that Spark hands over to a ``Blockin
 the batches that are filling, one per partition, and which partition a row without key goes to.
 Partitions are chosen as Java's producer does: the column ``partition``, else murmur2 of the key,
 else one partition until it has got a batch's worth of rows, then the next. The loops over rows are
-those of ``records.column_writer``. A writer is for one task: what fails, fails it.
+those of ``records.columnar.writer``. A writer is for one task: what fails, fails it.
 """
 
 import logging
@@ -25,9 +25,9 @@ from ottla.env.clock import Clock, SystemClock
 from ottla.env.rng import Rng, SystemRng
 from ottla.ids import TopicPartition
 from ottla.records.batch import HEADER_SIZE_BYTES
-from ottla.records.column_writer import ColumnWriter, group_rows
+from ottla.records.columnar.filling import FillingBatch
+from ottla.records.columnar.writer import ColumnWriter, group_rows
 from ottla.records.compression import Codec
-from ottla.records.filling import FillingBatch
 from ottla.spark.writing.rows import RowError, Rows, find_rows
 from ottla.spark.writing.write_settings import WriteOptions
 

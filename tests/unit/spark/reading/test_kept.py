@@ -4,7 +4,7 @@ import pytest
 
 from ottla.client.wire.settings import ClientSettings
 from ottla.records.builder import build_batch
-from ottla.records.column_decoder import TARGET_BYTES
+from ottla.records.columnar.decoder import TARGET_BYTES
 from ottla.records.record import Record
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.reading import kept

@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
 
 import pyarrow as pa
 
-from ottla.records import avro, avro_columns
+from ottla.records.columnar import avro, avro_columns
 from ottla.spark.connection import OptionError
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.reading.columns import ArrowDecoder

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.records import row_sums
+from ottla.records.columnar import row_sums
 from ottla.spark.writing import content
 from ottla.spark.writing.content import ContentSum
 from ottla.spark.writing.identity import Content

@@ -1,6 +1,6 @@
 """A record batch that is being filled by the kernel: its room, and what closes it.
 
-Between ``column_writer``, which writes the records, and whoever sends batches. Owns the header that
+Between ``writer``, which writes the records, and whoever sends batches. Owns the header that
 goes before them and the compression; who wrote the batch, its number and its sum come later
 (``batch.set_producer``). Knows nothing of partitions.
 """
@@ -18,7 +18,7 @@ from ottla.records.batch import (
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
 )
-from ottla.records.column_writer import (
+from ottla.records.columnar.writer import (
     BASE_TIMESTAMP,
     MAX_TIMESTAMP,
     NEEDED_BYTES,
@@ -38,7 +38,7 @@ class FillingBatch:
         """Take ``data`` as room, the header's included; what is in it does not matter."""
         self.data = data
         self.state = array("q", bytes(8 * STATE_SIZE))
-        """The kernel's, see ``column_writer``."""
+        """The kernel's, see ``writer``."""
         self.state[POSITION] = HEADER_SIZE_BYTES
 
     @property

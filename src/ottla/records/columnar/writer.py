@@ -18,7 +18,7 @@ Grammar of records: see ``ottla.records.kernels``. Layout of columns (Arrow's do
 Source of the partitions: Kafka's documentation of partitioner.class, murmur2 by Austin Appleby.
 """
 
-# ruff: noqa: F821 - the C function is declared in column_writer.pxd
+# ruff: noqa: F821 - the C function is declared in writer.pxd
 
 from __future__ import annotations
 
@@ -560,7 +560,7 @@ def _put_octets(
     position = _put_varint(out, position, size)
     if size > 0:
         if cython.compiled:
-            # C's memcpy, by column_writer.pxd.
+            # C's memcpy, by writer.pxd.
             copy_bytes(cython.address(out[position]), cython.address(data[start]), size)
         else:
             out[position : position + size] = data[start : start + size]

@@ -1,4 +1,4 @@
-"""The tables and the buffers of ``ottla.records.avro``: values in, filled columns out.
+"""The tables and the buffers of the kernel ``avro``: values in, filled columns out.
 
 Between that kernel and whoever knows schemas (``ottla.spark.values.avro_schema``) and Arrow
 (``ottla.spark.values.avro_values``); knows neither. A schema comes as ``Node``s, of which a reader
@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from ottla.errors import OttlaError
-from ottla.records import avro as kernel
+from ottla.records.columnar import avro as kernel
 
 ALIGNMENT = 64
 """What Arrow recommends."""

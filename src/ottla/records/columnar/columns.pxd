@@ -1,4 +1,4 @@
-# What ottla.records.columns needs of C; the interpreted form copies by slices.
+# What ottla.records.columnar.columns needs of C; the interpreted form copies by slices.
 from ottla.records.checksum cimport ottla_crc32c, ottla_crc32c_choose
 
 cdef extern from "string.h" nogil:

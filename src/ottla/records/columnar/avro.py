@@ -2,9 +2,9 @@
 # mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
 """Avro values to columns in Arrow's layout: the loop over the values of many records.
 
-Beside ``ottla.records.columns``, which brings the values, and made the same way: one file that runs
+Stands beside ``columns``, which brings the values, and is made the same way: one file that runs
 compiled or interpreted, with the same results. Knows neither schemas as people write them nor
-Arrow: ``ottla.records.avro_columns`` makes its tables and buffers.
+Arrow: ``avro_columns`` makes its tables and buffers.
 
 Values are walked twice. ``measure`` sees what each holds and judges it; the caller makes one buffer
 of the very size; ``fill`` fills it. Nothing that a value says is believed before it was held

@@ -2,7 +2,7 @@
 # mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
 """What a set of rows holds as one number: a sum of checksums, the same in any order of rows.
 
-Beside ``column_writer`` and made the same way: one file that runs compiled or interpreted, over
+Beside ``writer`` and made the same way: one file that runs compiled or interpreted, over
 columns in Arrow's layout as they are described there. ``ottla.spark.writing.content`` uses it to
 tell whether two runs of a micro-batch want the same rows written.
 
@@ -22,7 +22,7 @@ except ImportError:  # an installation without compiler runs this file without C
 if TYPE_CHECKING:
     from array import array
 
-    from ottla.records.column_writer import Headers, Numbers, Octets
+    from ottla.records.columnar.writer import Headers, Numbers, Octets
 
 COMPILED: bool = cython.compiled
 """Whether this is the extension (nanoseconds a row) or the interpreted form (microseconds)."""

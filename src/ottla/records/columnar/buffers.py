@@ -1,4 +1,4 @@
-"""The buffers of ``ottla.records.columns``: sets of them, made, handed out, and used again.
+"""The buffers of the kernel ``columns``: sets of them, made, handed out, and used again.
 
 Owns their sizes and who may write to them when. A set that was filled leaves as views; it is
 filled anew only when nobody uses these any more, which the views themselves tell, so that somebody
@@ -9,8 +9,8 @@ need not be asked of the system. Knows nothing of Arrow or of records.
 from array import array
 from typing import NamedTuple
 
-from ottla.records import columns as kernel
-from ottla.records.columns import HEADERS, KEY, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+from ottla.records.columnar import columns as kernel
+from ottla.records.columnar.columns import HEADERS, KEY, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 
 SETS_MAX = 3
 """Sets kept: the one being filled, and those of which the taker may still hold views."""

@@ -5,7 +5,7 @@
 Beside ``ottla.records.kernels`` and ``cleaning``, and made the same way: one file that runs
 compiled or interpreted, with the same results. First of the columnar reading path: bytes of a fetch
 in, filled buffers out. Knows nothing of codecs, transactions or Arrow: a batch that is compressed,
-old or perhaps aborted is left to the caller (``ottla.records.column_decoder``), which opens it and
+old or perhaps aborted is left to the caller (``decoder``), which opens it and
 hands in its records. Every batch's sum is checked, and no byte outside of the data or of a buffer
 is touched, whatever the data says.
 

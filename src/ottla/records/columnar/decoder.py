@@ -1,8 +1,8 @@
 """Fetched bytes to columns, batch by batch: what the kernel leaves, and buffers used again.
 
-Stands around ``ottla.records.columns``, which has the loops: decompresses batches, leaves out those
-of aborted transactions, reads the formats before v2, and hands over full buffers. Knows nothing of
-Arrow, Spark or the network; ``ottla.spark.reading.columns`` wraps what comes out.
+Stands around ``columns``, which has the loops: decompresses batches, leaves out those of aborted
+transactions, reads the formats before v2, and hands over full buffers. Knows nothing of Arrow,
+Spark or the network; ``ottla.spark.reading.columns`` wraps what comes out.
 
 What is read of a batch is what Kafka's consumer reads. Source: Kafka's documentation of
 isolation.level; KIP-98.
@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NoReturn
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.records import columns as kernel
 from ottla.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -23,8 +22,9 @@ from ottla.records.batch import (
     read_header,
 )
 from ottla.records.builder import build_batch
-from ottla.records.column_buffers import BufferPool, BufferSet, Columns
-from ottla.records.columns import (
+from ottla.records.columnar import columns as kernel
+from ottla.records.columnar.buffers import BufferPool, BufferSet, Columns
+from ottla.records.columnar.columns import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
