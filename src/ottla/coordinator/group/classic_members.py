@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ottla.coordinator.group import classic_in_consumer as machine
+from ottla.coordinator.group import consumer_machine
 from ottla.coordinator.group.classic_events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_groups import JOIN, SYNC, ConsumerGroups
@@ -102,9 +103,9 @@ class ClassicMembers:
 
     def _await_targets(self, group: ConsumerGroup) -> None:
         """Compute the targets as soon as it is time; Kafka waits for somebody to join."""
-        interval_ms = self._settings.of(group.group_id).assignment_interval_ms
-        waited_ms = self._shard.clock.wall_ms() - group.assignment_timestamp_ms
-        self._consumers.await_assignment(group.group_id, max(interval_ms - waited_ms, 0))
+        now_ms, settings = self._shard.clock.wall_ms(), self._settings.of(group.group_id)
+        delay_ms = consumer_machine.assignment_delay_ms(group, now_ms, settings)
+        self._consumers.await_assignment(group.group_id, delay_ms)
 
     def _await_join(self, group: ConsumerGroup, member_id: str) -> None:
         if (group.group_id, JOIN, member_id) not in self._shard.timers:

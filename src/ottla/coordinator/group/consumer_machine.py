@@ -209,8 +209,8 @@ def take_step(
     target = group.targets.get(replaced or updated.member_id, NO_TARGET)
     delay_ms = None
     if epoch > target_epoch:
-        delay_ms = group.assignment_timestamp_ms + settings.assignment_interval_ms - now_ms
-        if delay_ms <= 0 or group.assignment_epoch == 0:
+        delay_ms = assignment_delay_ms(group, now_ms, settings)
+        if delay_ms == 0 or group.assignment_epoch == 0:
             delay_ms = None
             targets = yield from assign_targets(
                 group, members, regexes, topics, found, epoch=epoch, now_ms=now_ms
@@ -233,6 +233,17 @@ def take_step(
         is_revoking = reconciled.state is MemberState.UNREVOKED_PARTITIONS
         timeout_ms = reconciled.rebalance_timeout_ms if is_revoking else 0
     return Step(found, reconciled, timeout_ms, delay_ms)
+
+
+def assignment_delay_ms(group: ConsumerGroup, now_ms: int, settings: ConsumerSettings) -> int:
+    """Return how long the group waits for its next assignment; 0: it is due.
+
+    Never longer than the interval: a wall clock that was set back must not hold it up until it is
+    where it was.
+    """
+    interval_ms = settings.assignment_interval_ms
+    due_ms = group.assignment_timestamp_ms + interval_ms
+    return min(max(due_ms - now_ms, 0), interval_ms)
 
 
 def check_room(group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:

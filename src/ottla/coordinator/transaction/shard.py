@@ -315,7 +315,8 @@ class Transactions:
     def _schedule_timeout(self, transaction: Transaction) -> None:
         now_ms = self._shard.clock.wall_ms()
         delay_ms = transaction.start_ms + transaction.timeout_ms - now_ms
-        self._time_out_in(transaction, delay_ms)
+        # A clock that was set back since must not keep it open for longer than it may be.
+        self._time_out_in(transaction, min(delay_ms, transaction.timeout_ms))
 
     def _time_out_in(self, transaction: Transaction, delay_ms: int) -> None:
         transactional_id = transaction.transactional_id

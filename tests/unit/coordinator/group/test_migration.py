@@ -285,6 +285,29 @@ def test_a_member_is_not_asked_to_join_before_there_is_a_target(mixed):
     assert g.classic_beat("a", 2) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_clock_set_back_does_not_keep_a_group_from_its_next_assignment(mixed):
+    g = mixed(assignment_interval_ms=5_000)
+    first = g.subscribe("m")
+    assert sorted(first.assignment[TOPIC]) == [0, 1, 2, 3]
+    g.node.clock.jump_wall(-24 * 3600 * 1000)
+    assert not g.subscribe("other").assignment, "the interval is not over"
+    g.node.clock.advance(5)
+    g.node.settle()
+    assert len(g.beat("m", first.epoch).assignment[TOPIC]) == 2
+
+
+def test_a_clock_set_back_does_not_keep_a_classic_member_from_its_next_rebalance(mixed):
+    g = mixed(assignment_interval_ms=5_000)
+    g.subscribe()
+    g.node.clock.jump_wall(-24 * 3600 * 1000)
+    g.join("a")
+    assert g.classic_beat("a", 2) is ErrorCode.NONE
+    assert g.sync("a", 2).code is ErrorCode.NONE
+    g.node.clock.advance(6)
+    g.node.settle()
+    assert g.classic_beat("a", 2) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_members_of_the_classic_protocol_alone_get_what_was_left(mixed):
     g = mixed(migration_policy=MigrationPolicy.UPGRADE)
     g.subscribe()

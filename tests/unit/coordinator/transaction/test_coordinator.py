@@ -67,6 +67,20 @@ def test_an_open_transaction_survives_a_restart_and_times_out_by_its_start(node)
     assert node.stable() == (3, 3)
 
 
+def test_a_clock_set_back_over_a_restart_does_not_keep_a_transaction_open(node):
+    producer = node.begun(timeout_ms=10_000)
+    assert node.produced(producer) == 0
+    node.clock.jump_wall(-24 * 3600 * 1000)
+    node.restart()
+    node.clock.advance(9.9)
+    node.settle()
+    assert node.state() == "Ongoing"
+    node.clock.advance(0.2)
+    node.settle()
+    assert node.state() == "CompleteAbort"
+    assert node.stable() == (2, 2)
+
+
 def test_the_next_transaction_waits_for_the_end_of_the_one_before(node):
     producer = node.begun()
     assert node.produced(producer) == 0
