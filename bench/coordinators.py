@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ottla.broker import Broker
 from ottla.config.files import broker_config
-from ottla.coordinator.group import classic_events as events
-from ottla.coordinator.group.classic_group import Protocol
+from ottla.coordinator.group.classic import events
+from ottla.coordinator.group.classic.group import Protocol
 from ottla.coordinator.group.committing import CommitRequest, TopicCommit
-from ottla.coordinator.group.consumer_machine import Heartbeat
+from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.shard import ShardState
 from ottla.errors import KafkaError

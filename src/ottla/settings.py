@@ -10,9 +10,8 @@ from ottla.config import topic as topic_options
 from ottla.config.config import Config
 from ottla.config.coordinator import PRODUCER_ID_EXPIRATION_MS
 from ottla.config.topic import segment_bytes
-from ottla.coordinator.group.classic_events import ClassicSettings
-from ottla.coordinator.group.consumer_machine import ConsumerSettings
-from ottla.coordinator.group.migration import MigrationPolicy
+from ottla.coordinator.group.classic.events import ClassicSettings
+from ottla.coordinator.group.consumer.settings import ConsumerSettings, MigrationPolicy
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.making import CoordinatorSettings

@@ -7,7 +7,7 @@ files that a killed broker left; knows nothing of processes.
 import struct
 from pathlib import Path
 
-from ottla.coordinator.group.consumer_tables import CURRENT_MEMBER, CurrentMemberValue
+from ottla.coordinator.group.consumer.tables import CURRENT_MEMBER, CurrentMemberValue
 from tools.wire_client import batches, records_of
 
 _INT16 = struct.Struct(">h")

@@ -8,8 +8,8 @@ OPTIONS = {"group.consumer.assignment.interval.ms": 0, "offsets.topic.num.partit
 
 
 def test_kafkas_records_are_ours(kafka_server_factory):
-    from ottla.coordinator.group import consumer_records as records
-    from ottla.coordinator.group.consumer_group import ConsumerGroup
+    from ottla.coordinator.group.consumer import records
+    from ottla.coordinator.group.consumer.group import ConsumerGroup
     from ottla.coordinator.records import decode_slice
     from tools.differential import Play
 

@@ -230,7 +230,8 @@ def batches_of(play, group):
 
 def record_of(stored, group):
     """What a record says; nothing if it is of another group, or another kind of thing."""
-    from ottla.coordinator.group import consumer_tables, records, tables
+    from ottla.coordinator.group import records, tables
+    from ottla.coordinator.group.consumer import tables as consumer_tables
 
     member = consumer_tables.ConsumerGroupMemberKey
     kinds = {

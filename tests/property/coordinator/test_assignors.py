@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinator.group.assignors import Subscriber, assign_range, assign_uniform
+from ottla.coordinator.group.consumer.assignors import Subscriber, assign_range, assign_uniform
 from ottla.ids import TopicId
 
 TOPICS = [TopicId(bytes([number]) * 16) for number in range(4)]

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ottla.coordinator.group import consumer_machine as machine
-from ottla.coordinator.group import consumer_records as records
-from ottla.coordinator.group.consumer_group import ConsumerGroup, ConsumerGroupState
-from ottla.coordinator.group.consumer_machine import ConsumerSettings, Heartbeat
+from ottla.coordinator.group.consumer import machine, records
+from ottla.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from ottla.coordinator.group.consumer.machine import Heartbeat
+from ottla.coordinator.group.consumer.settings import ConsumerSettings
 from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId

@@ -12,14 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.coordinator.group.classic_group import Protocol
-from ottla.coordinator.group.consumer_machine import ConsumerSettings, Heartbeat
-from ottla.coordinator.group.migration import MigrationPolicy
-from ottla.coordinator.group.subscription import (
+from ottla.coordinator.group.classic.group import Protocol
+from ottla.coordinator.group.classic.subscription import (
     assignment_bytes,
     read_assignment,
     read_subscription,
 )
+from ottla.coordinator.group.consumer.machine import Heartbeat
+from ottla.coordinator.group.consumer.settings import ConsumerSettings, MigrationPolicy
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.metadata.image import TopicImage

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.coordinator.group import classic_events as events
-from ottla.coordinator.group.classic_group import Protocol
+from ottla.coordinator.group.classic import events
+from ottla.coordinator.group.classic.group import Protocol
 from ottla.coordinator.group.committing import CommitRequest, TopicCommit
-from ottla.coordinator.group.consumer_machine import ConsumerSettings
+from ottla.coordinator.group.consumer.settings import ConsumerSettings
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.coordinator.group.consumer_machine import Heartbeat
+from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.coordinator.shard import ShardState
 from ottla.coordinator.timers import Timers
 from ottla.env.clock import ManualClock

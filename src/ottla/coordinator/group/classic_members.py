@@ -7,12 +7,12 @@ Between the pure ``classic_in_consumer`` and the shard. Everything runs in the g
 from functools import partial
 from typing import Any
 
-from ottla.coordinator.group import classic_in_consumer as machine
-from ottla.coordinator.group import consumer_machine
-from ottla.coordinator.group.classic_events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
-from ottla.coordinator.group.consumer_group import ConsumerGroup
+from ottla.coordinator.group.classic.events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
+from ottla.coordinator.group.consumer import machine as consumer_machine
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.targets import Topics
 from ottla.coordinator.group.consumer_groups import JOIN, SYNC, ConsumerGroups
-from ottla.coordinator.group.consumer_targets import Topics
+from ottla.coordinator.group.migration import classic_in_consumer as machine
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup
 from ottla.coordinator.shard import Shard
 from ottla.errors import ErrorCode, KafkaError

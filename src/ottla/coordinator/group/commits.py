@@ -5,7 +5,7 @@ Source: Kafka's ClassicGroup (validateOffsetCommit and beside), asked of a live 
 
 from typing import Protocol
 
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
 from ottla.errors import ErrorCode, KafkaError
 
 

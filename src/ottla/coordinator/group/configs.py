@@ -14,7 +14,7 @@ from ottla.config.group import (
     SESSION_TIMEOUT_MS,
     stored_group_config,
 )
-from ottla.coordinator.group.consumer_machine import ConsumerSettings
+from ottla.coordinator.group.consumer.settings import ConsumerSettings
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.keys import ConfigType

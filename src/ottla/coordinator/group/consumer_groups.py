@@ -1,6 +1,6 @@
 """The KIP-848 groups of one partition of ``__consumer_offsets``: decisions written and answered.
 
-Between the pure ``consumer_machine`` and the runtime's shard. A group writes one thing at a time:
+Between the pure ``consumer.machine`` and the runtime's shard. A group writes one thing at a time:
 while its records are on their way, requests that came meanwhile wait, and see what is durable
 when their turn comes; so do those of a classic group on its way to becoming one of these. Groups do
 not wait for each other, and a heartbeat that changes nothing costs look-ups only. Members that
@@ -15,21 +15,22 @@ from functools import partial
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ottla.coordinator.group import consumer_machine as machine
-from ottla.coordinator.group import consumer_records, migration
 from ottla.coordinator.group.answering import Answering
-from ottla.coordinator.group.classic_events import LeaveAnswer, LeavingMember
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
-from ottla.coordinator.group.consumer_group import (
+from ottla.coordinator.group.classic.events import LeaveAnswer, LeavingMember
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
+from ottla.coordinator.group.consumer import machine
+from ottla.coordinator.group.consumer import records as consumer_records
+from ottla.coordinator.group.consumer.group import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
 )
-from ottla.coordinator.group.consumer_machine import Heartbeat, HeartbeatAnswer
-from ottla.coordinator.group.consumer_tables import GROUP
-from ottla.coordinator.group.consumer_targets import Topics, topics_read
+from ottla.coordinator.group.consumer.machine import Heartbeat, HeartbeatAnswer
+from ottla.coordinator.group.consumer.tables import GROUP
+from ottla.coordinator.group.consumer.targets import Topics, topics_read
+from ottla.coordinator.group.migration import conversion as migration
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, OffsetKey, Offsets
 from ottla.coordinator.group.records import group_tombstone
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup

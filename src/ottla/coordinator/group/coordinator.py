@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from ottla.coordinator.group import classic_events as events
 from ottla.coordinator.group import records
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member
+from ottla.coordinator.group.classic import events
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Member
 from ottla.coordinator.group.commits import check_commit, check_delete, check_offset_delete
 from ottla.coordinator.group.committing import RECORD_BYTES_MIN, CommitRequest, write
 from ottla.coordinator.group.configs import GroupConfigs
-from ottla.coordinator.group.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer_machine import (
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.machine import (
     Heartbeat,
     HeartbeatAnswer,
     check_committed,

@@ -8,8 +8,8 @@ refused write, may have kept it from being forgotten with its topic.
 Source: KIP-211; Kafka's OffsetExpirationCondition.
 """
 
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
-from ottla.coordinator.group.consumer_targets import Topics
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
+from ottla.coordinator.group.consumer.targets import Topics
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, OffsetKey, Offsets
 from ottla.ids import NULL_TOPIC_ID
 

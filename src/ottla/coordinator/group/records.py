@@ -11,7 +11,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 
 from ottla.coordinator.group import tables
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member, Protocol
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Member, Protocol
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, OffsetKey
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage

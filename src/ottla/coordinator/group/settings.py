@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from ottla.coordinator.group.classic_events import ClassicSettings
-from ottla.coordinator.group.consumer_machine import ConsumerSettings
+from ottla.coordinator.group.classic.events import ClassicSettings
+from ottla.coordinator.group.consumer.settings import ConsumerSettings
 
 
 class ConsumerSettingsByGroup:

@@ -1,6 +1,6 @@
 """The groups of one partition of ``__consumer_offsets``: what is in memory, and effects done.
 
-Between the pure machine (``classic_machine``), the offsets and the runtime's shard, which writes
+Between the pure machine (``classic.machine``), the offsets and the runtime's shard, which writes
 and tells what is durable. Knows nothing of requests' formats.
 Source: Kafka's GroupCoordinatorShard.
 """
@@ -12,18 +12,19 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias, cast
 
-from ottla.coordinator.group import classic_events as events
-from ottla.coordinator.group import consumer_records, records, tables
+from ottla.coordinator.group import records, tables
 from ottla.coordinator.group.answering import Answering
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
-from ottla.coordinator.group.classic_machine import step
+from ottla.coordinator.group.classic import events
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
+from ottla.coordinator.group.classic.machine import step
+from ottla.coordinator.group.classic.rebalance import answer_join, answer_sync, session_timer
 from ottla.coordinator.group.classic_members import ClassicMembers
-from ottla.coordinator.group.classic_rebalance import answer_join, answer_sync, session_timer
 from ottla.coordinator.group.commit_timeouts import CommitTimeouts
 from ottla.coordinator.group.committing import CommitRequest, Written, take
-from ottla.coordinator.group.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer import records as consumer_records
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.targets import Topics
 from ottla.coordinator.group.consumer_groups import ConsumerGroups
-from ottla.coordinator.group.consumer_targets import Topics
 from ottla.coordinator.group.expiry import expired_offsets, is_of_former, offsets_of_former
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey, Offsets
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup, GroupSettings

@@ -5,8 +5,8 @@ v1 tells which protocol a member speaks (KIP-1099).
 
 from collections.abc import Iterable, Mapping
 
-from ottla.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
-from ottla.coordinator.group.consumer_targets import preferred_assignor
+from ottla.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
+from ottla.coordinator.group.consumer.targets import preferred_assignor
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom

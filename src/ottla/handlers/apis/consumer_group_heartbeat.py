@@ -5,7 +5,7 @@ Before v1 a member may come without an id and gets one; from then on it brings i
 
 from base64 import urlsafe_b64encode
 
-from ottla.coordinator.group.consumer_machine import Heartbeat, HeartbeatAnswer
+from ottla.coordinator.group.consumer.machine import Heartbeat, HeartbeatAnswer
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError

@@ -3,7 +3,7 @@
 A group that is not there is "Dead" before v6 and GROUP_ID_NOT_FOUND from then on (KIP-1043).
 """
 
-from ottla.coordinator.group.classic_group import GroupState
+from ottla.coordinator.group.classic.group import GroupState
 from ottla.coordinator.group.coordinator import DescribedGroup as Described
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError

@@ -1,6 +1,6 @@
 """Heartbeat, key 12: keeps a member of a classic group alive and tells it about rebalances."""
 
-from ottla.coordinator.group import classic_events as events
+from ottla.coordinator.group.classic import events
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call

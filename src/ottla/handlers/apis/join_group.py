@@ -5,8 +5,8 @@ The answer waits until the rebalance is over. What each version adds is in its m
 
 from base64 import urlsafe_b64encode
 
-from ottla.coordinator.group.classic_events import Join, JoinAnswer
-from ottla.coordinator.group.classic_group import Protocol
+from ottla.coordinator.group.classic.events import Join, JoinAnswer
+from ottla.coordinator.group.classic.group import Protocol
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError

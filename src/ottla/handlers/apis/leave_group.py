@@ -3,7 +3,7 @@
 Before v3 one member, whose error is the answer's; from v3 on many, each with its own.
 """
 
-from ottla.coordinator.group.classic_events import LeaveAnswer, LeavingMember
+from ottla.coordinator.group.classic.events import LeaveAnswer, LeavingMember
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call

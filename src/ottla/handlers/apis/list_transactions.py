@@ -6,7 +6,7 @@ whole id has to match (KIP-1152).
 
 from collections.abc import Sequence
 
-from ottla.coordinator.group.topic_pattern import TopicPattern
+from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.env.clock import Clock

@@ -1,6 +1,6 @@
 """SyncGroup, key 14: a classic group's leader hands in the assignment, members get theirs."""
 
-from ottla.coordinator.group.classic_events import Sync, SyncAnswer
+from ottla.coordinator.group.classic.events import Sync, SyncAnswer
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call

@@ -2,14 +2,14 @@
 
 import pytest
 
-from ottla.coordinator.group import classic_events as events
-from ottla.coordinator.group.classic_group import (
+from ottla.coordinator.group.classic import events
+from ottla.coordinator.group.classic.group import (
     TRANSITIONS,
     ClassicGroup,
     GroupState,
     Protocol,
 )
-from ottla.coordinator.group.classic_machine import STEPS, step
+from ottla.coordinator.group.classic.machine import STEPS, step
 from ottla.errors import ErrorCode
 
 SETTINGS = events.ClassicSettings(initial_rebalance_delay_ms=3000, members_max=10)

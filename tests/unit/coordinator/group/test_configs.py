@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from ottla.coordinator.group.configs import GroupConfigs
-from ottla.coordinator.group.consumer_machine import ConsumerSettings
+from ottla.coordinator.group.consumer.settings import ConsumerSettings
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup
 from ottla.metadata.keys import ConfigType
 

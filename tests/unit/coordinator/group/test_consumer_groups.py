@@ -2,16 +2,16 @@
 
 import pytest
 
-from ottla.coordinator.group import consumer_records
-from ottla.coordinator.group.consumer_group import (
+from ottla.coordinator.group.consumer import records as consumer_records
+from ottla.coordinator.group.consumer.group import (
     TRANSITIONS,
     ConsumerGroupState,
     ConsumerMember,
     MemberState,
 )
-from ottla.coordinator.group.consumer_machine import Heartbeat
-from ottla.coordinator.group.consumer_reconcile import reconcile
-from ottla.coordinator.group.topic_pattern import TopicPattern
+from ottla.coordinator.group.consumer.machine import Heartbeat
+from ottla.coordinator.group.consumer.reconcile import reconcile
+from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.metadata.image import MetadataDelta, TopicImage

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.coordinator.group import consumer_records as records
-from ottla.coordinator.group.consumer_group import ConsumerGroup, MemberState, ResolvedRegex
+from ottla.coordinator.group.consumer import records
+from ottla.coordinator.group.consumer.group import ConsumerGroup, MemberState, ResolvedRegex
 from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode, KafkaError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
 from ottla.coordinator.group.expiry import expired_offsets
 from ottla.coordinator.group.offsets import CommittedOffset, Offsets
 

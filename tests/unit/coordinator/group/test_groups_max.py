@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.coordinator.group.consumer_machine import Heartbeat
+from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.errors import ErrorCode, KafkaError
 
 

@@ -4,12 +4,13 @@ import sys
 
 import pytest
 
-from ottla.coordinator.group import classic_events as events
-from ottla.coordinator.group import consumer_machine as machine
 from ottla.coordinator.group.answering import Answering
-from ottla.coordinator.group.classic_group import ClassicGroup, Protocol
-from ottla.coordinator.group.classic_machine import step
-from ottla.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.coordinator.group.classic import events
+from ottla.coordinator.group.classic.group import ClassicGroup, Protocol
+from ottla.coordinator.group.classic.machine import step
+from ottla.coordinator.group.consumer import machine
+from ottla.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
+from ottla.coordinator.group.consumer.settings import ConsumerSettings
 from ottla.env.clock import ManualClock
 from ottla.turns import Turns
 
@@ -98,7 +99,7 @@ def idle_heartbeat_of(size):
 
     group.members = Members(group.members)
     beat = machine.Heartbeat("m5", 5, None, None, -1, None, None, None, None, "c", "")
-    settings = machine.ConsumerSettings(45_000, 5_000, 1_000, 100_000)
+    settings = ConsumerSettings(45_000, 5_000, 1_000, 100_000)
     decided = machine.heartbeat(group, beat, None, 10**9, settings)
     assert decided.records == []
     return Members.looks

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.coordinator.group.metadata_hash import group_hash, topic_hash
-from ottla.coordinator.group.xxh3 import xxh3_64
+from ottla.coordinator.group.consumer.metadata_hash import group_hash, topic_hash
+from ottla.coordinator.group.consumer.xxh3 import xxh3_64
 from ottla.ids import TopicId
 
 

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from ottla.coordinator.group.classic_group import GroupState, Protocol
-from ottla.coordinator.group.consumer_machine import Heartbeat
-from ottla.coordinator.group.migration import MigrationPolicy
-from ottla.coordinator.group.subscription import assignment_bytes
+from ottla.coordinator.group.classic.group import GroupState, Protocol
+from ottla.coordinator.group.classic.subscription import assignment_bytes
+from ottla.coordinator.group.consumer.machine import Heartbeat
+from ottla.coordinator.group.consumer.settings import MigrationPolicy
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.metadata.image import TopicImage

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.coordinator.group import records
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, Member, Protocol
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Member, Protocol
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey
 from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode, KafkaError

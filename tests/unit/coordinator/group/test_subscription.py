@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from ottla.coordinator.group.subscription import (
+from ottla.coordinator.group.classic.subscription import (
     assignment_bytes,
     read_assignment,
     read_subscription,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.group import topic_pattern
-from ottla.coordinator.group.topic_pattern import TopicPattern
+from ottla.coordinator.group.consumer import topic_pattern
+from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
 from ottla.errors import ErrorCode, KafkaError
 
 

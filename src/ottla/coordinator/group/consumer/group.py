@@ -7,15 +7,15 @@ The state of the group follows from its members. Each member is by itself on its
     STABLE --its target takes partitions away--> UNREVOKED_PARTITIONS --it has given them up-->
     STABLE, or UNRELEASED_PARTITIONS while others still hold what it is to get
 
-What an event does is in ``consumer_machine`` and ``consumer_reconcile``; only ``replay`` of
-``consumer_records`` changes a group. Source: KIP-848; Kafka 4.3, asked.
+What an event does is in ``consumer.machine`` and ``consumer.reconcile``; only ``replay`` of
+``consumer.records`` changes a group. Source: KIP-848; Kafka 4.3, asked.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from ottla.coordinator.group.classic_group import CONSUMER_PROTOCOL_TYPE, Protocol
+from ottla.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocol
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 

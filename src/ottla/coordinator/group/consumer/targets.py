@@ -10,17 +10,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Protocol
 
-from ottla.coordinator.group import consumer_records as records
-from ottla.coordinator.group.assignors import ASSIGNORS, Subscriber
-from ottla.coordinator.group.consumer_group import (
+from ottla.coordinator.group.consumer import records
+from ottla.coordinator.group.consumer.assignors import ASSIGNORS, Subscriber
+from ottla.coordinator.group.consumer.group import (
     NO_TARGET,
     ConsumerGroup,
     ConsumerMember,
     ResolvedRegex,
     Target,
 )
-from ottla.coordinator.group.metadata_hash import group_hash, topic_hash
-from ottla.coordinator.group.topic_pattern import TopicPattern
+from ottla.coordinator.group.consumer.metadata_hash import group_hash, topic_hash
+from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.ids import TopicId
 from ottla.metadata.image import TopicImage

@@ -2,15 +2,20 @@
 
 To such a member the group looks like a classic one in which somebody else leads: its generation is
 its epoch, Heartbeat sends it to JoinGroup when there is a step to take, and SyncGroup tells it what
-it has. A step is that of any member (``consumer_machine``). Source: KIP-848; Kafka 4.3, asked.
+it has. A step is that of any member (``consumer.machine``). Source: KIP-848; Kafka 4.3, asked.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.coordinator.group.classic_events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
-from ottla.coordinator.group.classic_group import CONSUMER_PROTOCOL_TYPE
-from ottla.coordinator.group.consumer_group import (
+from ottla.coordinator.group.classic.events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
+from ottla.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE
+from ottla.coordinator.group.classic.subscription import (
+    Subscription,
+    assignment_bytes,
+    read_subscription,
+)
+from ottla.coordinator.group.consumer.group import (
     NO_TARGET,
     ClassicPart,
     ConsumerGroup,
@@ -18,19 +23,19 @@ from ottla.coordinator.group.consumer_group import (
     MemberState,
     Owned,
 )
-from ottla.coordinator.group.consumer_machine import (
+from ottla.coordinator.group.consumer.machine import (
     Coming,
-    ConsumerSettings,
     check_room,
     take_name,
     take_step,
 )
-from ottla.coordinator.group.consumer_targets import Topics, topics_read
-from ottla.coordinator.group.migration import Downgrade, Replacement, downgraded, may_downgrade
-from ottla.coordinator.group.subscription import (
-    Subscription,
-    assignment_bytes,
-    read_subscription,
+from ottla.coordinator.group.consumer.settings import ConsumerSettings
+from ottla.coordinator.group.consumer.targets import Topics, topics_read
+from ottla.coordinator.group.migration.conversion import (
+    Downgrade,
+    Replacement,
+    downgraded,
+    may_downgrade,
 )
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
@@ -45,7 +50,7 @@ class Joined(NamedTuple):
     answer: JoinAnswer
     member: ConsumerMember | None = None
     assignment_delay_ms: int | None = None
-    """See ``consumer_machine.Decision``."""
+    """See ``consumer.machine.Decision``."""
     downgrade: Downgrade | None = None
     """The group becomes a classic one."""
 

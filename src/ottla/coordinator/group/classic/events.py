@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.coordinator.group.classic_group import NO_LEADER, Protocol
+from ottla.coordinator.group.classic.group import NO_LEADER, Protocol
 from ottla.errors import ErrorCode
 
 

@@ -9,51 +9,32 @@ migration; the batches of a live Kafka 4.3.
 """
 
 from collections.abc import Collection, Mapping
-from enum import Enum
 from typing import NamedTuple
 
-from ottla.coordinator.group import consumer_records, records
-from ottla.coordinator.group.classic_group import (
+from ottla.coordinator.group import records
+from ottla.coordinator.group.classic.group import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
     GroupState,
     Member,
 )
-from ottla.coordinator.group.consumer_group import (
+from ottla.coordinator.group.classic.subscription import (
+    assignment_bytes,
+    read_assignment,
+    read_subscription,
+)
+from ottla.coordinator.group.consumer import records as consumer_records
+from ottla.coordinator.group.consumer.group import (
     ClassicPart,
     ConsumerGroup,
     ConsumerMember,
     Partitions,
 )
-from ottla.coordinator.group.consumer_targets import Topics, metadata_hash_of, topics_read
-from ottla.coordinator.group.subscription import (
-    assignment_bytes,
-    read_assignment,
-    read_subscription,
-)
+from ottla.coordinator.group.consumer.settings import MigrationPolicy
+from ottla.coordinator.group.consumer.targets import Topics, metadata_hash_of, topics_read
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
-
-
-class MigrationPolicy(Enum):
-    """``group.consumer.migration.policy``: which ways are open."""
-
-    DISABLED = "disabled"
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    BIDIRECTIONAL = "bidirectional"
-
-    @property
-    def may_upgrade(self) -> bool:
-        """Whether a classic group may become a consumer group."""
-        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
-
-    @property
-    def may_downgrade(self) -> bool:
-        """Whether a consumer group may become a classic group."""
-        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
-
 
 # From classic to consumer.
 

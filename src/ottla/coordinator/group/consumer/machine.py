@@ -8,10 +8,9 @@ come as arguments. Source: KIP-848; the answers, and the order of the checks, of
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.config.bounds import INT32_MAX
-from ottla.coordinator.group import consumer_records as records
-from ottla.coordinator.group.assignors import ASSIGNORS
-from ottla.coordinator.group.consumer_group import (
+from ottla.coordinator.group.consumer import records
+from ottla.coordinator.group.consumer.assignors import ASSIGNORS
+from ottla.coordinator.group.consumer.group import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     NO_PARTITIONS,
@@ -22,8 +21,9 @@ from ottla.coordinator.group.consumer_group import (
     Owned,
     Partitions,
 )
-from ottla.coordinator.group.consumer_reconcile import reconcile
-from ottla.coordinator.group.consumer_targets import (
+from ottla.coordinator.group.consumer.reconcile import reconcile
+from ottla.coordinator.group.consumer.settings import ConsumerSettings
+from ottla.coordinator.group.consumer.targets import (
     Topics,
     assign_targets,
     forgotten_regexes,
@@ -31,24 +31,10 @@ from ottla.coordinator.group.consumer_targets import (
     resolve_regexes,
     topic_ids,
 )
-from ottla.coordinator.group.migration import MigrationPolicy
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.sliced import Steps, at_once
-
-
-class ConsumerSettings(NamedTuple):
-    """What the node's options say to all KIP-848 groups; see ``group.consumer.*``."""
-
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    assignment_interval_ms: int
-    """Between two assignments of a group: what changes meanwhile is assigned at once."""
-    members_max: int
-    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
-    classic_members_max: int = INT32_MAX
-    """``group.max.size``: a larger group does not become a classic one."""
 
 
 class Heartbeat(NamedTuple):

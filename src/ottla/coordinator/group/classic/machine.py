@@ -7,10 +7,10 @@ ids that have to be random come in the event.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.coordinator.group import classic_events as events
-from ottla.coordinator.group.classic_group import ClassicGroup
-from ottla.coordinator.group.classic_join import on_join, on_static_member_stored
-from ottla.coordinator.group.classic_rebalance import (
+from ottla.coordinator.group.classic import events
+from ottla.coordinator.group.classic.group import ClassicGroup
+from ottla.coordinator.group.classic.join import on_join, on_static_member_stored
+from ottla.coordinator.group.classic.rebalance import (
     Effects,
     on_delay_over,
     on_join_expired,
@@ -18,7 +18,7 @@ from ottla.coordinator.group.classic_rebalance import (
     on_session_expired,
     on_sync_expired,
 )
-from ottla.coordinator.group.classic_sync import (
+from ottla.coordinator.group.classic.sync import (
     on_assignment_stored,
     on_heartbeat,
     on_leave,

@@ -2,7 +2,7 @@
 
 Writing makes one record of one thing; ``replay`` takes any of them and is the only way in which a
 group changes, after an append as at a load. After compaction records come in any order, so each of
-them may be the first of its group or member. The tables are in ``consumer_tables``.
+them may be the first of its group or member. The tables are in ``consumer.tables``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +10,9 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.coordinator.group import consumer_tables as tables
-from ottla.coordinator.group.classic_group import Protocol
-from ottla.coordinator.group.consumer_group import (
+from ottla.coordinator.group.classic.group import Protocol
+from ottla.coordinator.group.consumer import tables
+from ottla.coordinator.group.consumer.group import (
     LEAVE_EPOCH,
     NO_PARTITIONS,
     ClassicPart,

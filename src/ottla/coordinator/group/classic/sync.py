@@ -3,7 +3,7 @@
 Source: KIP-345, KIP-559 and the answers of a live Kafka.
 """
 
-from ottla.coordinator.group.classic_events import (
+from ottla.coordinator.group.classic.events import (
     Answer,
     AssignmentStored,
     CancelTimer,
@@ -17,8 +17,8 @@ from ottla.coordinator.group.classic_events import (
     SyncAnswer,
     TimerKind,
 )
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
-from ottla.coordinator.group.classic_rebalance import (
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
+from ottla.coordinator.group.classic.rebalance import (
     Effects,
     answer_sync,
     complete_if_all_joined,

@@ -6,7 +6,7 @@ answers of a live Kafka.
 
 from collections.abc import Mapping
 
-from ottla.coordinator.group.classic_events import (
+from ottla.coordinator.group.classic.events import (
     Answer,
     CancelTimer,
     ClassicSettings,
@@ -20,13 +20,13 @@ from ottla.coordinator.group.classic_events import (
     SyncAnswer,
     TimerKind,
 )
-from ottla.coordinator.group.classic_group import (
+from ottla.coordinator.group.classic.group import (
     NO_LEADER,
     ClassicGroup,
     GroupState,
     Member,
 )
-from ottla.coordinator.group.classic_rebalance import (
+from ottla.coordinator.group.classic.rebalance import (
     Effects,
     answer_join,
     answer_sync,

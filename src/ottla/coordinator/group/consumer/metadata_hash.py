@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 
-from ottla.coordinator.group.xxh3 import xxh3_64
+from ottla.coordinator.group.consumer.xxh3 import xxh3_64
 from ottla.ids import TopicId
 
 NO_TOPICS = 0

@@ -6,7 +6,7 @@
                                     v        |  or changes its mind     |
                           CompletingRebalance-'---leader's assignment--> Stable
 
-Owns the data and its invariants; what an event does to it is in ``classic_rebalance`` and beside.
+Owns the data and its invariants; what an event does to it is in ``classic.rebalance`` and beside.
 What is asked at each JoinGroup (do all know a protocol, have all joined) is counted as members come
 and go: a look at all members each time made a rebalance quadratic.
 Source: Kafka's ClassicGroup and KIP-345; the words are Kafka's.
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.coordinator.group.subscription import subscribed_topics_of
+from ottla.coordinator.group.classic.subscription import subscribed_topics_of
 from ottla.errors import ErrorCode, KafkaError
 
 CONSUMER_PROTOCOL_TYPE = "consumer"

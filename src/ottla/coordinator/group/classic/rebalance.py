@@ -4,7 +4,7 @@ The parts that joining, syncing, leaving and being late have in common. Source: 
 GroupMetadataManager in its effect, asked of a live Kafka.
 """
 
-from ottla.coordinator.group.classic_events import (
+from ottla.coordinator.group.classic.events import (
     Answer,
     CancelTimer,
     ClassicSettings,
@@ -21,7 +21,7 @@ from ottla.coordinator.group.classic_events import (
     SyncExpired,
     TimerKind,
 )
-from ottla.coordinator.group.classic_group import (
+from ottla.coordinator.group.classic.group import (
     NO_LEADER,
     TRANSITIONS,
     ClassicGroup,
