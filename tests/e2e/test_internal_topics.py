@@ -141,3 +141,31 @@ def test_an_internal_topic_that_is_deleted_and_made_with_fewer_partitions_serves
         assert [committed(wire, group) for group in GROUPS] == list(range(len(GROUPS)))
         again = [begin(wire, name) for name in IDS]
         assert again == [(producer_id, epoch + 1) for producer_id, epoch in producers]
+
+
+def test_records_of_an_internal_topic_are_not_deleted_on_request(ottla_server_factory):
+    """With another cleanup policy they went: at the next start every group began anew."""
+    server = ottla_server_factory(
+        {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
+    )
+    with WireClient(server.bootstrap) as wire:
+        wire.create_topic("t", 1)
+        commit(wire, "g", 7)
+        found = begin(wire, "x")
+        for policy in ("compact", "delete", "compact,delete"):
+            for topic in ("__consumer_offsets", "__transaction_state"):
+                configs = [{"name": "cleanup.policy", "config_operation": 0, "value": policy}]
+                resource = {"resource_type": 2, "resource_name": topic, "configs": configs}
+                asked = {"resources": [resource], "validate_only": False}
+                answer = wire.call("incremental_alter_configs", 1, **asked)
+                assert answer["responses"][0]["error_code"] == 0
+                for offset in (-1, 0, -5):
+                    partitions = [{"partition_index": 0, "offset": offset}]
+                    topics = [{"name": topic, "partitions": partitions}]
+                    answer = wire.call("delete_records", 2, topics=topics, timeout=10_000)
+                    assert answer["topics"][0]["partitions"][0]["error_code"] == 17
+    server.kill9()
+    server.start()
+    with WireClient(server.bootstrap) as wire:
+        assert committed(wire, "g") == 7
+        assert begin(wire, "x") == (found[0], found[1] + 1)

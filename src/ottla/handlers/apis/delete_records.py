@@ -1,11 +1,13 @@
 """DeleteRecords, key 21: partitions forget what lies below an offset. v2 is flexible (KIP-107).
 
 Answered when the new log start offsets are durable. ``timeout_ms`` bounds the wait for followers,
-of which there are none. A topic that is only compacted refuses, as a live Kafka does; one without
-any cleanup policy does not.
+of which there are none. As with a live Kafka a topic that is only compacted refuses, one without
+any cleanup policy does not, and an internal one refuses whatever its policy: all of its records
+together tell what groups and transactions are.
 """
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.call import Call
 from ottla.housekeeping.deletion import Deletion
 from ottla.ids import TopicPartition
@@ -42,7 +44,7 @@ class DeleteRecords:
                 if where in refused:
                     continue
                 try:
-                    self._replica_manager.leader_of(where)
+                    self._check(where)
                 except KafkaError as error:
                     refused[where] = error.as_value()
                 else:
@@ -64,6 +66,13 @@ class DeleteRecords:
             lambda one: DeleteRecordsTopicResult(name=one[0], partitions=list(one[1].values())),
         )
         return DeleteRecordsResponse(topics=topics)
+
+    def _check(self, where: TopicPartition) -> None:
+        """Raise KafkaError unless records of the partition may be deleted here."""
+        self._replica_manager.leader_of(where)
+        if is_internal(where.topic):
+            why = f"{where.topic} is internal: its records are not for clients to delete"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
 
 
 def _result(partition: int, outcome: int | KafkaError) -> DeleteRecordsPartitionResult:
