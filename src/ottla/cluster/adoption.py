@@ -10,7 +10,7 @@ Runs once, at start, before anything is served. Source: design D5; ADR 5.
 import logging
 from collections import defaultdict
 
-from ottla.cluster.topics import new_topic_id
+from ottla.cluster.topics import NOT_TOPICS, new_topic_id
 from ottla.env.rng import Rng
 from ottla.ids import LeaderEpoch, NodeId, TopicPartition
 from ottla.log.directories.duplicates import settle_duplicates
@@ -32,9 +32,6 @@ from ottla.metadata.values import (
 )
 
 logger = logging.getLogger(__name__)
-
-NOT_TOPICS = frozenset({"__cluster_metadata"})
-"""What a Kafka broker keeps in its data directory that is no topic: left alone."""
 
 
 async def adopt(

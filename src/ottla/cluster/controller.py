@@ -16,6 +16,7 @@ from ottla.cluster.census import TopicCensus
 from ottla.cluster.claims import Claims
 from ottla.cluster.in_time import Patience, each_in_time
 from ottla.cluster.topics import (
+    NOT_TOPICS,
     Assignment,
     NewPartitions,
     NewTopic,
@@ -181,6 +182,9 @@ class Controller:
         problem = topic_name_error(topic.name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if topic.name in NOT_TOPICS:  # A start would pass its directories over.
+            why = f"Creation of internal topic {topic.name} is prohibited."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
         image = self._image
         if topic.name in image.topics:
             why = f"Topic '{topic.name}' already exists."

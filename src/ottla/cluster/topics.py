@@ -52,6 +52,10 @@ class TopicPlan(NamedTuple):
     configs: Mapping[str, str]
 
 
+NOT_TOPICS = frozenset({"__cluster_metadata"})
+"""What a Kafka broker keeps in its data directory that is no topic: left alone, and never made."""
+
+
 class Placement(NamedTuple):
     """What the plan of a topic depends on besides the request."""
 

@@ -38,6 +38,11 @@ def test_row_20_a_name_that_is_no_name_is_refused_everywhere(wire, target, name)
     assert not {path for path in set(target.data.parent.rglob("*")) - before if path.is_dir()}
 
 
+def test_a_topic_that_starts_pass_over_is_not_made(wire):
+    """A directory of that name is a Kafka controller's: what was written there was nobody's."""
+    assert create(wire, "__cluster_metadata") == 42
+
+
 def test_row_20_names_that_differ_in_dots_and_underscores_collide(wire, topic_name):
     assert create(wire, f"{topic_name}.a") == 0
     assert create(wire, f"{topic_name}_a") == 17
