@@ -124,7 +124,9 @@ async def test_one_unreadable_partition_does_not_take_the_node_with_it(tmp_path)
     broker._controller().create_topics([NewTopic("t", 2)]).on_done(created.set_result)
     await created
     batch = memoryview(bytearray(build_batch([Record(value=b"v")])))
-    broker._replica_manager.append([(TopicPartition("t", 0), batch)], acks=-1, timeout_ms=1000)
+    broker._replica_manager.appends.many(
+        [(TopicPartition("t", 0), batch)], acks=-1, timeout_ms=1000
+    )
     await broker.stop()
     (log,) = (tmp_path / "data" / "t-0").glob("*.log")
     log.write_bytes(log.read_bytes()[:-1])

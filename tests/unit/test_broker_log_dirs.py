@@ -44,7 +44,7 @@ async def resolved(pending):
 
 async def append(broker, where):
     batch = memoryview(bytearray(build_batch([Record(value=b"acknowledged")])))
-    answer = broker._replica_manager.append([(where, batch)], acks=-1, timeout_ms=10_000)
+    answer = broker._replica_manager.appends.many([(where, batch)], acks=-1, timeout_ms=10_000)
     if not isinstance(answer, list):
         answer = (await resolved(answer)).value
     return answer[0].code if hasattr(answer[0], "code") else ErrorCode.NONE

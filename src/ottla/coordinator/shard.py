@@ -44,6 +44,7 @@ from ottla.ids import TopicPartition
 from ottla.log.append import Analysis, built
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
+from ottla.protocol.messages.produce import ACKS_ALL
 from ottla.records.batch import (
     HEADER_SIZE_BYTES,
     NO_PRODUCER_EPOCH,
@@ -328,7 +329,9 @@ class Shard(Generic[Machine]):
     ) -> None:
         """Append a batch; when it is durable, ``apply`` it with its base offset."""
         self._in_flight += 1
-        outcome = self._replica_manager.append_own(self.where, analysis, timeout_ms=NO_TIMEOUT_MS)
+        outcome = self._replica_manager.appends.one(
+            self.where, analysis, acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS
+        )
 
         def finish(outcome: AppendOutcome) -> None:
             self._ended.append(self._finish(outcome, apply, done))

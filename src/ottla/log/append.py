@@ -118,6 +118,16 @@ def built(batch: bytearray, header: BatchHeader, *, transaction_version: int = 0
     return Analysis(memoryview(batch), AppendOrigin.COORDINATOR, batches, transaction_version)
 
 
+def own(records: memoryview, *, transaction_version: int = 0) -> Analysis:
+    """Return batches that this broker made, markers among them, when they are whole.
+
+    ``transaction_version``: see ``Analysis``. Raises KafkaError CORRUPT_MESSAGE.
+    """
+    return Analysis(
+        records, AppendOrigin.COORDINATOR, _check_own_batches(records), transaction_version
+    )
+
+
 def needs_executor(records: memoryview, compression: Codec | None) -> bool:
     """Tell whether ``analyse`` would take long: a large batch to be opened or to be recoded.
 

@@ -1,21 +1,16 @@
-"""An append on its way to being answered: what became of each partition.
+"""What becomes of an append, and of several that are answered together.
 
-Whose commit is waited for is told; the wait is ``replication.commit_queue``. Source: the API
-refactoring seed.
+Values and the way they are put together; who makes them is ``replication.appends``, where they
+wait is ``replication.commit_queue``. Source: the API refactoring seed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.ids import TopicPartition
-from ottla.log.append import Analysis, AppendOrigin, TooLongForLoop, analyse
-from ottla.log.config import LogConfig
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
-from ottla.protocol.messages.produce import ACKS_ALL
-from ottla.replication.partition import Partition
 
 _BEFORE_THE_LOG = frozenset(
     (
@@ -69,18 +64,6 @@ def refusal_of(error: KafkaError, log_start_offset: int) -> AppendRefusal:
     )
 
 
-def _refused(partition: Partition, found: KafkaError, acks: int) -> AppendRefusal:
-    """Return how an append is answered whose records were refused by what was ``found`` in them.
-
-    The partition's own reason, if it has one, comes first: as if they had come this far.
-    """
-    try:
-        partition.check_append(acks)
-    except KafkaError as error:
-        return refusal_of(error.as_value(), partition.log_start_offset)
-    return refusal_of(found, partition.log_start_offset)
-
-
 def patience_seconds(timeout_ms: int) -> float:
     """Return how long an append waits for its commit, given its request's timeout.
 
@@ -88,54 +71,6 @@ def patience_seconds(timeout_ms: int) -> float:
     replica, so that 0 and -1 are as good as any; here that one syncs before it answers.
     """
     return max(timeout_ms, OWN_FLUSH_MS) / 1000
-
-
-APPENDS_SECONDS = 0.02
-"""So long one request's appends hold the loop, and the one that is over it: each may roll its log,
-which syncs some small files."""
-APPENDS_PER_TURN = 64
-
-Uncommitted = tuple[int, TopicPartition]
-"""An appended batch whose commit is waited for: where its outcome stands, and its partition."""
-
-
-def append_each(
-    partitions: Mapping[TopicPartition, Partition],
-    appends: Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]],
-    acks: int,
-    missing: Callable[[TopicPartition], ErrorCode],
-    clock: Clock,
-) -> tuple[list[AppendOutcome], list[Uncommitted]]:
-    """Append one by one; return what became of each, and whose commit is to be waited for.
-
-    Fewer outcomes than appends: the first that has none is too long for the loop, or those before
-    took long enough. ``missing`` tells what is answered for a partition that is not there.
-    """
-    monotonic = clock.monotonic
-    end = monotonic() + APPENDS_SECONDS
-    outcomes: list[AppendOutcome] = []
-    waiting: list[Uncommitted] = []
-    for topic_partition, records in appends:
-        if outcomes and monotonic() >= end:
-            break
-        partition = partitions.get(topic_partition)
-        if partition is None:
-            outcomes.append(AppendRefusal(missing(topic_partition)))
-            continue
-        if isinstance(records, KafkaError):
-            outcomes.append(_refused(partition, records, acks))
-            continue
-        try:
-            result = partition.append(records, acks=acks)
-        except KafkaError as error:
-            outcomes.append(refusal_of(error.as_value(), partition.log_start_offset))
-            continue
-        except TooLongForLoop:
-            break
-        if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
-            waiting.append((len(outcomes), topic_partition))
-        outcomes.append(result)
-    return outcomes, waiting
 
 
 def gathered(
@@ -180,22 +115,3 @@ def joined(
 
     first.on_done(then_rest)
     return both
-
-
-def analysed(
-    records: memoryview | None,
-    config: LogConfig,
-    now_ms: int,
-    origin: AppendOrigin = AppendOrigin.CLIENT,
-) -> Analysis | KafkaError:
-    """Analyse in an executor thread; a refusal is a value there, so that the others go on.
-
-    None stands for records that are too many to be looked at.
-    """
-    if records is None:
-        why = f"more than max.message.bytes ({config.max_message_bytes})"
-        return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
-    try:
-        return analyse(records, config, now_ms, origin)
-    except KafkaError as error:
-        return error.as_value()

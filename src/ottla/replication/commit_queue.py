@@ -2,9 +2,8 @@
 
 Each append to a partition ends above the one before it, so whoever is in front is committed first:
 a deque needs neither keys nor a watch per append. An append to many partitions stands in the queue
-of each, and is over when the last of them has told. Owned by the replica manager, one queue for
-each partition that was waited for; told whenever that partition moved. One timer per queue, for the
-earliest deadline.
+of each, and is over when the last of them has told. A partition owns its queue, from the first wait
+on, and tells it when it moved. One timer per queue, for the earliest deadline.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -15,35 +14,39 @@ from ottla.env.clock import Clock, Timer
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
 from ottla.replication.append import (
-    FLUSH_FAILED,
-    GONE,
-    LEADERSHIP_MOVED,
     TIMED_OUT,
     AppendOutcome,
     AppendRefusal,
 )
-from ottla.replication.partition import Partition
 from ottla.replication.purgatory import GRACE_SECONDS, STALL_SECONDS
 
 
 class CommitWait:
     """One request's append, to one partition or more, and who waits for it."""
 
-    __slots__ = ("_left", "_outcomes", "deadline", "pending")
+    __slots__ = ("_outcomes", "deadline", "left", "pending")
 
-    def __init__(self, outcomes: list[AppendOutcome], count: int, deadline: float) -> None:
-        """``outcomes``: what is answered when ``count`` of them are committed."""
+    def __init__(self, outcomes: list[AppendOutcome], deadline: float) -> None:
+        """``outcomes``: what is answered when all are there, and committed those waited for."""
         self.pending: Pending[list[AppendOutcome]] = Pending(overlaps=True)
         self.deadline = deadline
+        """By the monotonic clock."""
         self._outcomes = outcomes
-        self._left = count
+        self.left = 1
+        """Use: to be told so many times; one of them is ``all_added``."""
+
+    def all_added(self) -> None:
+        """Take note that no queue will get it any more. Once."""
+        self.left -= 1
+        if not self.left:
+            self.pending.resolve(self._outcomes)
 
     def told(self, ordinal: int, refusal: AppendRefusal | None = None) -> None:
         """Take what became of one that is waited for; None: it is committed. Once for each."""
         if refusal is not None:
             self._outcomes[ordinal] = refusal
-        self._left -= 1
-        if not self._left:
+        self.left -= 1
+        if not self.left:
             self.pending.resolve(self._outcomes)
 
 
@@ -68,41 +71,30 @@ class CommitQueue:
     def wait(self, result: AppendResult, *, timeout_seconds: float) -> Pending[list[AppendOutcome]]:
         """Return what resolves to ``[result]`` once that is committed, or to why it was not."""
         deadline = self._clock.monotonic() + max(timeout_seconds, 0.0)
-        wait = CommitWait([result], 1, deadline)
+        wait = CommitWait([result], deadline)
         self.add(result.last_offset, wait, 0)
+        wait.all_added()
         return wait.pending
 
     def add(self, last_offset: int, wait: CommitWait, ordinal: int) -> None:
         """Tell ``wait`` what becomes of the append that ended with ``last_offset``."""
         self._waiting.append((last_offset, wait, ordinal))
+        wait.left += 1
         if self._timer is None or wait.deadline < self._timer_deadline:
             self._arm(wait.deadline)
 
-    def settle(self, partition: Partition | None) -> None:
-        """Answer all that can be answered now that the partition (None: it is gone) has moved."""
+    def settle(self, high_watermark: int) -> None:
+        """Answer all that ended below ``high_watermark``."""
         waiting = self._waiting
-        if not waiting:
-            return
-        if partition is None:
-            self._refuse(GONE)
-        elif not partition.is_leader:
-            self._refuse(LEADERSHIP_MOVED)
-        elif partition.is_failed:
-            self._refuse(FLUSH_FAILED)
-        else:
-            high_watermark = partition.high_watermark
-            while waiting and waiting[0][0] < high_watermark:
-                _, wait, ordinal = waiting.popleft()
-                wait.told(ordinal)
+        while waiting and waiting[0][0] < high_watermark:
+            _, wait, ordinal = waiting.popleft()
+            wait.told(ordinal)
 
-    def close(self) -> None:
-        """Refuse all, and leave no timer behind: the partition is gone. Its time may be weeks."""
-        self._refuse(GONE)
+    def refuse(self, refusal: AppendRefusal) -> None:
+        """Answer all with ``refusal``, and leave no timer behind: its time may be weeks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _refuse(self, refusal: AppendRefusal) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, wait, ordinal in waiting:
             wait.told(ordinal, refusal)

@@ -223,8 +223,8 @@ class Hosting:
         partition = self.partitions.get(where)
         if partition is not None and partition.topic_id == topic_id:
             # From now on nothing is appended that would be gone with it.
-            partition.delete()
             del self.partitions[where]
+            partition.delete()
         else:
             partition = None
         self._never_made.discard(where)
@@ -316,6 +316,7 @@ class Hosting:
             node_id=self._node_id,
             state=state,
             min_insync_replicas=settings.min_insync_replicas,
+            clock=self._clock,
             executor=self._executor,
             moved=self._moved,
             checkpointed_high_watermark=self._log_manager.high_watermarks.get(where, 0),

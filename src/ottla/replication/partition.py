@@ -3,8 +3,9 @@
 The leader's own copy counts in the high watermark exactly like a follower's (design D4): with
 ``flush.messages=1`` its durable end is what has been fsynced, so acknowledgement and visibility
 both wait for the disk. Flushes are group commits: one in flight per log, whatever was appended
-meanwhile rides the next. Knows its log and nothing above; tells by callback that it moved on.
-Source: the API refactoring seed, KIP-101/279 (leader epochs), KIP-392.
+meanwhile rides the next. Owns who waits for its commits. Knows its log and nothing above; tells by
+callback that it moved on, for those who read. Source: the API refactoring seed, KIP-101/279 (leader
+epochs), KIP-392.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
@@ -27,6 +29,8 @@ from ottla.log.log import Log
 from ottla.log.results import AppendResult, ReadResult
 from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import PartitionState
+from ottla.replication.append import FLUSH_FAILED, GONE, LEADERSHIP_MOVED
+from ottla.replication.commit_queue import CommitQueue
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +52,8 @@ class Partition:
 
     __slots__ = (
         "_between",
+        "_clock",
+        "_commits",
         "_executor",
         "_flush_waiters",
         "_is_flushing",
@@ -71,11 +77,14 @@ class Partition:
         node_id: NodeId,
         state: PartitionState,
         min_insync_replicas: int,
+        clock: Clock,
         executor: Executor,
         moved: Callable[[TopicPartition], None],
         checkpointed_high_watermark: int = 0,
     ) -> None:
-        """``checkpointed_high_watermark``: what was known to be committed when it was written.
+        """Lead from the start, if ``state`` says so; ``moved`` is told that readers may see more.
+
+        ``checkpointed_high_watermark``: what was known to be committed when it was written.
 
         Other replicas may have lost what this one has: then nothing above it is shown until they
         have said how far they are.
@@ -94,8 +103,11 @@ class Partition:
         self.is_leader = state.leader == node_id
         """Whether this node leads the partition now."""
         self._node_id = node_id
+        self._clock = clock
         self._executor = executor
         self._moved = moved
+        self._commits: CommitQueue | None = None
+        """Use: ``commits``. None: nobody has waited yet, as for most partitions of a large node."""
         self._is_flushing = False
         self._flush_waiters: list[asyncio.Future[None]] = []
         self._between: list[Callable[[], None]] = []
@@ -108,6 +120,8 @@ class Partition:
     def delete(self) -> None:
         """Lead no more, for good: the topic is gone."""
         self.is_leader = False
+        if self._commits is not None:
+            self._commits.refuse(GONE)
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -131,7 +145,7 @@ class Partition:
         self.state = state
         self.is_leader = state.leader == self._node_id
         self._advance()
-        self._moved(self.topic_partition)
+        self.tell()
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Raise KafkaError unless this node leads, in the epoch the client knows (negative: any).
@@ -231,7 +245,7 @@ class Partition:
             work()
         if error is not None:
             logger.error("%s could not be flushed: %s", self.topic_partition, error)
-            self._moved(self.topic_partition)
+            self.tell()
             return
         if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:
             self._flush()
@@ -269,9 +283,28 @@ class Partition:
         """Go on with ``log``, a durable copy of the one before. No flush is in flight."""
         self.log = log
         self._advance()
-        self._moved(self.topic_partition)
+        self.tell()
 
     # The high watermark.
+
+    @property
+    def commits(self) -> CommitQueue:
+        """Who waits for the high watermark to pass what was appended."""
+        if self._commits is None:
+            self._commits = CommitQueue(self._clock)
+        return self._commits
+
+    def tell(self) -> None:
+        """Answer whoever waits and can be answered: role, health or high watermark changed."""
+        commits = self._commits
+        if commits is not None:
+            if not self.is_leader:
+                commits.refuse(LEADERSHIP_MOVED)
+            elif self.is_failed:
+                commits.refuse(FLUSH_FAILED)
+            else:
+                commits.settle(self.high_watermark)
+        self._moved(self.topic_partition)
 
     def _advance(self) -> None:
         """Raise the high watermark to what every in-sync replica holds; it never goes back."""
@@ -289,7 +322,7 @@ class Partition:
             transactions = self.log.producers.transactions
             if transactions.unreplicated:
                 transactions.commit_to(committed)
-            self._moved(self.topic_partition)
+            self.tell()
 
     # Reads.
 

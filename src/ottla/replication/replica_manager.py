@@ -6,42 +6,20 @@ image says. Source: the API refactoring seed ("Replica Manager").
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from posixpath import dirname
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor, Lane
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, TopicPartition
-from ottla.log.append import (
-    RECODE_SIZE_BYTES,
-    Analysis,
-    AppendOrigin,
-    TooLongForLoop,
-    needs_executor,
-)
-from ottla.log.config import INT64_MAX, LogConfig
+from ottla.log.config import INT64_MAX
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
-from ottla.log.results import AppendResult
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.pending import Pending, as_exception, outcome_of
-from ottla.protocol.messages.produce import ACKS_ALL
-from ottla.replication.append import (
-    APPENDS_PER_TURN,
-    AppendOutcome,
-    AppendRefusal,
-    Uncommitted,
-    analysed,
-    append_each,
-    gathered,
-    gone_meanwhile,
-    joined,
-    patience_seconds,
-    refusal_of,
-)
-from ottla.replication.commit_queue import CommitQueue, CommitWait
+from ottla.replication.appends import Appends
 from ottla.replication.fetch import (
     FetchedPartition,
     FetchLimits,
@@ -55,13 +33,8 @@ from ottla.turns import Portions, Turns
 
 logger = logging.getLogger(__name__)
 
-LARGE_APPENDS_MAX = 1
-"""Large batches opened at the same time: the other threads of the executor are for fsyncs."""
-
-Appends = Sequence[tuple[TopicPartition, memoryview]]
-Appended = Sequence[tuple[TopicPartition, memoryview | Analysis | KafkaError]]
-StillAllowed = Callable[[TopicPartition], KafkaError | None]
-"""Tells whether what was allowed a while ago still is, or why not."""
+LARGE_MAX = 1
+"""Large batches opened or searched at the same time: the other threads are for fsyncs."""
 
 
 class ReplicaManager:
@@ -92,7 +65,7 @@ class ReplicaManager:
         self._log_manager = log_manager
         log_manager.listeners.append(self._directory_changed)
         self._executor = executor
-        self._large_appends = Lane(executor, LARGE_APPENDS_MAX)
+        self._large = Lane(executor, LARGE_MAX)
         self._settings = settings
         self._clock = clock
         self._watcher = watcher
@@ -117,7 +90,16 @@ class ReplicaManager:
             missing=self._missing,
             waiting_max=waiting_fetches_max,
         )
-        self._commit_queues: dict[TopicPartition, CommitQueue] = {}
+        self.appends = Appends(
+            self._partitions,
+            clock=clock,
+            executor=executor,
+            large=self._large,
+            config_of=lambda topic: settings(topic).log,
+            missing=self._missing,
+            request_memory=self.request_memory,
+        )
+        """Use: the one way in for records."""
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:
         """Return the partition if this node hosts it."""
@@ -161,245 +143,6 @@ class ReplicaManager:
         """Every partition hosted here."""
         return self._partitions.values()
 
-    # Appends.
-
-    def append(
-        self,
-        appends: Appends,
-        *,
-        acks: int,
-        timeout_ms: int,
-        still_allowed: StillAllowed | None = None,
-    ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
-        """Append one produced batch per partition; wait for their commit if ``acks`` is -1.
-
-        The views are patched in place and not kept. One outcome per entry, in order. Large
-        compressed batches are opened, and large ones recompressed, off the loop; the Pending then
-        does not yet ``overlap``. Of those ``still_allowed`` is asked when they are back.
-        """
-        for where, records in appends:
-            if len(records) > RECODE_SIZE_BYTES and needs_executor(
-                records, self._config_of(where).compression
-            ):
-                return self._append_large(appends, acks, timeout_ms, still_allowed)
-        return self._append_here(appends, acks, timeout_ms, still_allowed)
-
-    def append_as_coordinator(
-        self, appends: Appends, *, timeout_ms: int, transaction_version: int = 0
-    ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
-        """Append batches that this node made itself, markers among them; wait for their commit.
-
-        One or more batches per partition. ``transaction_version`` is that of the markers: see
-        ``ProducerStates.check_marker``. Outcomes as ``append``'s.
-        """
-        now_ms = self._clock.wall_ms()
-        analyses: list[tuple[TopicPartition, Analysis | KafkaError]] = []
-        for where, records in appends:
-            config = self._config_of(where)
-            found = analysed(records, config, now_ms, AppendOrigin.COORDINATOR)
-            if isinstance(found, Analysis):
-                found = found._replace(transaction_version=transaction_version)
-            analyses.append((where, found))
-        return self._append_here(analyses, ACKS_ALL, timeout_ms)
-
-    def append_one(
-        self, where: TopicPartition, records: memoryview, *, acks: int, timeout_ms: int
-    ) -> AppendOutcome | Pending[list[AppendOutcome]]:
-        """Do as ``append`` for one batch, with less around it; the Pending has one outcome."""
-        partition = self._partitions.get(where)
-        if partition is None:
-            return AppendRefusal(self._missing(where))
-        if len(records) > RECODE_SIZE_BYTES and needs_executor(
-            records, partition.log.config.compression
-        ):
-            return self._append_large([(where, records)], acks, timeout_ms)
-        try:
-            result = partition.append(records, acks=acks)
-        except KafkaError as error:
-            return refusal_of(error, partition.log_start_offset)
-        except TooLongForLoop:
-            return self._append_large([(where, records)], acks, timeout_ms)
-        if acks != ACKS_ALL or partition.high_watermark > result.last_offset:
-            return result
-        return self._committed_one(where, result, timeout_ms)
-
-    def append_own(
-        self, where: TopicPartition, analysis: Analysis, *, timeout_ms: int
-    ) -> AppendOutcome | Pending[list[AppendOutcome]]:
-        """Append what this node built itself, see ``ottla.log.append.built``; wait for its commit.
-
-        The appends of one partition that are made this way are committed in their order.
-        """
-        partition = self._partitions.get(where)
-        if partition is None:
-            return AppendRefusal(self._missing(where))
-        try:
-            result = partition.append(analysis, acks=ACKS_ALL)
-        except KafkaError as error:
-            return refusal_of(error, partition.log_start_offset)
-        if partition.high_watermark > result.last_offset:
-            return result
-        return self._committed_one(where, result, timeout_ms)
-
-    def _committed_one(
-        self, where: TopicPartition, result: AppendResult, timeout_ms: int
-    ) -> Pending[list[AppendOutcome]]:
-        queue = self._commit_queues.get(where)
-        if queue is None:
-            queue = self._make_queue(where)
-        return queue.wait(result, timeout_seconds=patience_seconds(timeout_ms))
-
-    def _make_queue(self, where: TopicPartition) -> CommitQueue:
-        queue = self._commit_queues[where] = CommitQueue(self._clock)
-        return queue
-
-    def _append_here(
-        self,
-        appends: Appended,
-        acks: int,
-        timeout_ms: int,
-        still_allowed: StillAllowed | None = None,
-    ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
-        """Append one by one. What is too long for the loop goes on, with the rest, off it.
-
-        And when those before took long: batches are analysed off the loop then, and appended in
-        turns.
-        """
-        count, committed = self._append_some(appends, acks, timeout_ms)
-        if count == len(appends):
-            return committed
-        ahead = appends[count:]
-        views = [(where, view) for where, view in ahead if isinstance(view, memoryview)]
-        if views:
-            rest = self._append_large(views, acks, timeout_ms, still_allowed)
-        else:
-            rest = self._append_in_turns(ahead, acks, timeout_ms, still_allowed)
-        return joined(committed, rest)
-
-    def _append_some(
-        self, appends: Appended, acks: int, timeout_ms: int
-    ) -> tuple[int, list[AppendOutcome] | Pending[list[AppendOutcome]]]:
-        """Append for as long as one request may; return how many, and what becomes of them."""
-        self._executor.hold_syncs()  # The flushes of all of them begin together.
-        try:
-            outcomes, waiting = append_each(
-                self._partitions, appends, acks, self._missing, self._clock
-            )
-        finally:
-            self._executor.release_syncs()
-        count = len(outcomes)
-        return count, self._committed(outcomes, waiting, timeout_ms)
-
-    def _append_in_turns(
-        self, ahead: Appended, acks: int, timeout_ms: int, still_allowed: StillAllowed | None
-    ) -> Pending[list[AppendOutcome]]:
-        """Append what is analysed, in later turns of the loop."""
-        pending: Pending[list[AppendOutcome]] = Pending()
-        meant = [self.topic_id_of(where) for where, _ in ahead]
-        parts: list[list[AppendOutcome] | Pending[list[AppendOutcome]]] = []
-        done = 0
-
-        def go_on() -> None:
-            nonlocal done
-            now = [
-                (
-                    where,
-                    (still_allowed and still_allowed(where)) or found
-                    if self.topic_id_of(where) == meant[at]
-                    else gone_meanwhile(where),
-                )
-                for at, (where, found) in enumerate(ahead[done : done + APPENDS_PER_TURN], done)
-            ]
-            try:
-                count, committed = self._append_some(now, acks, timeout_ms)
-            except Exception as error:  # noqa: BLE001 - travels to whoever listens
-                pending.fail(error)
-                return
-            parts.append(committed)
-            done += count
-            if done < len(ahead):
-                self._clock.call_later(0, go_on)
-            else:
-                gathered(parts, pending)
-
-        self._clock.call_later(0, go_on)
-        return pending
-
-    def _committed(
-        self, outcomes: list[AppendOutcome], waiting: list[Uncommitted], timeout_ms: int
-    ) -> list[AppendOutcome] | Pending[list[AppendOutcome]]:
-        """Return ``outcomes`` when all that is ``waiting`` is committed."""
-        if not waiting:
-            return outcomes
-        deadline = self._clock.monotonic() + patience_seconds(timeout_ms)
-        wait = CommitWait(outcomes, len(waiting), deadline)
-        queues = self._commit_queues
-        for ordinal, where in waiting:
-            result = outcomes[ordinal]
-            assert isinstance(result, AppendResult), "what was refused is not waited for"
-            queue = queues.get(where)
-            if queue is None:
-                queue = self._make_queue(where)
-            queue.add(result.last_offset, wait, ordinal)
-        return wait.pending
-
-    def _append_large(
-        self,
-        appends: Appends,
-        acks: int,
-        timeout_ms: int,
-        still_allowed: StillAllowed | None = None,
-    ) -> Pending[list[AppendOutcome]]:
-        """Analyse a copy of the batches in the executor, then append on the loop.
-
-        What is larger than its topic allows is refused before it is copied; so is, behind the
-        analysis, what was for a topic that is gone then, although the name may be there again.
-        """
-        pending: Pending[list[AppendOutcome]] = Pending()
-        now_ms = self._clock.wall_ms()
-        copies = []
-        meant = [self.topic_id_of(where) for where, _ in appends]
-        for where, records in appends:
-            config = self._config_of(where)
-            copied = None
-            if len(records) <= config.max_message_bytes:
-                copied = memoryview(bytearray(records))
-            copies.append((where, copied, config))
-        let_go = self.request_memory.hold(sum(len(copied) for _, copied, _ in copies if copied))
-
-        def work() -> list[tuple[TopicPartition, Analysis | KafkaError]]:
-            return [(where, analysed(records, config, now_ms)) for where, records, config in copies]
-
-        def done(
-            analyses: list[tuple[TopicPartition, Analysis | KafkaError]] | None,
-            error: BaseException | None,
-        ) -> None:
-            let_go()
-            if analyses is None:
-                assert error is not None, "work either returns or raises"
-                pending.fail(as_exception(error))
-                return
-            analyses = [
-                (where, found if self.topic_id_of(where) == topic_id else gone_meanwhile(where))
-                for topic_id, (where, found) in zip(meant, analyses, strict=True)
-            ]
-            if still_allowed is not None:
-                analyses = [(where, still_allowed(where) or found) for where, found in analyses]
-            outcome = self._append_here(analyses, acks, timeout_ms, still_allowed)
-            if isinstance(outcome, Pending):
-                outcome.on_done(pending.take_over)
-            else:
-                pending.resolve(outcome)
-
-        self._large_appends.submit(work, done)
-        return pending
-
-    def _config_of(self, topic_partition: TopicPartition) -> LogConfig:
-        partition = self._partitions.get(topic_partition)
-        if partition is not None:
-            return partition.log.config
-        return self._settings(topic_partition.topic).log
-
     # Fetches.
 
     def fetch(
@@ -424,14 +167,11 @@ class ReplicaManager:
             else:
                 pending.resolve(found)
 
-        self._large_appends.submit(batch.run, done)
+        self._large.submit(batch.run, done)
         return pending
 
     def _moved(self, topic_partition: TopicPartition) -> None:
-        """Try what waits for this partition: its high watermark, role or health changed."""
-        queue = self._commit_queues.get(topic_partition)
-        if queue is not None:
-            queue.settle(self._partitions.get(topic_partition))
+        """Try the fetches that wait for this partition."""
         if self._fetches.purgatory.watched_count:
             self._fetches.purgatory.check(topic_partition)
 
@@ -456,7 +196,7 @@ class ReplicaManager:
         partition = self._partitions.get(where)
         if partition is not None and dirname(partition.log.directory) == path:
             partition.flush()
-            self._moved(where)
+            partition.tell()
         return True
 
     # Following the metadata image.
@@ -475,12 +215,8 @@ class ReplicaManager:
         self.hosting.apply(delta)
 
     def _gone(self, partition: Partition) -> None:
-        where = partition.topic_partition
         self._watcher.forget(partition)
-        self._moved(where)
-        queue = self._commit_queues.pop(where, None)
-        if queue is not None:
-            queue.close()
+        self._moved(partition.topic_partition)
 
     def answer_waiting_fetches(self) -> None:
         """Answer every fetch that waits with what there is; for a stop."""

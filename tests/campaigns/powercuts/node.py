@@ -31,6 +31,7 @@ from ottla.env.rng import SystemRng
 from ottla.environment import FLUSH_THREADS, Environment
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
+from ottla.log.append import own
 from ottla.pending import Pending
 from powercuts.cutting import NEVER, CutKind, CutPlan, CuttingDisk, sync_together
 
@@ -314,7 +315,9 @@ class _Child:
             case "own":
                 where = TopicPartition(words[0], int(words[1]))
                 records = memoryview(bytearray.fromhex(words[2]))
-                outcomes = replicas.append_as_coordinator([(where, records)], timeout_ms=30_000)
+                outcomes = replicas.appends.many(
+                    [(where, own(records))], acks=-1, timeout_ms=30_000
+                )
                 if isinstance(outcomes, Pending):
                     outcomes = await _outcome(outcomes)
                 (outcome,) = outcomes

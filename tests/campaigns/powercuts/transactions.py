@@ -4,7 +4,7 @@ committed records must see of it.
 A partition's ledger stays the list of its batches, markers among them; all here is derived from
 it: which transactions are open, what was aborted, what a consumer gets. The consumer's filter is
 written as the protocol describes it. Batches go in by the node's own way for coordinators
-(``ReplicaManager.append_as_coordinator``): it is the log that is tested here, not the coordinator.
+(``ottla.log.append.own``): it is the log that is tested here, not the coordinator.
 """
 
 import random

@@ -10,6 +10,7 @@ from ottla.coordinator.shard import ShardState
 from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID
+from ottla.log.append import own
 from ottla.log.log import LogState
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
@@ -239,7 +240,7 @@ def test_offsets_of_a_transaction_wait_for_its_marker(groups, words, is_committe
     manager = groups.node.replica_manager
 
     def append(batch):
-        manager.append_as_coordinator([(where, memoryview(batch))], timeout_ms=1000)
+        manager.appends.one(where, own(memoryview(batch)), acks=-1, timeout_ms=1000)
         groups.settle()
         groups.restart()
 
@@ -326,7 +327,7 @@ def test_a_full_disk_is_no_failed_log(groups, words, monkeypatch):
     refusal = AppendRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
     with monkeypatch.context() as context:
         manager = groups.node.replica_manager
-        context.setattr(manager, "append_own", lambda *_, **__: refusal)
+        context.setattr(manager.appends, "one", lambda *_, **__: refusal)
         refused = words.result_of(groups.commit("g", (0, 1)))
         assert refused.code is ErrorCode.NOT_COORDINATOR
     committed = groups.commit("g", (0, 2))

@@ -4,6 +4,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.ids import TopicId
+from ottla.log.append import own
 from ottla.pending import Pending
 from ottla.protocol.messages.fetch import (
     FetchPartition,
@@ -74,7 +75,9 @@ def test_read_committed_names_what_was_aborted_and_ends_at_what_is_open(broker, 
         timestamp_ms=1_700_000_000_000,
     )
     where = broker.node.partition().topic_partition
-    broker.node.replica_manager.append_as_coordinator([(where, memoryview(marker))], timeout_ms=1)
+    broker.node.replica_manager.appends.many(
+        [(where, own(memoryview(marker)))], acks=-1, timeout_ms=1
+    )
     (found,) = parts_of(broker.fetch(request(part(0), isolation_level=1), 12))
     assert (found.high_watermark, found.last_stable_offset) == (6, 4)
     told = [(one.producer_id, one.first_offset) for one in found.aborted_transactions]

@@ -8,6 +8,7 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.aborted import aborted_below
+from ottla.log.append import own
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
 T0 = TopicPartition("t", 0)
@@ -34,7 +35,7 @@ def abort(node, words, producer_id, count=1):
             producer_epoch=0,
             timestamp_ms=1_700_000_000_000,
         )
-        node.replica_manager.append_as_coordinator([(T0, memoryview(marker))], timeout_ms=1)
+        node.replica_manager.appends.many([(T0, own(memoryview(marker)))], acks=-1, timeout_ms=1)
         node.executor.run_all()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall
 from ottla.env.rng import SeededRng
+from ottla.log.append import own
 from ottla.log.directories.recovery import open_log
 from ottla.log.producers.snapshot import decode_snapshot, encode_snapshot
 from ottla.log.upkeep.snapshot_job import AGE_MS_MAX, RECORDS_MAX, RECORDS_MIN, SnapshotJob, is_due
@@ -207,7 +208,7 @@ async def test_aborts_that_a_snapshot_spares_the_replay_survive_a_power_cut(node
         timestamp_ms=1_700_000_000_000,
     )
     where = node.partition().topic_partition
-    node.replica_manager.append_as_coordinator([(where, memoryview(marker))], timeout_ms=1)
+    node.replica_manager.appends.many([(where, own(memoryview(marker)))], acks=-1, timeout_ms=1)
     node.executor.run_all()
     node.clock.advance(LATER)
     await sweep(node)

@@ -105,7 +105,7 @@ class Node:
         appends = [
             (TopicPartition("t", index), memoryview(bytearray(batch))) for index, batch in batches
         ]
-        return self.replica_manager.append(appends, acks=acks, timeout_ms=timeout_ms)
+        return self.replica_manager.appends.many(appends, acks=acks, timeout_ms=timeout_ms)
 
     def fetch(self, *offsets, max_wait_ms=500, min_bytes=1, max_bytes=10**6, **fields):
         specs = [

@@ -130,7 +130,7 @@ def test_a_partition_named_twice_in_a_request_is_appended_to_twice(node, words):
     answer = node.append((0, words.batch()), (0, words.batch()))
     node.executor.run_all()
     assert offsets(answer, words) == [0, 1]
-    assert not len(node.replica_manager._commit_queues[TopicPartition("t", 0)])
+    assert not len(node.partition().commits)
 
 
 def test_an_append_that_is_not_flushed_in_time_times_out(node, words):
@@ -194,7 +194,9 @@ def test_a_large_compressed_batch_is_opened_in_the_executor(node, words):
 def test_the_bytes_of_a_large_batch_may_be_reused_after_the_call(node, words):
     """The frame is only valid during the call; the executor must work on bytes of its own."""
     view = memoryview(bytearray(words.large_batch()))
-    answer = node.replica_manager.append([(TopicPartition("t", 0), view)], acks=-1, timeout_ms=1000)
+    answer = node.replica_manager.appends.many(
+        [(TopicPartition("t", 0), view)], acks=-1, timeout_ms=1000
+    )
     view[:] = bytes([0xDD]) * len(view)
     node.executor.run_all()
     assert words.codes(answer) == [ErrorCode.NONE]

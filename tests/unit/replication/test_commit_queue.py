@@ -10,7 +10,7 @@ from ottla.records.record import Record
 
 def append(node, batch, *, index=0, acks=-1, timeout_ms=30_000):
     where = TopicPartition("t", index)
-    return node.replica_manager.append_one(
+    return node.replica_manager.appends.one(
         where, memoryview(bytearray(batch)), acks=acks, timeout_ms=timeout_ms
     )
 

@@ -66,7 +66,7 @@ def on_disk(disk, log_dir="/data"):
 
 def produce(node, words, topic, index=0):
     where = TopicPartition(topic, index)
-    outcome = node.replica_manager.append_one(
+    outcome = node.replica_manager.appends.one(
         where, memoryview(bytearray(words.batch())), acks=1, timeout_ms=1000
     )
     return getattr(outcome, "code", ErrorCode.NONE)
@@ -179,7 +179,7 @@ def test_who_waits_for_a_partition_that_goes_is_answered(node, apply, words):
     apply(made("t2", 1, 1))
     node.executor.run_all()
     where = TopicPartition("t2", 0)
-    waiting = node.replica_manager.append_one(
+    waiting = node.replica_manager.appends.one(
         where, memoryview(bytearray(words.batch())), acks=-1, timeout_ms=60_000
     )
     assert not waiting.is_done

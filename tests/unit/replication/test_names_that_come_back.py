@@ -66,7 +66,7 @@ def test_a_large_batch_for_the_old_topic_never_lands_in_the_new_one(node, words,
 
 def test_nor_does_one_that_came_alone(node, words):
     records = memoryview(words.large_batch())
-    answer = node.replica_manager.append_one(T0, records, acks=-1, timeout_ms=30_000)
+    answer = node.replica_manager.appends.one(T0, records, acks=-1, timeout_ms=30_000)
     make_anew(node)
     node.executor.run_all()
     assert words.codes(answer) == [UNKNOWN]
@@ -83,7 +83,7 @@ def test_nor_do_the_small_batches_beside_a_large_one(node, words):
 
 def test_a_commit_in_the_new_topic_acknowledges_nothing_of_the_old_one(node, words):
     records = memoryview(words.batch())
-    alone = node.replica_manager.append_one(T0, records, acks=-1, timeout_ms=30_000)
+    alone = node.replica_manager.appends.one(T0, records, acks=-1, timeout_ms=30_000)
     several = node.append((0, words.batch()), (1, words.batch()))
     make_anew(node)
     assert words.codes(alone) == [UNKNOWN]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.apis.list_offsets import LATEST, ListOffsets
 from ottla.ids import TopicPartition
+from ottla.log.append import own
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
 
@@ -43,9 +44,8 @@ def end(node, producer_id, kind, **options):
         producer_epoch=0,
         timestamp_ms=1_700_000_000_000,
     )
-    return node.replica_manager.append_as_coordinator(
-        [(WHERE, memoryview(marker))], timeout_ms=1000, **options
-    )
+    analysed = own(memoryview(marker), **options)
+    return node.replica_manager.appends.many([(WHERE, analysed)], acks=-1, timeout_ms=1000)
 
 
 def fetch(node, offset, isolation=Isolation.READ_COMMITTED, *, max_wait_ms=500):
@@ -162,10 +162,6 @@ def test_a_coordinators_refused_marker_is_an_outcome(node, transact, words):
     refused = end(node, 7, ControlType.COMMIT, transaction_version=2)
     assert words.codes(refused) == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert node.partition().log.log_end_offset == 1
-    other = node.replica_manager.append_as_coordinator(
-        [(TopicPartition("t", 9), memoryview(b"")), (WHERE, memoryview(b"junk"))], timeout_ms=1
-    )
-    assert words.codes(other) == [
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.CORRUPT_MESSAGE,
-    ]
+    for junk in (b"", b"junk"):
+        with pytest.raises(KafkaError, match="no whole batch"):
+            own(memoryview(junk))

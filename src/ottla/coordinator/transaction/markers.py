@@ -24,9 +24,11 @@ from ottla.coordinator.shard import NO_TIMEOUT_MS
 from ottla.env.clock import Clock, Timer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from ottla.log.append import own
 from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
+from ottla.protocol.messages.produce import ACKS_ALL
 from ottla.records.control import (
     ControlType,
     EndTransactionMarker,
@@ -103,11 +105,19 @@ class MarkerWriter:
         for where in offsets:
             written = self._write_to_group(self._heard(marker, where, attempt), where)
             written.on_done(partial(offsets_done, where))
+        version = marker.transaction_version
         batches = [
-            (where, memoryview(self._batch(self._heard(marker, where, attempt)))) for where in data
+            (
+                where,
+                own(
+                    memoryview(self._batch(self._heard(marker, where, attempt))),
+                    transaction_version=version,
+                ),
+            )
+            for where in data
         ]
-        outcome = self._replica_manager.append_as_coordinator(
-            batches, timeout_ms=NO_TIMEOUT_MS, transaction_version=marker.transaction_version
+        outcome = self._replica_manager.appends.many(
+            batches, acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS
         )
 
         def data_done(outcomes: Sequence[AppendOutcome]) -> None:

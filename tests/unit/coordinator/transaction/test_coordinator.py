@@ -9,6 +9,7 @@ from ottla.env.executor import ManualExecutor
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
 from ottla.ids import TopicId, TopicPartition
+from ottla.log.append import own
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 
@@ -264,8 +265,8 @@ def lie(node, producer, *, coordinator_epoch, where=("t", 0)):
         producer_epoch=producer.producer_epoch,
         timestamp_ms=node.clock.wall_ms(),
     )
-    appends = [(TopicPartition(*where), memoryview(marker))]
-    node.node.replica_manager.append_as_coordinator(appends, timeout_ms=30_000)
+    appends = [(TopicPartition(*where), own(memoryview(marker)))]
+    node.node.replica_manager.appends.many(appends, acks=-1, timeout_ms=30_000)
     node.settle()
 
 

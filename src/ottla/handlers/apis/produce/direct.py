@@ -118,7 +118,7 @@ class DirectProduce:
             name = "" if known is None else known.name
         if not name or name.startswith("__"):
             return NOT_DIRECT  # Unknown, or perhaps a topic of ours, which clients do not write to.
-        appended = self._replica_manager.append_one(
+        appended = self._replica_manager.appends.one(
             TopicPartition(name, index), frame[begin:end], acks=acks, timeout_ms=timeout_ms
         )
         if isinstance(appended, Pending):

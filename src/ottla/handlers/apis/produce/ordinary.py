@@ -105,7 +105,7 @@ class Produce:
             return answer([])
         transactional_id, timeout_ms = request.transactional_id, request.timeout_ms
         if transactional_id is None:
-            appended = self._replica_manager.append(appends, acks=acks, timeout_ms=timeout_ms)
+            appended = self._replica_manager.appends.many(appends, acks=acks, timeout_ms=timeout_ms)
         else:
             appended = self._transactional.append(
                 transactional_id, appends, version=version, acks=acks, timeout_ms=timeout_ms

@@ -60,7 +60,7 @@ class TransactionalAppends:
             refusal = AppendRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return [refusal for _ in appends]
         if not producers:
-            return self._replica_manager.append(appends, acks=acks, timeout_ms=timeout_ms)
+            return self._replica_manager.appends.many(appends, acks=acks, timeout_ms=timeout_ms)
         request = _Request(
             self._replica_manager,
             self._transactions,
@@ -131,7 +131,7 @@ class _Request(NamedTuple):
         allowed = [one for one in appends if one[0] not in refused]
         if not allowed:
             return [refused[where] for where, _ in appends]
-        outcome = self.replica_manager.append(
+        outcome = self.replica_manager.appends.many(
             allowed, acks=self.acks, timeout_ms=self.timeout_ms, still_allowed=self.refusal
         )
         if not refused:
