@@ -12,6 +12,7 @@ import itertools
 from pathlib import Path
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -21,6 +22,8 @@ from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.records.control import ControlType, control_type_of
 from ottla.records.decode import decode_batches
+
+pytestmark = pytest.mark.slow
 
 path = Path(__file__).parents[2] / "unit" / "coordinator" / "transaction" / "conftest.py"
 spec = importlib.util.spec_from_file_location("transaction_doubles", path)

@@ -29,6 +29,8 @@ from tests.property.log.compacting import (
     stage_for,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_aborted_records_go_at_once_and_markers_when_nothing_is_left(codec):

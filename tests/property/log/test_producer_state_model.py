@@ -1,6 +1,7 @@
 """The producers of a partition against a model that keeps every batch and searches all of them."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from ottla.errors import ErrorCode, KafkaError
@@ -9,6 +10,8 @@ from ottla.log.producers.states import ProducerStates
 from ottla.log.producers.transactions import ALL_STABLE
 from ottla.records.batch import BatchHeader
 from ottla.records.control import ControlType, EndTransactionMarker
+
+pytestmark = pytest.mark.slow
 
 WRAP = 2**31
 

@@ -23,6 +23,8 @@ from ottla.records.decode import decode_batches
 from ottla.records.record import Record
 from tests.by_time import offset_for_timestamp
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_700_000_000_000
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)

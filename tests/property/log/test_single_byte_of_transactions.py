@@ -24,6 +24,8 @@ from ottla.records.control import ControlType, EndTransactionMarker, build_end_t
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_700_000_000_000
 HISTORY = ("1", "2", "2a", "1", "3", "1c", "roll", "3", "2", "3a", "2", "1", "1a", "2c", "3")
 """A batch of that producer, or its abort or commit."""

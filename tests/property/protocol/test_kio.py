@@ -11,6 +11,8 @@ from hypothesis import given, settings
 
 from ottla.protocol.fields import Required, Wire
 
+pytestmark = pytest.mark.slow
+
 kio_index = pytest.importorskip("kio.index")
 kio_errors = pytest.importorskip("kio.schema.errors")
 kio_serial = pytest.importorskip("kio.serial")

@@ -15,6 +15,8 @@ from ottla.records.message_set import up_convert
 from ottla.records.record import Record
 from ottla.records.validate import check_produced_batch
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 1 << 20
 DATA = st.none() | st.binary(max_size=200)
 TIMES = st.integers(min_value=-1, max_value=1 << 44)

@@ -24,6 +24,8 @@ from ottla.turns import Turns
 from tools.loop_meter import LoopMeter
 from tools.worst_requests import Topics, framed, requests
 
+pytestmark = pytest.mark.slow
+
 TOPICS = 1000
 ELEMENTS = 60_000
 TURN_SECONDS_MAX = 0.05

@@ -24,6 +24,8 @@ from ottla.log.directories.manager import LogManager
 from ottla.log.directories.space import SpaceLimits
 from ottla.log.upkeep.front import drop_segments_below, raise_start_offset, retained_from
 
+pytestmark = pytest.mark.slow
+
 TOPIC_ID = TopicId(b"0123456789abcdef")
 NOW = 1_700_000_000_000
 TPS = [TopicPartition("t", number) for number in range(3)]
