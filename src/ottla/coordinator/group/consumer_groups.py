@@ -20,16 +20,16 @@ from ottla.coordinator.group.classic.events import LeaveAnswer, LeavingMember
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer import machine
 from ottla.coordinator.group.consumer import records as consumer_records
-from ottla.coordinator.group.consumer.group import (
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.machine import Heartbeat, HeartbeatAnswer
+from ottla.coordinator.group.consumer.member import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
-    ConsumerGroup,
     ConsumerMember,
     MemberState,
 )
-from ottla.coordinator.group.consumer.machine import Heartbeat, HeartbeatAnswer
 from ottla.coordinator.group.consumer.tables import GROUP
-from ottla.coordinator.group.consumer.targets import Topics, topics_read
+from ottla.coordinator.group.consumer.targets import Topics
 from ottla.coordinator.group.migration import conversion as migration
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, OffsetKey, Offsets
 from ottla.coordinator.group.records import group_tombstone
@@ -382,6 +382,9 @@ class ConsumerGroups:
                 return
             busy.is_occupied = False
             answered(error)
+            if busy.changed and group_id in self.groups:
+                _note_stale(self.groups[group_id], busy.changed)
+            busy.changed.clear()
             self._free(group_id, busy)
 
         self._shard.append(found, done)
@@ -493,7 +496,7 @@ class ConsumerGroups:
         """Return offsets nobody reads that are old enough, and what deletes a group of nothing."""
         group_id, is_all = group.group_id, True
         keys: list[OffsetKey] = []
-        wanted = topics_read(group, group.members.values(), group.regexes)
+        wanted = group.topics_read(group.regexes)
         for topic, partition, committed in offsets.committed_of_group(group_id):
             due_ms = committed.expire_timestamp_ms
             if due_ms == NEVER_EXPIRES:

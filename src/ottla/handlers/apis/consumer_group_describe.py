@@ -5,7 +5,8 @@ v1 tells which protocol a member speaks (KIP-1099).
 
 from collections.abc import Iterable, Mapping
 
-from ottla.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.member import ConsumerMember
 from ottla.coordinator.group.consumer.targets import preferred_assignor
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError
@@ -70,7 +71,7 @@ class ConsumerGroupDescribe:
             group_state=group.state.value,
             group_epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor_name=preferred_assignor(group.members.values()),
+            assignor_name=preferred_assignor(group),
             members=(yield from each(members, lambda member: self._member(group, member))),
         )
         if with_operations:

@@ -3,14 +3,11 @@
 import pytest
 
 from ottla.coordinator.group.consumer import records as consumer_records
-from ottla.coordinator.group.consumer.group import (
-    TRANSITIONS,
-    ConsumerGroupState,
-    ConsumerMember,
-    MemberState,
-)
+from ottla.coordinator.group.consumer.group import ConsumerGroupState
 from ottla.coordinator.group.consumer.machine import Heartbeat
+from ottla.coordinator.group.consumer.member import TRANSITIONS, ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.reconcile import reconcile
+from ottla.coordinator.group.consumer.targets import preferred_assignor
 from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
@@ -199,6 +196,32 @@ def test_only_topics_that_changed_are_held_against_an_expression(consumers, monk
     consumers.say("a", 3, owned=[0, 1, 2, 3])
     assert asked == ["tt"]
     assert consumers.group.regexes["t.*"].topics == {"t"}
+
+
+def test_a_topic_that_is_made_while_its_first_reader_joins_is_not_missed(consumers):
+    consumers.join("a")
+    joining = consumers.node.coordinator.consumer_heartbeat(
+        "g", beat("b", 0, topics=["u"], rebalance_timeout_ms=9)._replace(owned={})
+    )
+    assert not joining.is_done, "it is being written"
+    consumers.resize(2, "u", TopicId(b"u" * 16))
+    consumers.node.settle()
+    assert set(consumers.say("b", joining.value.epoch).assignment) == {TopicId(b"u" * 16)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ((None, None, None), "uniform"),
+        (("range", None, None), "range"),
+        (("range", "range", "uniform"), "range"),
+        (("range", "uniform", None), "uniform"),
+    ],
+)
+def test_the_assignor_that_most_ask_for_is_taken(consumers, asked, chosen):
+    for name, assignor in zip("abc", asked, strict=True):
+        consumers.join(name, assignor=assignor)
+    assert preferred_assignor(consumers.group) == chosen
 
 
 def test_a_static_member_comes_back_to_what_it_had(consumers):

@@ -3,7 +3,8 @@
 import pytest
 
 from ottla.coordinator.group.consumer import records
-from ottla.coordinator.group.consumer.group import ConsumerGroup, MemberState, ResolvedRegex
+from ottla.coordinator.group.consumer.group import ConsumerGroup, ResolvedRegex
+from ottla.coordinator.group.consumer.member import MemberState
 from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode, KafkaError
 

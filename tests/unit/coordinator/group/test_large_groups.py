@@ -1,6 +1,7 @@
 """What a request costs in a group of many members: counted in calls, whatever the machine does."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,8 +10,16 @@ from ottla.coordinator.group.classic import events
 from ottla.coordinator.group.classic.group import ClassicGroup, Protocol
 from ottla.coordinator.group.classic.machine import step
 from ottla.coordinator.group.consumer import machine
-from ottla.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
-from ottla.coordinator.group.consumer.settings import ConsumerSettings
+from ottla.coordinator.group.consumer.group import (
+    ConsumerGroup,
+    ConsumerGroupState,
+    ResolvedRegex,
+)
+from ottla.coordinator.group.consumer.member import ClassicPart, ConsumerMember
+from ottla.coordinator.group.consumer.settings import ConsumerSettings, MigrationPolicy
+from ottla.coordinator.group.consumer.targets import preferred_assignor
+from ottla.coordinator.group.migration.classic_in_consumer import needs_targets
+from ottla.coordinator.group.migration.conversion import may_downgrade
 from ottla.env.clock import ManualClock
 from ottla.turns import Turns
 
@@ -77,36 +86,112 @@ def test_a_rebalance_costs_each_member_the_same_in_a_large_group():
     assert large < 1.2 * 8 * small
 
 
-def idle_heartbeat_of(size):
+class Members(dict):
+    """Says how often all of it is looked at; a copy is such a look, too."""
+
+    looks = 0
+
+    def keys(self):
+        self.looks += 1
+        return super().keys()
+
+    def values(self):
+        self.looks += 1
+        return super().values()
+
+    def items(self):
+        self.looks += 1
+        return super().items()
+
+    def __iter__(self):
+        self.looks += 1
+        return super().__iter__()
+
+
+def group_of(size, *, is_classic=False):
+    """A stable consumer group of so many, which notes looks at all its members."""
     group = ConsumerGroup("g")
     group.epoch = group.assignment_epoch = 5
+    group.assignment_timestamp_ms = 10**9
     group.is_stale, group.topics_changed = False, set()
+    group.regexes["t.*"] = ResolvedRegex(frozenset("t"), 1, 0)
+    classic = ClassicPart(10_000, (Protocol("range", b""),)) if is_classic else None
     for number in range(size):
-        group.put(ConsumerMember(f"m{number}", topics=("t",), client_id="c", epoch=5))
-
-    class Members(dict):
-        """Says when all of it is looked at: a copy is one call of C, whatever its size."""
-
-        looks = 0
-
-        def keys(self):
-            Members.looks += 1
-            return super().keys()
-
-        def __iter__(self):
-            Members.looks += 1
-            return super().__iter__()
-
+        member = ConsumerMember(f"m{number}", topics=("t",), client_id="c", epoch=5)
+        group.put(member._replace(classic=classic, regex="" if number else "t.*"))
     group.members = Members(group.members)
-    beat = machine.Heartbeat("m5", 5, None, None, -1, None, None, None, None, "c", "")
+    return group
+
+
+TOPICS = SimpleNamespace(topics={}, topic=lambda _: None, revision=1)
+
+
+def beat_of(member_id, epoch, **fields):
+    given = {
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout_ms": 9,
+        "topics": None,
+        "regex": None,
+        "assignor": None,
+        "owned": None,
+    } | fields
+    return machine.Heartbeat(
+        member_id=member_id, epoch=epoch, client_id="c", client_host="", **given
+    )
+
+
+def hear(group, beat):
     settings = ConsumerSettings(45_000, 5_000, 1_000, 100_000)
-    decided = machine.heartbeat(group, beat, None, 10**9, settings)
-    assert decided.records == []
-    return Members.looks
+    return machine.heartbeat(group, beat, TOPICS, 10**9 + 1, settings)
 
 
-def test_an_idle_heartbeat_does_not_go_over_the_members():
-    assert idle_heartbeat_of(100) == 0
+def idle_heartbeat(group):
+    assert hear(group, beat_of("m5", 5, rebalance_timeout_ms=-1)).records == []
+
+
+def a_join(group):
+    decision = hear(group, beat_of("new", 0, topics=["t", "u"], regex="u.*", owned={}))
+    assert decision.assignment_delay_ms, "it is too early for an assignment"
+    assert len(decision.records) == 4  # The member, its expression, the epoch, where it is.
+
+
+def another_subscription(group):
+    assert hear(group, beat_of("m5", 5, topics=["u"])).records
+
+
+def a_departure(group):
+    found = machine.fence(group, [group.members["m0"]], TOPICS).records
+    assert len(found) == 3 + 1 + 1, "with the only one who had its expression"
+
+
+def a_look_at_its_state(group):
+    assert group.state is ConsumerGroupState.STABLE
+    assert group.is_subscribed_to("t")
+    assert group.may_be_concerned(["t"])
+    assert preferred_assignor(group) == "uniform"
+
+
+def a_classic_member(group):
+    assert group.takes_classic("consumer", ["range"])
+    assert not group.takes_classic("consumer", ["other"])
+    assert not needs_targets(group)
+    assert may_downgrade(group, {"m1"}, MigrationPolicy.BIDIRECTIONAL, members_max=200)
+
+
+@pytest.mark.parametrize(
+    "ask", [idle_heartbeat, a_join, another_subscription, a_departure, a_look_at_its_state]
+)
+def test_what_one_member_does_does_not_go_over_the_members(ask):
+    group = group_of(100)
+    ask(group)
+    assert group.members.looks == 0
+
+
+def test_what_a_classic_member_asks_does_not_go_over_the_members():
+    group = group_of(100, is_classic=True)
+    a_classic_member(group)
+    assert group.members.looks == 0
 
 
 def test_ids_that_nobody_comes_back_with_are_forgotten_the_oldest_first():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
-from ottla.coordinator.group.consumer.group import Target
+from ottla.coordinator.group.consumer.member import Target
 from ottla.ids import TopicId
 from ottla.sliced import STRIDE, Steps, at_once
 

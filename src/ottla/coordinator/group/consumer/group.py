@@ -2,35 +2,24 @@
 
     Empty --a member joins--> Assigning --a target is computed--> Reconciling --all there--> Stable
 
-The state of the group follows from its members. Each member is by itself on its way to its target:
-
-    STABLE --its target takes partitions away--> UNREVOKED_PARTITIONS --it has given them up-->
-    STABLE, or UNRELEASED_PARTITIONS while others still hold what it is to get
-
+The state of the group follows from its members, each of which is by itself on its way to its target
+(``consumer.member``). What all members ask for together is counted as they change: see ``Tally``.
 What an event does is in ``consumer.machine`` and ``consumer.reconcile``; only ``replay`` of
 ``consumer.records`` changes a group. Source: KIP-848; Kafka 4.3, asked.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from enum import Enum, IntEnum
+from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import NamedTuple
 
-from ottla.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocol
+from ottla.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE
+from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState, Target
+from ottla.coordinator.group.consumer.tally import NO_CHANGE, Change, Tally
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 
 FIRST_EPOCH = 1
 """A group's epoch before its first member joins, which makes it 2."""
-LEAVE_EPOCH = -1
-LEAVE_STATIC_EPOCH = -2
-"""A static member is away and will be back."""
-
-Partitions = Mapping[TopicId, Mapping[int, int]]
-"""By topic: each partition, and the member epoch in which it was assigned."""
-Target = Mapping[TopicId, frozenset[int]]
-Owned = Mapping[TopicId, Collection[int]]
-NO_PARTITIONS: Partitions = {}
-NO_TARGET: Target = {}
 
 
 class ConsumerGroupState(Enum):
@@ -40,86 +29,6 @@ class ConsumerGroupState(Enum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     STABLE = "Stable"
-
-
-class MemberState(IntEnum):
-    """How far a member is with its target; the numbers stand in the log."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127
-
-
-TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
-    MemberState.STABLE: frozenset(
-        (
-            MemberState.STABLE,
-            MemberState.UNREVOKED_PARTITIONS,
-            MemberState.UNRELEASED_PARTITIONS,
-        )
-    ),
-    MemberState.UNREVOKED_PARTITIONS: frozenset(
-        (
-            MemberState.STABLE,
-            MemberState.UNREVOKED_PARTITIONS,
-            MemberState.UNRELEASED_PARTITIONS,
-        )
-    ),
-    MemberState.UNRELEASED_PARTITIONS: frozenset(
-        (
-            MemberState.STABLE,
-            MemberState.UNREVOKED_PARTITIONS,
-            MemberState.UNRELEASED_PARTITIONS,
-        )
-    ),
-    MemberState.UNKNOWN: frozenset((MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS)),
-}
-"""What may follow each state at a heartbeat. UNKNOWN is a number of a later Kafka's log: its
-member is fenced until it has nothing, and starts anew."""
-
-
-class ClassicPart(NamedTuple):
-    """What a member told in its JoinGroup that speaks the classic protocol."""
-
-    session_timeout_ms: int
-    protocols: tuple[Protocol, ...]
-    """In the order of its preference; the first one is what it is answered with."""
-
-
-class ConsumerMember(NamedTuple):
-    """One member: what it asked for, and how far it is."""
-
-    member_id: str
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topics: tuple[str, ...] = ()
-    """The names it subscribes to, sorted."""
-    regex: str = ""
-    """A regular expression for names it subscribes to as well; empty: none."""
-    rebalance_timeout_ms: int = -1
-    assignor: str | None = None
-    epoch: int = 0
-    """-2: a static member that is away."""
-    previous_epoch: int = 0
-    """The answer with ``epoch`` may have been lost: the member may still say this one."""
-    state: MemberState = MemberState.STABLE
-    assigned: Partitions = NO_PARTITIONS
-    revoking: Partitions = NO_PARTITIONS
-    """What it must give up before it goes on. Invariant: empty unless UNREVOKED_PARTITIONS."""
-    classic: ClassicPart | None = None
-    """None: it speaks the consumer protocol."""
-
-    def is_reconciled_to(self, epoch: int) -> bool:
-        """Tell whether it has all that the target of ``epoch`` gives it, and nothing else."""
-        return self.state is MemberState.STABLE and self.epoch == epoch
-
-    @property
-    def subscription(self) -> tuple[tuple[str, ...], str]:
-        """What it reads."""
-        return self.topics, self.regex
 
 
 class ResolvedRegex(NamedTuple):
@@ -144,6 +53,8 @@ class ConsumerGroup:
         """Use: the epoch that ``targets`` are for. Invariant: not above ``epoch``."""
         self.assignment_timestamp_ms = 0
         self.members: dict[str, ConsumerMember] = {}
+        self.tally = Tally()
+        """Invariant: counts exactly ``members``."""
         self.static_members: dict[str, str] = {}
         """Member ids by instance id. Invariant: exactly the members that have one."""
         self.targets: dict[str, Target] = {}
@@ -162,7 +73,7 @@ class ConsumerGroup:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
             return ConsumerGroupState.ASSIGNING
-        if all(one.is_reconciled_to(self.assignment_epoch) for one in self.members.values()):
+        if self.tally.settled[self.assignment_epoch] == len(self.members):
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
@@ -188,12 +99,7 @@ class ConsumerGroup:
         """Tell whether a member of the classic protocol with these assignors may join."""
         if protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
-        known = [
-            {one.name for one in member.classic.protocols}
-            for member in self.members.values()
-            if member.classic is not None
-        ]
-        return any(all(name in others for others in known) for name in names)
+        return any(self.tally.protocols[name] == self.tally.classic for name in names)
 
     def topics_of(
         self, member: ConsumerMember, regexes: Mapping[str, ResolvedRegex]
@@ -205,16 +111,28 @@ class ConsumerGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Tell whether a member reads ``topic``."""
-        return any(
-            topic in self.topics_of(member, self.regexes) for member in self.members.values()
+        return topic in self.tally.topics or any(
+            topic in self.regexes[regex].topics
+            for regex in self.tally.regexes
+            if regex in self.regexes
         )
+
+    def topics_read(
+        self, regexes: Mapping[str, ResolvedRegex], change: Change = NO_CHANGE
+    ) -> set[str]:
+        """Return the names of all topics that the members read after ``change``."""
+        named, matching = self.tally.topics_after(change), self.tally.regexes_after(change)
+        names = set(self.tally.topics)
+        names -= named.lost
+        names |= named.gained
+        for regex in (self.tally.regexes.keys() - matching.lost) | matching.gained:
+            if regex in regexes:
+                names |= regexes[regex].topics
+        return names
 
     def may_be_concerned(self, topics: Collection[str]) -> bool:
         """Tell whether a change of ``topics`` may change what the members read."""
-        return any(
-            member.regex or not topics_disjoint(member.topics, topics)
-            for member in self.members.values()
-        )
+        return bool(self.tally.regexes) or any(name in self.tally.topics for name in topics)
 
     # What replay does.
 
@@ -226,6 +144,7 @@ class ConsumerGroup:
         if old is not None and old.instance_id is not None:
             self._forget_instance(old)
         self.members[member.member_id] = member
+        self.tally.replace(old, member)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         for partitions in (member.assigned, member.revoking):
@@ -237,6 +156,7 @@ class ConsumerGroup:
         """Forget a member. Its target has a record of its own."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self.tally.replace(member, None)
             self._release(member)
             self._forget_instance(member)
 
@@ -255,6 +175,7 @@ class ConsumerGroup:
     def check(self) -> None:
         """Assert the invariants; for tests."""
         assert self.assignment_epoch <= self.epoch
+        self.tally.check(self.members.values())
         held: dict[tuple[TopicId, int], str] = {}
         for member_id, member in self.members.items():
             assert member.member_id == member_id
@@ -271,8 +192,3 @@ class ConsumerGroup:
             for member_id, member in self.members.items()
             if member.instance_id is not None
         }
-
-
-def topics_disjoint(some: Iterable[str], others: Collection[str]) -> bool:
-    """Tell whether two sets of names have nothing in common."""
-    return not any(name in others for name in some)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from ottla.coordinator.group.consumer import records
 from ottla.coordinator.group.consumer.assignors import ASSIGNORS
-from ottla.coordinator.group.consumer.group import (
+from ottla.coordinator.group.consumer.group import ConsumerGroup, ResolvedRegex
+from ottla.coordinator.group.consumer.member import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     NO_PARTITIONS,
     NO_TARGET,
-    ConsumerGroup,
     ConsumerMember,
     MemberState,
     Owned,
@@ -23,10 +23,10 @@ from ottla.coordinator.group.consumer.group import (
 )
 from ottla.coordinator.group.consumer.reconcile import reconcile
 from ottla.coordinator.group.consumer.settings import ConsumerSettings
+from ottla.coordinator.group.consumer.tally import NO_CHANGE, Change
 from ottla.coordinator.group.consumer.targets import (
     Topics,
     assign_targets,
-    forgotten_regexes,
     next_epoch,
     resolve_regexes,
     topic_ids,
@@ -183,13 +183,16 @@ def take_step(
     if is_new or _asked(updated) != _asked(before):
         found.append(records.member_record(group.group_id, updated))
 
-    members: Mapping[str, ConsumerMember] = group.members
+    change = NO_CHANGE
     if is_new or updated != before or replaced is not None:
-        members = _members_with(group, updated, replaced)  # A copy: not for an idle heartbeat.
-    epoch, regexes = group.epoch, group.regexes
+        places = {updated.member_id, replaced}
+        going = [group.members[one] for one in places if one in group.members]
+        change = Change(going, updated)
+    epoch = group.epoch
+    regexes: Mapping[str, ResolvedRegex] = group.regexes
     if has_changed_mind or group.is_stale:
-        regexes = yield from resolve_regexes(group, members, topics, now_ms, found)
-        epoch = next_epoch(group, members, regexes, topics, found, is_bumped=has_changed_mind)
+        regexes = yield from resolve_regexes(group, change, topics, now_ms, found)
+        epoch = next_epoch(group, change, regexes, topics, found, is_bumped=has_changed_mind)
 
     target_epoch = group.assignment_epoch
     target = group.targets.get(replaced or updated.member_id, NO_TARGET)
@@ -199,7 +202,7 @@ def take_step(
         if delay_ms == 0 or group.assignment_epoch == 0:
             delay_ms = None
             targets = yield from assign_targets(
-                group, members, regexes, topics, found, epoch=epoch, now_ms=now_ms
+                group, change, regexes, topics, found, epoch=epoch, now_ms=now_ms
             )
             target_epoch, target = epoch, targets[updated.member_id]
 
@@ -338,15 +341,6 @@ def _asked(member: ConsumerMember) -> ConsumerMember:
     )
 
 
-def _members_with(
-    group: ConsumerGroup, updated: ConsumerMember, replaced: str | None
-) -> dict[str, ConsumerMember]:
-    members = {**group.members, updated.member_id: updated}
-    if replaced is not None and replaced != updated.member_id:
-        del members[replaced]
-    return members
-
-
 def _is_full(beat: Heartbeat) -> bool:
     """Tell whether the member says everything: it joins, or has missed an answer."""
     says_topics = beat.topics is not None or beat.regex is not None
@@ -388,13 +382,16 @@ def away(group: ConsumerGroup, member: ConsumerMember) -> Decision:
 def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) -> Decision:
     """Take members out; what they had goes to others at the next assignment."""
     found: list[CoordinatorRecord] = []
-    left = dict(group.members)
+    group_id = group.group_id
     for member in gone:
-        found += records.member_tombstones(group.group_id, member.member_id)
-        left.pop(member.member_id, None)
-    wanted = {member.regex for member in left.values()}
-    found += forgotten_regexes(group, wanted)
-    next_epoch(group, left, group.regexes, topics, found, is_bumped=True)
+        found += records.member_tombstones(group_id, member.member_id)
+    change = Change(gone)
+    forgotten = sorted(group.tally.regexes_after(change).lost)
+    found += [records.regex_tombstone(group_id, one) for one in forgotten if one in group.regexes]
+    regexes: Mapping[str, ResolvedRegex] = group.regexes
+    if forgotten:
+        regexes = {one: known for one, known in regexes.items() if one not in forgotten}
+    next_epoch(group, change, regexes, topics, found, is_bumped=True)
     return Decision(found)
 
 
@@ -402,10 +399,8 @@ def assign(group: ConsumerGroup, topics: Topics, now_ms: int) -> Steps[Decision]
     """Compute the targets that had to wait."""
     found: list[CoordinatorRecord] = []
     if group.epoch > group.assignment_epoch and group.members:
-        regexes = group.regexes
-        epoch = group.epoch
         yield from assign_targets(
-            group, group.members, regexes, topics, found, epoch=epoch, now_ms=now_ms
+            group, NO_CHANGE, group.regexes, topics, found, epoch=group.epoch, now_ms=now_ms
         )
     return Decision(found)
 

@@ -7,7 +7,7 @@ Kafka 4.3, asked.
 
 from collections.abc import Callable, Collection
 
-from ottla.coordinator.group.consumer.group import (
+from ottla.coordinator.group.consumer.member import (
     NO_PARTITIONS,
     ConsumerMember,
     MemberState,

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from ottla.coordinator.group.classic.group import Protocol
 from ottla.coordinator.group.consumer import tables
-from ottla.coordinator.group.consumer.group import (
+from ottla.coordinator.group.consumer.group import ConsumerGroup, ResolvedRegex
+from ottla.coordinator.group.consumer.member import (
     LEAVE_EPOCH,
     NO_PARTITIONS,
     ClassicPart,
-    ConsumerGroup,
     ConsumerMember,
     MemberState,
     Partitions,
-    ResolvedRegex,
     Target,
 )
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord

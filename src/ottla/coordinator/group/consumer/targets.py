@@ -6,27 +6,21 @@ with the topics is done in steps, and the group is as it is between them. Source
 Kafka 4.3, asked.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Protocol
 
 from ottla.coordinator.group.consumer import records
 from ottla.coordinator.group.consumer.assignors import ASSIGNORS, Subscriber
-from ottla.coordinator.group.consumer.group import (
-    NO_TARGET,
-    ConsumerGroup,
-    ConsumerMember,
-    ResolvedRegex,
-    Target,
-)
+from ottla.coordinator.group.consumer.group import ConsumerGroup, ResolvedRegex
+from ottla.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, Target
 from ottla.coordinator.group.consumer.metadata_hash import group_hash, topic_hash
+from ottla.coordinator.group.consumer.tally import NO_CHANGE, Change
 from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.ids import TopicId
 from ottla.metadata.image import TopicImage
-from ottla.sliced import STRIDE, Steps, each
-
-DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
+from ottla.sliced import STRIDE, Steps, each, sorted_in_steps
 
 
 class Topics(Protocol):
@@ -52,13 +46,16 @@ class Topics(Protocol):
 
 def resolve_regexes(
     group: ConsumerGroup,
-    members: Mapping[str, ConsumerMember],
+    change: Change,
     topics: Topics,
     now_ms: int,
     found: list[CoordinatorRecord],
-) -> Steps[dict[str, ResolvedRegex]]:
-    """Hold the members' expressions against the topics there are."""
-    wanted = {member.regex for member in members.values() if member.regex}
+) -> Steps[Mapping[str, ResolvedRegex]]:
+    """Hold the expressions of the members after ``change`` against the topics there are."""
+    turnover = group.tally.regexes_after(change)
+    if not turnover and not group.is_stale:
+        return group.regexes
+    wanted = (group.tally.regexes.keys() - turnover.lost) | turnover.gained
     resolved: dict[str, ResolvedRegex] = {}
     for regex in sorted(wanted):
         known = group.regexes.get(regex)
@@ -76,7 +73,8 @@ def resolve_regexes(
         else:
             resolved[regex] = ResolvedRegex(names, topics.revision, now_ms)
             found.append(records.regex_record(group.group_id, regex, resolved[regex]))
-    found += forgotten_regexes(group, wanted)
+    forgotten = [regex for regex in group.regexes if regex not in wanted]
+    found += [records.regex_tombstone(group.group_id, regex) for regex in forgotten]
     return resolved
 
 
@@ -85,45 +83,28 @@ def _matching(regex: str, names: Sequence[str]) -> Steps[frozenset[str]]:
     return frozenset(compress(names, matches))
 
 
-def forgotten_regexes(
-    group: ConsumerGroup, wanted: Collection[str | None]
-) -> list[CoordinatorRecord]:
-    """Return what forgets the expressions that no member has any more."""
-    return [
-        records.regex_tombstone(group.group_id, regex)
-        for regex in group.regexes
-        if regex not in wanted
-    ]
-
-
 def next_epoch(
     group: ConsumerGroup,
-    members: Mapping[str, ConsumerMember],
+    change: Change,
     regexes: Mapping[str, ResolvedRegex],
     topics: Topics,
     found: list[CoordinatorRecord],
     *,
     is_bumped: bool,
 ) -> int:
-    """Return the group's epoch: one more if ``is_bumped`` or if what is read has changed."""
-    names = topics_read(group, members.values(), regexes)
-    metadata_hash = metadata_hash_of(names, topics)
+    """Return the group's epoch: one more if ``is_bumped`` or if what is read has changed.
+
+    ``regexes``: those of the members after ``change``; the group's own if they are the same.
+    """
+    metadata_hash = group.metadata_hash
+    reads_other = regexes is not group.regexes or group.tally.topics_after(change)
+    if group.is_stale or reads_other:
+        metadata_hash = metadata_hash_of(group.topics_read(regexes, change), topics)
     if not is_bumped and metadata_hash == group.metadata_hash:
         return group.epoch
     epoch = group.epoch + 1
     found.append(records.group_record(group.group_id, epoch, metadata_hash))
     return epoch
-
-
-def topics_read(
-    group: ConsumerGroup, members: Iterable[ConsumerMember], regexes: Mapping[str, ResolvedRegex]
-) -> set[str]:
-    """Return the names of all topics that members read."""
-    names: set[str] = set()
-    # Most of them ask for the same.
-    for member in {member.subscription: member for member in members}.values():
-        names |= group.topics_of(member, regexes)
-    return names
 
 
 def metadata_hash_of(names: Iterable[str], topics: Topics) -> int:
@@ -140,12 +121,17 @@ def topic_ids(names: Iterable[str], topics: Topics) -> list[TopicId]:
     return sorted(topic.topic_id for topic in found if topic is not None)
 
 
+def names_by_id(names: Iterable[str], topics: Topics) -> dict[TopicId, str]:
+    """Return the topics that exist, by their ids."""
+    return {topic.topic_id: name for name in names if (topic := topics.topic(name)) is not None}
+
+
 # Targets.
 
 
 def assign_targets(
     group: ConsumerGroup,
-    members: Mapping[str, ConsumerMember],
+    change: Change,
     regexes: Mapping[str, ResolvedRegex],
     topics: Topics,
     found: list[CoordinatorRecord],
@@ -153,11 +139,12 @@ def assign_targets(
     epoch: int,
     now_ms: int,
 ) -> Steps[dict[str, Target]]:
-    """Return every member's target for ``epoch``."""
-    names = topics_read(group, members.values(), regexes)
+    """Return the target for ``epoch`` of every member that there is after ``change``."""
+    members = _members_after(group, change)
+    names = group.topics_read(regexes, change)
     known = [topic for name in names if (topic := topics.topic(name)) is not None]
     counts = {topic.topic_id: len(topic.partitions) for topic in known}
-    assignor = ASSIGNORS[preferred_assignor(members.values())]
+    assignor = ASSIGNORS[preferred_assignor(group, change)]
     ids: dict[tuple[tuple[str, ...], str], tuple[TopicId, ...]] = {}
 
     def subscriber(member: ConsumerMember) -> Subscriber:
@@ -168,7 +155,7 @@ def assign_targets(
         target = _target_before(group, member)
         return Subscriber(member.member_id, member.instance_id, wanted, target)
 
-    ordered = [members[member_id] for member_id in sorted(members)]
+    ordered = [members[member_id] for member_id in (yield from sorted_in_steps(members))]
     subscribers = yield from each(ordered, subscriber)
     targets = yield from assignor(subscribers, counts)
     for ordinal, (member_id, target) in enumerate(targets.items()):
@@ -188,10 +175,17 @@ def _target_before(group: ConsumerGroup, member: ConsumerMember) -> Target:
     return NO_TARGET if target is None else target
 
 
-def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
-    """Return the assignor that most members ask for."""
-    votes: dict[str, int] = {}
-    for member in members:
-        if member.assignor is not None and member.assignor in ASSIGNORS:
-            votes[member.assignor] = votes.get(member.assignor, 0) + 1
-    return max(votes, key=votes.__getitem__) if votes else DEFAULT_ASSIGNOR
+def _members_after(group: ConsumerGroup, change: Change) -> Mapping[str, ConsumerMember]:
+    if change == NO_CHANGE:
+        return group.members
+    members = dict(group.members)
+    for one in change.going:
+        del members[one.member_id]
+    if change.coming is not None:
+        members[change.coming.member_id] = change.coming
+    return members
+
+
+def preferred_assignor(group: ConsumerGroup, change: Change = NO_CHANGE) -> str:
+    """Return the assignor that most members ask for; of equals, and of none, the first one."""
+    return max(ASSIGNORS, key=lambda name: group.tally.votes_after(change, name))

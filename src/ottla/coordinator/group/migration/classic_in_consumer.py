@@ -5,7 +5,7 @@ its epoch, Heartbeat sends it to JoinGroup when there is a step to take, and Syn
 it has. A step is that of any member (``consumer.machine``). Source: KIP-848; Kafka 4.3, asked.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.coordinator.group.classic.events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
@@ -15,22 +15,22 @@ from ottla.coordinator.group.classic.subscription import (
     assignment_bytes,
     read_subscription,
 )
-from ottla.coordinator.group.consumer.group import (
-    NO_TARGET,
-    ClassicPart,
-    ConsumerGroup,
-    ConsumerMember,
-    MemberState,
-    Owned,
-)
+from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.machine import (
     Coming,
     check_room,
     take_name,
     take_step,
 )
+from ottla.coordinator.group.consumer.member import (
+    NO_TARGET,
+    ClassicPart,
+    ConsumerMember,
+    MemberState,
+    Owned,
+)
 from ottla.coordinator.group.consumer.settings import ConsumerSettings
-from ottla.coordinator.group.consumer.targets import Topics, topics_read
+from ottla.coordinator.group.consumer.targets import Topics, names_by_id
 from ottla.coordinator.group.migration.conversion import (
     Downgrade,
     Replacement,
@@ -39,7 +39,6 @@ from ottla.coordinator.group.migration.conversion import (
 )
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import TopicId
 from ottla.sliced import Steps
 
 
@@ -149,23 +148,15 @@ def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> SyncAnswer:
     if group.assignment_epoch > member.epoch and not is_revoking:
         why = f"member {member.member_id} should join again to catch up"
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, why)
-    names = _names_by_id(group, [member], topics)
+    names = names_by_id(group.topics_of(member, group.regexes), topics)
     if not member.assigned.keys() <= names.keys():  # It has changed its mind since.
-        names = _names_by_id(group, group.members.values(), topics)
+        names = names_by_id(group.topics_read(group.regexes), topics)
     given = {names[topic_id]: has for topic_id, has in member.assigned.items() if topic_id in names}
     try:
         data = assignment_bytes(classic.protocols[0].metadata, given)
     except ValueError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no subscription: {error}") from error
     return SyncAnswer(ErrorCode.NONE, asked.protocol_type, asked.protocol, data)
-
-
-def _names_by_id(
-    group: ConsumerGroup, members: Iterable[ConsumerMember], topics: Topics
-) -> dict[TopicId, str]:
-    """Return the topics that ``members`` read and that exist."""
-    names = topics_read(group, members, group.regexes)
-    return {topic.topic_id: name for name in names if (topic := topics.topic(name)) is not None}
 
 
 def heartbeat(group: ConsumerGroup, beat: Heartbeat) -> ErrorCode:
@@ -186,9 +177,8 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat) -> ErrorCode:
 
 def needs_targets(group: ConsumerGroup) -> bool:
     """Tell whether targets are to be computed that no heartbeat of the other protocol asks for."""
-    return group.epoch > group.assignment_epoch and all(
-        member.classic is not None for member in group.members.values()
-    )
+    is_all_classic = group.tally.classic == len(group.members)
+    return group.epoch > group.assignment_epoch and is_all_classic
 
 
 def _has_to_wait(group: ConsumerGroup, member: ConsumerMember) -> bool:

@@ -24,14 +24,10 @@ from ottla.coordinator.group.classic.subscription import (
     read_subscription,
 )
 from ottla.coordinator.group.consumer import records as consumer_records
-from ottla.coordinator.group.consumer.group import (
-    ClassicPart,
-    ConsumerGroup,
-    ConsumerMember,
-    Partitions,
-)
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.member import ClassicPart, ConsumerMember, Partitions
 from ottla.coordinator.group.consumer.settings import MigrationPolicy
-from ottla.coordinator.group.consumer.targets import Topics, metadata_hash_of, topics_read
+from ottla.coordinator.group.consumer.targets import Topics, metadata_hash_of, names_by_id
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
@@ -79,7 +75,7 @@ def upgraded(group: ClassicGroup, topics: Topics) -> Upgrade:
         new.targets[one.member_id] = {
             topic_id: frozenset(numbers) for topic_id, numbers in one.assigned.items()
         }
-    names = topics_read(new, new.members.values(), {})
+    names = new.topics_read({})
     new.metadata_hash = metadata_hash_of(names, topics)
     group_id, members = new.group_id, new.members.values()
     return Upgrade(
@@ -164,12 +160,10 @@ def may_downgrade(
     group: ConsumerGroup, gone: Collection[str], policy: MigrationPolicy, *, members_max: int
 ) -> bool:
     """Tell whether the group becomes a classic one when these members are ``gone``."""
-    left = [one for member_id, one in group.members.items() if member_id not in gone]
-    return (
-        policy.may_downgrade
-        and len(left) <= members_max
-        and all(one.classic is not None for one in left)
-    )
+    going = [group.members[one] for one in gone if one in group.members]
+    left = len(group.members) - len(going)
+    classic_left = group.tally.classic - sum(one.classic is not None for one in going)
+    return policy.may_downgrade and left <= members_max and classic_left == left
 
 
 def downgraded(
@@ -199,8 +193,8 @@ def downgraded(
     if new.protocol is None:
         return None
     new.note_subscriptions()
-    names = topics_read(group, group.members.values(), group.regexes)
-    known = {topic.topic_id: name for name in names if (topic := topics.topic(name)) is not None}
+    names = group.topics_read(group.regexes)
+    known = names_by_id(names, topics)
     for one in staying:
         member = new.members[one.member_id]
         member.assignment = _assignment(member.metadata(new.protocol), one, known)
