@@ -45,6 +45,8 @@ def live(name, minutes, trace=None, without=()):
         "cpu_seconds": world.cpu_seconds,
         "steps": world.loop.steps,
         "events": world.trace.count,
+        "pauses": world.jobs.pauses,
+        "loop_waits": world.jobs.loop_waits,
         "digest": world.trace.digest(),
         "coverage": world.coverage,
         "counts": dict(world.history.counts),
@@ -160,13 +162,16 @@ def report(results, seconds):
             counts[what] = counts.get(what, 0) + count
     hours = sum(result["seconds"] for result in results) / 3600
     cpu_hours = sum(result["cpu_seconds"] for result in results) / 3600
-    steps = sum(result["steps"] for result in results)
+    steps, pauses, waits = (
+        sum(result[what] for result in results) for what in ("steps", "pauses", "loop_waits")
+    )
     print()
     for line in coverage.report():
         print(line)
     print(f"done: {', '.join(f'{what} {count}' for what, count in sorted(counts.items()))}")
     checked = sum(result["checked"] for result in results)
     print(f"{checked} promised records looked at, {steps} steps of the loop")
+    print(f"{pauses} pauses of jobs; the loop stood still for a lock {waits} times")
     print(
         f"{hours:.2f} simulated hours in {seconds:.0f} s, "
         f"{hours / max(cpu_hours, 1e-9):.0f} simulated hours per CPU hour"

@@ -39,10 +39,10 @@ class Trouble:
 class SimulatedDisk(FaultyDisk):
     """One life's view of a node's disk."""
 
-    def __init__(self, inner, *, loop, life, rng, trace, trouble, descriptors, dies):
+    def __init__(self, inner, *, jobs, life, rng, trace, trouble, descriptors, dies):
         """``dies()`` is called when the chosen call has come: the life ends there."""
         super().__init__(inner)
-        self._loop = loop
+        self._jobs = jobs
         self._life = life
         self._rng = rng
         self._trace = trace
@@ -54,6 +54,7 @@ class SimulatedDisk(FaultyDisk):
         """Pairs of call and outcome, for the coverage."""
 
     def enter(self, call, path):
+        self._jobs.pause()
         if self._life.is_dead:
             raise DiskKilled(f"{call.value} {path}")
         if call in CHANGES:

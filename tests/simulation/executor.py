@@ -1,15 +1,13 @@
-"""The executor port of one life: jobs end at random times, and die with their life.
+"""The executor port of one life: jobs begin and end at random times, and die with their life.
 
-A job's work is done in one piece at some moment between its begin and its end, off the loop: asking
-for the running loop in it fails as it would in a thread. So each race between a job and the loop
-can come about, but for those in the middle of the work.
+In between a job may stop before each of its calls of the disk (see ``jobs``), so that each race
+between jobs and the loop can come about. Asking for the running loop in it fails as in a thread.
 """
 
-import asyncio
 from collections import deque
 
-LATE_SECONDS = 0.5
-"""The mean of a job in a hundred."""
+from tests.simulation.jobs import LATE_CHANCE, LATE_SECONDS
+
 LONGEST_SECONDS = 15.0
 """However slow the disk is: what waits for it goes on soon after it is well again."""
 
@@ -17,9 +15,10 @@ LONGEST_SECONDS = 15.0
 class SimulatedExecutor:
     """``threads`` jobs at a time; the others wait in line."""
 
-    def __init__(self, loop, life, rng, name, *, threads, seconds, pace):
+    def __init__(self, jobs, life, rng, name, *, threads, seconds, pace):
         """``seconds``: the mean of a job. ``pace()``: how many times as slow the disk is now."""
-        self._loop = loop
+        self._jobs = jobs
+        self._loop = jobs.loop
         self._life = life
         self._rng = rng
         self.name = name
@@ -27,6 +26,11 @@ class SimulatedExecutor:
         self._seconds = seconds
         self._pace = pace
         self._running = 0
+        """Jobs that a thread was free for, and whose end was not told."""
+        self._to_come = {}
+        """By such a job that has not begun: the handle that begins it."""
+        self._busy = 0
+        """Jobs that are at work."""
         self._waiting = deque()
         self._is_closed = False
         self._held = 0
@@ -83,45 +87,56 @@ class SimulatedExecutor:
         self.submit(lambda: volume.sync([job.file for job in jobs]), ended)
 
     def close(self):
-        """Do what was submitted, at once."""
+        """Do what was submitted; return when all of it is done."""
         self._is_closed = True
+        for one, handle in list(self._to_come.items()):
+            handle.cancel()
+            self._work(one)
         while self._waiting:
-            work, done = self._waiting.popleft()
+            self._jobs.hurry(lambda: self._busy < self._threads)
             self._running += 1
-            self._tell(done, *self._do(work))
+            self._work(_Submitted(*self._waiting.popleft(), 0.0))
+        self._jobs.hurry(lambda: not self._busy)
 
     def _begin(self):
         while self._waiting and self._running < self._threads:
-            work, done = self._waiting.popleft()
             self._running += 1
             seconds = self._duration()
             share = self._rng.random()
-            self._loop.call_later(seconds * share, self._work, work, done, seconds * (1 - share))
+            one = _Submitted(*self._waiting.popleft(), seconds * (1 - share))
+            self._to_come[one] = self._loop.call_later(seconds * share, self._work, one)
 
     def _duration(self):
         mean = self._seconds
-        if self._rng.random() < 0.01:
+        if self._rng.random() < LATE_CHANCE:
             mean = LATE_SECONDS
         return min(self._rng.expovariate(1 / mean) * self._pace(), LONGEST_SECONDS)
 
-    def _work(self, work, done, rest):
-        result, error = self._do(work)
-        if not self._life.is_dead:
-            self._loop.call_later(rest, self._end, done, result, error)
+    def _pause_seconds(self):
+        return self._seconds * self._pace() / 4
 
-    def _do(self, work):
-        asyncio._set_running_loop(None)
-        try:
-            return work(), None
-        except BaseException as error:  # noqa: BLE001 - as in ThreadExecutor
-            return None, error
-        finally:
-            asyncio._set_running_loop(self._loop)
+    def _work(self, one):
+        def ended(result, error):
+            self._busy -= 1
+            rest = 0.0 if self._is_closed else one.rest
+            self._loop.call_for(self._life, rest, self._end, one.done, result, error)
+
+        self._to_come.pop(one, None)
+        self._busy += 1
+        self._jobs.begin(self._life, one.work, ended, seconds=self._pause_seconds)
 
     def _end(self, done, result, error):
-        self._tell(done, result, error)
-        self._begin()
-
-    def _tell(self, done, result, error):
         self._running -= 1
         done(result, error)
+        self._begin()
+
+
+class _Submitted:
+    """Work that a thread is free for. ``rest``: seconds from its end until that is told."""
+
+    __slots__ = ("done", "rest", "work")
+
+    def __init__(self, work, done, rest):
+        self.work = work
+        self.done = done
+        self.rest = rest

@@ -14,6 +14,8 @@ class Mix:
     disk_bytes: int
     open_files_max: int
     job_seconds: float
+    pause_chance: float
+    """Of a job, to stop before a call of the disk."""
     commit_seconds: float
     latency_seconds: float
     fragment_chance: float
@@ -73,6 +75,7 @@ def mix_of(seed):
         disk_bytes=256 << 20,
         open_files_max=chance.choice([1024, 4096]),
         job_seconds=chance.choice([0.0005, 0.003, 0.02]),
+        pause_chance=chance.choice([0.0, 0.1, 0.5, 1.0]),
         commit_seconds=chance.choice([0.001, 0.01]),
         latency_seconds=chance.choice([0.0002, 0.002, 0.02]),
         fragment_chance=chance.choice([0.0, 0.05, 0.5]),

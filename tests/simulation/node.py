@@ -76,7 +76,7 @@ class Node:
         self.descriptors = Descriptors(world.mix.open_files_max)
         self._files = SimulatedDisk(
             self.disk,
-            loop=world.loop,
+            jobs=world.jobs,
             life=life,
             rng=self._stream("disk"),
             trace=world.trace,
@@ -118,7 +118,7 @@ class Node:
 
         def executor(name, threads, seconds):
             return SimulatedExecutor(
-                world.loop,
+                world.jobs,
                 life,
                 self._stream(name),
                 name,
@@ -136,6 +136,9 @@ class Node:
             store_executor=executor("metadata", 1, world.mix.job_seconds),
             read_executor=executor("read", 4, world.mix.job_seconds),
             cleaner_executor=executor("cleaner", 1, world.mix.job_seconds),
+            recovery_threads=2,
+            stop_threads=2,
+            making_threads=2,
             open_files_max=world.mix.open_files_max,
         )
 
@@ -196,6 +199,7 @@ class Node:
         life.is_dead = True
         self._files.died()
         forget_tasks(life.tasks)
+        world.jobs.bury(life)
         world.loop.bury(life)
         world.network.ended(life)
         self.life = self.broker = self.environment = None

@@ -1,8 +1,13 @@
 """The simulation itself: it repeats, it judges, and some worlds of it stay whole."""
 
+import random
+
 import pytest
 
+from ottla.env.gate import Gate
 from tests.simulation.__main__ import digest_elsewhere, live
+from tests.simulation.jobs import Deadlock, Jobs, Threads, threads_of
+from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mix import CLIENTS, FAULTS, mix_of
 from tests.simulation.mutants import (
     MUTANTS,
@@ -73,6 +78,112 @@ def test_a_producer_that_waits_for_ever_is_found(monkeypatch):
         lambda: monkeypatch.setattr(world.node.environment.executor, "_work", lambda *_: None),
     )
     assert not world.run()
+
+
+def jobs_of_a_world(chance=1.0):
+    """Return the jobs of a loop, and a function that begins one of a node's life."""
+    loop = SimulatedLoop()
+    jobs = Jobs(loop, random.Random("test.jobs"), chance=chance)
+    life = Life("node")
+
+    def begin(work):
+        outcome = []
+        jobs.begin(life, work, lambda *told: outcome.append(told), seconds=lambda: 0.01)
+        return outcome
+
+    return jobs, life, begin
+
+
+def test_jobs_and_the_loop_go_on_while_a_job_stops_at_its_disk():
+    jobs, _, begin = jobs_of_a_world()
+    seen = []
+
+    def work(name):
+        for step in range(20):
+            jobs.pause()
+            seen.append((name, step))
+        return name
+
+    outcomes = [begin(lambda name=name: work(name)) for name in "abcd"]
+    jobs.loop.call_later(0.05, seen.append, ("loop", 0))
+    jobs.loop.run_until(lambda: not jobs.alive)
+    assert outcomes == [[(name, None)] for name in "abcd"]
+    assert 0 < seen.index(("loop", 0)) < len(seen) - 1
+    assert [name for name, _ in seen] != sorted(name for name, _ in seen), "they met"
+    for name in "abcd":
+        assert [step for other, step in seen if other == name] == list(range(20))
+
+
+def test_a_job_that_stopped_ends_with_its_process():
+    jobs, life, begin = jobs_of_a_world()
+    left = []
+
+    def work():
+        try:
+            for _ in range(5):
+                jobs.pause()
+        finally:
+            left.append(True)
+
+    outcomes = [begin(work) for _ in range(8)]
+    stopped = len(jobs.alive)
+    life.is_dead = True
+    jobs.bury(life)
+    assert stopped > 0
+    assert len(left) == 8
+    assert not jobs.alive
+    assert sum(map(len, outcomes)) == 8 - stopped, "nobody is told of the others"
+
+
+def test_a_lock_is_held_by_one_job_though_it_stops_inside():
+    jobs, _, begin = jobs_of_a_world()
+    lock, inside = Threads(jobs).Lock(), []
+
+    def work():
+        with lock:
+            inside.append(True)
+            assert len(inside) == 1
+            for _ in range(5):
+                jobs.pause()
+            inside.pop()
+
+    outcomes = [begin(work) for _ in range(8)]
+    jobs.loop.run_until(lambda: jobs.pauses > 3)
+    with lock:
+        assert not inside
+    jobs.loop.run_until(lambda: not jobs.alive)
+    assert outcomes == [[(None, None)]] * 8
+    assert jobs.loop_waits > 0, "the loop had to wait for it"
+
+
+def test_who_waits_for_ever_for_a_lock_is_told():
+    jobs, _, begin = jobs_of_a_world()
+    lock = Threads(jobs).Lock()
+    lock.acquire()
+    begin(lock.acquire)
+    with pytest.raises(Deadlock):
+        lock.acquire()
+
+
+def test_a_gate_of_the_world_is_passed_alone():
+    jobs, _, begin = jobs_of_a_world()
+    inside = []
+
+    def work():
+        assert shut.enter()
+        inside.append(True)
+        for _ in range(5):
+            jobs.pause()
+        inside.pop()
+        shut.leave()
+
+    with threads_of(jobs):
+        shut = Gate()
+        outcomes = [begin(work) for _ in range(8)]
+        with shut.alone():
+            assert not inside
+        jobs.loop.run_until(lambda: not jobs.alive)
+    assert outcomes == [[(None, None)]] * 8
 
 
 def test_a_dead_process_does_nothing_more():

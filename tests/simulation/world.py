@@ -25,6 +25,7 @@ from tests.simulation.clients.producers import (
 from tests.simulation.clients.readers import Reader
 from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Nemesis
+from tests.simulation.jobs import Jobs, threads_of
 from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mix import mix_of
 from tests.simulation.network import SimulatedNetwork
@@ -74,6 +75,7 @@ class World:
         self.mix = mix or mix_of(seed)
         self.limit_seconds = seconds
         self.loop = SimulatedLoop()
+        self.jobs = Jobs(self.loop, random.Random(f"{seed}/jobs"), chance=self.mix.pause_chance)
         self.trace = Trace(self.loop, sink=sink)
         self.random = random.Random(f"{seed}/world")
         self.network = SimulatedNetwork(self.loop, random.Random(f"{seed}/network"), self.trace)
@@ -157,7 +159,7 @@ class World:
     def run(self):
         """Live. Returns whether nothing was broken."""
         self.began = time.process_time()
-        with seconds_of(self.seconds), collecting_by_hand():
+        with seconds_of(self.seconds), threads_of(self.jobs), collecting_by_hand():
             world = Life("world")
             task = self.loop.start_for(world, self._live(), "world")
             self._collect()

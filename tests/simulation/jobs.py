@@ -1,0 +1,279 @@
+"""The threads of the world: jobs that give the turn away at their calls of the disk.
+
+Each job runs on a stack of its own (a greenlet), one at a time: the loop, or one job. A job that
+calls the disk may stop before the call, for a time that the seed draws; meanwhile the loop and
+other jobs go on. So work meets itself, and the loop, where it does in a real process: midway.
+
+Locks are the world's too, see ``Threads``: a job waits for one that another holds. The loop that
+wants one has the others run until it is free, while time stands still; it is noted.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import contextmanager
+
+from greenlet import getcurrent, greenlet
+
+from ottla.env import executor, gate
+from ottla.env.faulty_disk import DiskKilled
+
+INTERRUPTED_CHANCE = 0.7
+"""Of a job, that it may be interrupted."""
+LATE_CHANCE = 0.01
+LATE_SECONDS = 0.5
+"""The mean of a pause in a hundred."""
+LONGEST_SECONDS = 5.0
+WAKE_SECONDS = 1e-5
+"""Until who waited for a lock goes on."""
+THREAD_SECONDS = 0.001
+"""The mean of a pause in a thread that no executor owns."""
+
+
+class Deadlock(Exception):
+    """Everybody waits, and nobody is left who could go on."""
+
+
+class Job:
+    """Work on a stack of its own. ``ended(result, error)`` is called when it is over."""
+
+    def __init__(self, jobs, life, number, work, ended, seconds, chance):
+        self.life = life
+        self.number = number
+        self.seconds = seconds
+        self.chance = chance
+        """Of a pause before a call of the disk."""
+        self.is_waiting = False
+        """For a lock; whoever frees it wakes this job."""
+        self.is_over = False
+        self.turn = 0
+        """Which of its turns is to come."""
+        self._jobs = jobs
+        self._work = work
+        self._ended = ended
+        self._stack = greenlet(self._run)
+
+    def _run(self):
+        try:
+            result, error = self._work(), None
+        except BaseException as caught:  # noqa: BLE001 - as in ThreadExecutor
+            result, error = None, caught
+        self.is_over = True
+        return result, error
+
+    def go_on(self, turn=None):
+        """Have the turn until the next pause. ``turn``: unless it had this one already."""
+        if not self.is_over and turn in (None, self.turn):
+            self._resume(self._stack.switch)
+
+    def die(self):
+        """End where it stands, as its process has ended."""
+        self._resume(lambda: self._stack.throw(DiskKilled("the process has ended")))
+
+    def _resume(self, switch):
+        jobs = self._jobs
+        before, jobs.running = jobs.running, self
+        self.turn += 1
+        self.is_waiting = False
+        self._stack.parent = getcurrent()
+        asyncio._set_running_loop(None)  # As in a thread: there is none.
+        try:
+            outcome = switch()
+        finally:
+            jobs.running = before
+            if before is None:
+                asyncio._set_running_loop(jobs.loop)
+        if self.is_over:
+            del jobs.alive[self]
+            if not self.life.is_dead:
+                self._ended(*outcome)
+
+    def stop(self):
+        """Give the turn back. Raises DiskKilled when its life has ended meanwhile: see ``die``."""
+        self._stack.parent.switch()
+
+
+class Jobs:
+    """All jobs of a world, of all lives."""
+
+    def __init__(self, loop, rng, *, chance):
+        """``chance``: of a pause before a call of the disk, 0: each job runs in one piece."""
+        self.loop = loop
+        self.running = None
+        """The job that has the turn; None: the loop has it."""
+        self.alive = {}
+        """Those that have begun and are not over; a dict, for its order."""
+        self.pauses = 0
+        self.loop_waits = 0
+        """How often the loop stood still for a lock."""
+        self._rng = rng
+        self._chance = chance
+        self._begun = 0
+
+    def begin(self, life, work, ended, *, seconds):
+        """Begin ``work``, which stops at its first pause; return its job.
+
+        ``seconds``: a function of no argument, the mean length of a pause now.
+        """
+        self._begun += 1
+        # Some jobs are not interrupted at all, so that what waits for them is not always late.
+        chance = self._chance if self._rng.random() < INTERRUPTED_CHANCE else 0.0
+        job = Job(self, life, self._begun, work, ended, seconds, chance)
+        self.alive[job] = None
+        job.go_on()
+        return job
+
+    def pause(self):
+        """Be told of a call of the disk: the job that makes it may stop here."""
+        job = self.running
+        if job is None or not job.chance or self._rng.random() >= job.chance:
+            return
+        self.pauses += 1
+        mean = LATE_SECONDS if self._rng.random() < LATE_CHANCE else job.seconds()
+        self._wake(job, min(self._rng.expovariate(1 / mean), LONGEST_SECONDS))
+        job.stop()
+
+    def _wake(self, job, seconds):
+        self.loop.call_for(job.life, seconds, job.go_on, job.turn)
+
+    def hurry(self, is_over):
+        """Have jobs run, here and now, until ``is_over()``. Raises Deadlock."""
+        while not is_over():
+            ready = [job for job in self.alive if not job.is_waiting]
+            if not ready:
+                raise Deadlock(f"{len(self.alive)} jobs, each waits for another")
+            for job in ready:
+                if not job.is_waiting and not is_over():
+                    job.go_on()
+
+    def bury(self, life):
+        """End the jobs of a life that has ended; the one that has the turn does so by itself."""
+        for job in [job for job in self.alive if job.life is life and job is not self.running]:
+            job.die()
+
+    def wait(self, line):
+        """Stand in ``line`` until woken. While the loop waits, others run at once."""
+        job = self.running
+        if job is None:
+            self.loop_waits += 1
+            mark = object()
+            line.append(mark)
+            self.hurry(lambda: mark not in line)
+        else:
+            line.append(job)
+            job.is_waiting = True
+            job.stop()
+
+    def wake(self, line, count):
+        """Let the first ``count`` in ``line`` go on, soon."""
+        for _ in range(min(count, len(line))):
+            one = line.popleft()
+            if isinstance(one, Job) and not one.is_over:
+                one.is_waiting = False
+                self._wake(one, WAKE_SECONDS)
+
+
+class Lock:
+    """As threading's, for jobs and the loop."""
+
+    def __init__(self, jobs):
+        self._jobs = jobs
+        self._line = deque()
+        self._is_held = False
+
+    def acquire(self):
+        while self._is_held:
+            self._jobs.wait(self._line)
+        self._is_held = True
+        return True
+
+    def release(self):
+        self._is_held = False
+        self._jobs.wake(self._line, 1)
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
+
+class Condition:
+    """As threading's, for jobs and the loop."""
+
+    def __init__(self, jobs, lock):
+        self._jobs = jobs
+        self._lock = lock
+        self._line = deque()
+
+    def wait(self):
+        self._lock.release()
+        self._jobs.wait(self._line)
+        self._lock.acquire()
+
+    def notify_all(self):
+        self._jobs.wake(self._line, len(self._line))
+
+    def __enter__(self):
+        return self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+class Thread:
+    """As threading's: one more job of whoever starts it."""
+
+    def __init__(self, jobs, target):
+        self._jobs = jobs
+        self._target = target
+        self._line = deque()
+        self._is_over = False
+
+    def start(self):
+        jobs = self._jobs
+        life = jobs.loop.life if jobs.running is None else jobs.running.life
+        jobs.begin(life, self._target, self._ended, seconds=lambda: THREAD_SECONDS)
+
+    def _ended(self, _result, error):
+        self._is_over = True
+        self._jobs.wake(self._line, len(self._line))
+        if error is not None:
+            raise error
+
+    def join(self):
+        while not self._is_over:
+            self._jobs.wait(self._line)
+
+
+class Threads:
+    """What stands in the place of the module ``threading`` in the ports that use it."""
+
+    def __init__(self, jobs):
+        self._jobs = jobs
+
+    def Lock(self):  # noqa: N802 - its name there
+        return Lock(self._jobs)
+
+    def Condition(self, lock):  # noqa: N802 - its name there
+        return Condition(self._jobs, lock)
+
+    def Thread(self, *, target):  # noqa: N802 - its name there
+        return Thread(self._jobs, target)
+
+    def get_ident(self):
+        job = self._jobs.running
+        return 0 if job is None else job.number
+
+
+@contextmanager
+def threads_of(jobs):
+    """Let the ports of threads be the world's during a ``with`` block."""
+    ports = (gate, executor)
+    before = [port.threading for port in ports]
+    try:
+        for port in ports:
+            port.threading = Threads(jobs)
+        yield
+    finally:
+        for port, threading in zip(ports, before, strict=True):
+            port.threading = threading
