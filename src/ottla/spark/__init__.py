@@ -55,8 +55,10 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import what is asked for: Spark's processes import this package and use none of it."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+if not TYPE_CHECKING:  # else a name that is not there would be one of type object
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for: Spark's processes import this package and use none of it."""
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
