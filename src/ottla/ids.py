@@ -1,7 +1,8 @@
 """The identities everything else is keyed by.
 
 Owns the words for a topic-partition, a topic id, a principal and the integers that must not be
-mixed up. Knows nothing of the wire, of files or of the cluster. Source: Kafka's protocol guide, KIP-516.
+mixed up. Knows nothing of the wire, of files or of the cluster. Source: Kafka's protocol guide,
+KIP-516.
 """
 
 import binascii

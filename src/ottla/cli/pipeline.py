@@ -235,8 +235,8 @@ def _define(engine: "Engine", project: "Project") -> "Defined":
 def _guard(command: "Callable[[], None]") -> None:
     """Run a command, and leave the process in the right way if it fails."""
     from ottla.spark.java import NoJava
+    from ottla.spark.pipelines.failing import RunFailed
     from ottla.spark.pipelines.project import ProjectError
-    from ottla.spark.pipelines.running import RunFailed
 
     try:
         command()

@@ -128,8 +128,9 @@ class _Run(NamedTuple):
 
     def follow(self, refresh: "Refresh", kept: "KeptTables", printer: Printer) -> None:
         """Run to the end. Tables that it does not make anew as it should are put back."""
+        from ottla.spark.pipelines.failing import RunFailed
         from ottla.spark.pipelines.keeping import made_anew, place_of, unfinished
-        from ottla.spark.pipelines.running import RunFailed, follow
+        from ottla.spark.pipelines.running import follow
 
         tables = made_anew(self.defined.graph, refresh.full, everything=refresh.everything)
         places = {name: place_of(name, self.project.database) for name in tables}
@@ -188,7 +189,7 @@ def _refresh(options: Namespace, graph: "Graph", *, is_first: bool) -> "Refresh"
 def ask_cluster(asked: "Iterable[Asked]") -> None:
     """Hold what sources and sinks name against the cluster. Raises RunFailed."""
     from ottla.spark.pipelines.asking import ask
-    from ottla.spark.pipelines.running import RunFailed
+    from ottla.spark.pipelines.failing import RunFailed
 
     errors, notes = ask(asked)
     for text in notes:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.spark.pipelines.running import Event, explain, read_event, read_progress
+from ottla.spark.pipelines.failing import explain
+from ottla.spark.pipelines.running import Event, read_event, read_progress
 
 
 @pytest.mark.parametrize(

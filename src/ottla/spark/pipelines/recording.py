@@ -19,9 +19,9 @@ from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectG
 from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 
 from ottla.spark.pipelines.asking import Asked
+from ottla.spark.pipelines.failing import RunFailed, explain
 from ottla.spark.pipelines.graph import Graph, Kind, Node, line_of, read_sql, tables_in
 from ottla.spark.pipelines.project import Project
-from ottla.spark.pipelines.running import RunFailed, explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

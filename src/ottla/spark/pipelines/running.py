@@ -7,12 +7,11 @@ Imports pyspark where it is used.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.errors import OttlaError
-from ottla.spark.pipelines.graph import Graph
+from ottla.spark.pipelines.failing import RunFailed, explain, with_places
 from ottla.spark.progress import lag
 
 if TYPE_CHECKING:
@@ -22,14 +21,6 @@ if TYPE_CHECKING:
 
 _FLOW = re.compile(r"Flow '?(?P<flow>[^\s']+)'? (?:is|has) (?P<state>[A-Z]+)")
 _RUN = re.compile(r"Run (?:is|has) (?P<state>[A-Z]+)")
-_STACK = re.compile(r"\n\s*(?:JVM stacktrace|at [\w.$]+\().*", re.DOTALL)
-
-
-PLACES_MAX = 10
-
-
-class RunFailed(OttlaError):
-    """A run or a check ended with an error of the pipeline; the text is Spark's, shortened."""
 
 
 class Event(NamedTuple):
@@ -107,18 +98,6 @@ def read_event(message: str, time_ms: int) -> Event:
         return Event(time_ms, flow, found["state"], message.strip())
     found = _RUN.search(message)
     return Event(time_ms, "", found["state"] if found else "", message.strip())
-
-
-def explain(error: BaseException, failures: Sequence[str] = ()) -> str:
-    """Return what went wrong, without stack traces; what flows failed with comes first."""
-    texts = [_STACK.sub("", text).strip() for text in (*failures, str(error))]
-    return "\n".join(dict.fromkeys(text for text in texts if text))
-
-
-def with_places(text: str, graph: Graph) -> str:
-    """Return an error of Spark's with where each data set that it names is defined."""
-    places = [f"{node.name} is defined in {node.file}" for node in graph.named_in(text)]
-    return "\n".join([text, *places[:PLACES_MAX]])
 
 
 def watch(spark: "SparkSession", tell: Callable[[Progress], None]) -> Callable[[], None]:
