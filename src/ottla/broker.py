@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from os.path import abspath
 
+from ottla.answer_memory import AnswerMemory
 from ottla.cluster.adoption import adopt
 from ottla.cluster.configs import Configs, broker_config_in_force
 from ottla.cluster.controller import Controller, Hosted
@@ -109,6 +110,7 @@ class Broker:
         self._node_id = NodeId(config[options.NODE_ID])
         self._keys = Keys(STORE_CLUSTER)
         self._budget = ReceiveBudget(config[options.QUEUED_MAX_REQUEST_BYTES])
+        self._answers = AnswerMemory(config[options.QUEUED_MAX_ANSWER_BYTES])
         self._log_manager: LogManager | None = None
         self._store: MetadataStore | None = None
         self._follower: ImageFollower | None = None
@@ -451,6 +453,7 @@ class Broker:
                 clock=self._env.clock,
                 rng=self._env.rng,
                 turns=self._turns,
+                answers=self._answers,
             )
         )
 
@@ -463,6 +466,7 @@ class Broker:
             clock=self._env.clock,
             limits=limits,
             budget=self._budget,
+            answers=self._answers,
             open_dispatch=open_dispatch,
             turns=self._turns,
             room=lambda: connections_room_of(self._env.open_files_max, len(log_manager.logs)),

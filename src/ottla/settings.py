@@ -240,7 +240,7 @@ def limits_of(config: Config, open_files_max: int | None) -> Limits:
         write_stall_seconds=config[options.WRITE_STALL_TIMEOUT_MS] / 1000,
         idle_seconds=config[options.CONNECTIONS_MAX_IDLE_MS] / 1000,
         frame_seconds=config[options.REQUEST_READ_TIMEOUT_MS] / 1000,
-        frame_bytes_per_second=config[options.REQUEST_READ_MIN_BYTES_PER_SECOND],
+        bytes_per_second_min=config[options.REQUEST_READ_MIN_BYTES_PER_SECOND],
         connections_max=connections_max_of(config, open_files_max),
         connections_per_ip_max=config[options.MAX_CONNECTIONS_PER_IP],
         backlog=config[options.SOCKET_LISTEN_BACKLOG_SIZE],

@@ -9,10 +9,12 @@ looked at before a yield may be different behind it: it works on lists of its ow
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
+from enum import Enum
 from heapq import merge
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+from ottla.answer_memory import AnswerMemory
 from ottla.pending import Pending
 from ottla.turns import SLICE_SECONDS, Turns
 
@@ -29,6 +31,15 @@ RUNNING_MAX = 4
 memory: each may hold 200,000 objects of a request and as many of its answer. Who waits for
 something else (a disk, a lane of the executor) has no place meanwhile: four such would keep all
 others waiting for as long."""
+
+
+class Room(Enum):
+    """When work needs room in memory for what comes of it."""
+
+    NEVER = "never"
+    TO_GO_ON = "to go on"
+    """Behind its first slice: what is done by then is small."""
+    TO_BEGIN = "to begin"
 
 
 def each(items: Iterable[Item], do: Callable[[Item], Value]) -> Steps[list[Value]]:
@@ -78,22 +89,35 @@ def at_once(steps: Steps[Value]) -> Value:
 class Slices:
     """Runs the long work of all connections."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, answers: AnswerMemory | None = None) -> None:
+        """``answers``: what work that makes answers waits for room in; None: it needs none."""
         self.turns = turns
         self.running = 0
         """*Invariant:* at most ``RUNNING_MAX``."""
         self._waiting: deque[_Work[Any]] = deque()
-        """*Invariant:* empty unless ``RUNNING_MAX`` run."""
+        """*Invariant:* empty of those for whom there is a place."""
+        self._answers = answers
+        if answers is not None:
+            answers.on_room(self._give_places)
 
     def run(
-        self, steps: Steps[Value | Pending[Value]], name: Callable[[], str]
+        self,
+        steps: Steps[Value | Pending[Value]],
+        name: Callable[[], str],
+        *,
+        room: Room = Room.TO_GO_ON,
     ) -> Value | Pending[Value]:
         """Do the first slice; return what came of it, or a promise of it.
 
         Raises what the steps raise in their first slice. If the Pending is cancelled the steps are
-        closed where they are. If the steps return a Pending, that is waited for.
+        closed where they are. If the steps return a Pending, that is waited for. ``room``: when
+        they wait for room for an answer.
         """
-        work = _Work(self, steps, name)
+        work = _Work(self, steps, name, room)
+        if room is Room.TO_BEGIN and not self._has_room(work):
+            work.pending.on_cancel(work.cancel)
+            self.begin(work)
+            return work.pending
         try:
             work.advance()
         except StopIteration as end:
@@ -105,7 +129,7 @@ class Slices:
 
     def begin(self, work: "_Work[Any]") -> None:
         """Let ``work`` have turns, or wait for one of the others to end."""
-        if self.running < RUNNING_MAX:
+        if self.running < RUNNING_MAX and self._has_room(work):
             self.running += 1
             work.have_place()
         else:
@@ -119,18 +143,33 @@ class Slices:
             return
         work.has_place = False
         self.running -= 1
-        if self._waiting:
+        self._give_places()
+
+    def _has_room(self, work: "_Work[Any]") -> bool:
+        return work.room is Room.NEVER or self._answers is None or not self._answers.is_full
+
+    def _give_places(self) -> None:
+        """Let those who wait have turns, in the order in which they came."""
+        while self.running < RUNNING_MAX:
+            work = next(filter(self._has_room, self._waiting), None)
+            if work is None:
+                break
+            self._waiting.remove(work)
             self.running += 1
-            self._waiting.popleft().have_place()
+            work.have_place()
 
 
 class _Work(Generic[Value]):
     """One piece of work, between two of its slices."""
 
-    __slots__ = ("_awaited", "_name", "_slices", "_steps", "has_place", "pending")
+    __slots__ = ("_awaited", "_name", "_slices", "_steps", "has_place", "pending", "room")
 
     def __init__(
-        self, slices: Slices, steps: Steps[Value | Pending[Value]], name: Callable[[], str]
+        self,
+        slices: Slices,
+        steps: Steps[Value | Pending[Value]],
+        name: Callable[[], str],
+        room: Room,
     ) -> None:
         self._slices = slices
         self._steps = steps
@@ -138,6 +177,7 @@ class _Work(Generic[Value]):
         self._awaited: Pending[Any] | None = None
         self.has_place = False
         """Use: it is one of those that take turns."""
+        self.room = room
         self.pending: Pending[Value] = Pending()
 
     def go_on(self) -> None:

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
 from ottla.pending import Pending
-from ottla.sliced import RUNNING_MAX, Slices
+from ottla.sliced import RUNNING_MAX, Room, Slices
 from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
 
 
@@ -200,3 +201,51 @@ async def test_another_one_has_its_turn_between_two_slices(clock, slices):
     await settle(3)
     assert seen
     assert seen[0] * 0.001 <= 3 * SLICE_SECONDS
+
+
+class Unread:
+    """What somebody has not taken."""
+
+    def __init__(self, unread_bytes):
+        self.unread_bytes = unread_bytes
+
+
+async def test_large_answers_are_not_made_while_others_are_not_taken(clock):
+    memory = AnswerMemory(1_000_000)
+    slices, deaf = Slices(Turns(clock), memory), Unread(1_000_000)
+    memory.note(deaf)
+    assert slices.run(steps(clock, 3), str) == "done", "what is small needs no room"
+    large = [slices.run(steps(clock, 50, result=n), str) for n in range(8)]
+    first = []
+    begun = slices.run(steps(clock, 1, log=first), str, room=Room.TO_BEGIN)
+    modest = slices.run(steps(clock, 50), str, room=Room.NEVER)
+    await settle()
+    assert modest.is_done
+    assert not any(pending.is_done for pending in large)
+    assert (begun.is_done, first) == (False, [])
+    assert slices.running == 0
+    large[2].cancel()
+    memory.forget(deaf)
+    assert slices.running == RUNNING_MAX
+    await settle(1000)
+    assert [pending.value for pending in large] == [0, 1, None, 3, 4, 5, 6, 7]
+    assert begun.is_done
+    assert slices.running == 0
+
+
+async def test_few_large_answers_are_begun_when_each_uses_the_memory_up(clock):
+    """Those that wait hold what they had begun with, not nearly all of an answer."""
+    memory = AnswerMemory(1_000_000)
+    slices, told = Slices(Turns(clock), memory), []
+    large = [slices.run(steps(clock, 50, result=n), str) for n in range(30)]
+    readers = {pending: Unread(2_000_000) for pending in large}
+    for pending in large:
+        pending.on_done(lambda done: (memory.note(readers[done]), told.append(done.value)))
+    while len(told) < 30:
+        before = len(told)
+        await settle(1000)
+        assert before < len(told) <= before + 2 * RUNNING_MAX
+        assert slices.running == 0
+        for reader in readers.values():
+            memory.forget(reader)
+    assert sorted(told) == list(range(30))

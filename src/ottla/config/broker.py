@@ -198,6 +198,17 @@ QUEUED_MAX_REQUEST_BYTES = Option(
     unit="bytes",
     deviates="Kafka's is -1: no bound.",
 )
+QUEUED_MAX_ANSWER_BYTES = Option(
+    "ottla.queued.max.answer.bytes",
+    LONG,
+    268_435_456,
+    "The bytes of all answers that clients have not taken yet, records in files left out. Above it"
+    " large answers wait to be made, clients that have not taken their last answer are served no"
+    " more, and of those that take less than ottla.request.read.min.bytes.per.second the slowest"
+    " are cut off.",
+    validator=POSITIVE,
+    unit="bytes",
+)
 REQUEST_READ_TIMEOUT_MS = Option(
     "ottla.request.read.timeout.ms",
     INT,
@@ -261,6 +272,7 @@ _NETWORK = (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_IP,
     QUEUED_MAX_REQUEST_BYTES,
+    QUEUED_MAX_ANSWER_BYTES,
     REQUEST_READ_TIMEOUT_MS,
     REQUEST_READ_MIN_BYTES_PER_SECOND,
     CONNECTION_MAX_IN_FLIGHT_REQUESTS,

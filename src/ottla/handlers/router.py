@@ -38,10 +38,11 @@ from ottla.protocol.header import (
     read_request_header_start,
     response_header_is_flexible,
 )
+from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.primitives import Splices, spliced_bytes
 from ottla.protocol.schema import Message, freed
 from ottla.request_memory import LetGo
-from ottla.sliced import Slices, Steps
+from ottla.sliced import Room, Slices, Steps
 
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 LONG_FRAME_BYTES = 32 * 1024
@@ -49,6 +50,15 @@ LONG_FRAME_BYTES = 32 * 1024
 FEW_STEPS = 4
 """What a Produce request names, however long it is, is served at once if decoding it takes fewer
 steps (of some hundred partitions each): then its records are read where they were received."""
+
+LARGE_FRAME_BYTES = 1024 * 1024
+"""The answer to a longer request may be as long, however little work it is: it may name much that
+is not here, by long names. It is not served before there is room for answers."""
+_MODEST = frozenset({"PRODUCE", "FETCH", "OFFSET_COMMIT", "TXN_OFFSET_COMMIT"})
+"""Their answers have hardly more bytes in memory than what was asked: unless that is large they do
+not wait for room, so that records and offsets flow while somebody does not take his answers."""
+NAMES_BYTES_MAX = 64 * 1024
+"""What a Produce request that is served at once may have in names, with which it is answered."""
 
 _UNSUPPORTED_API_VERSIONS = struct.pack(">hihhh", 35, 1, ApiKey.API_VERSIONS, 0, 4)
 """The v0 body that an ApiVersions request from the future gets: error 35 and the one range that
@@ -136,7 +146,7 @@ class Router:
             request = self._decode_few(route, frame, position, call)
             if request is None:
                 steps = self._serve_long(route, keep(frame), position, call, correlation_id)
-                return self._run(steps, route, call)
+                return self._run(steps, route, call, frame_bytes=size)
         return self._answer(route.handle(request, call), route, call, correlation_id)
 
     def _decode_few(
@@ -150,8 +160,10 @@ class Router:
             for _ in range(FEW_STEPS):
                 next(steps)
         except StopIteration as end:
-            request: Message = end.value[0]
-            return request
+            request: ProduceRequest = end.value[0]
+            if sum(len(topic.name) for topic in request.topic_data) <= NAMES_BYTES_MAX:
+                return request
+            return None
         steps.close()
         return None
 
@@ -258,10 +270,23 @@ class Router:
         return _frame(out, splices, correlation_id)
 
     def _run(
-        self, steps: Steps[Answer | Pending[Answer | None] | None], route: Route, call: Call
+        self,
+        steps: Steps[Answer | Pending[Answer | None] | None],
+        route: Route,
+        call: Call,
+        *,
+        frame_bytes: int = 0,
     ) -> Answer | Pending[Answer | None] | None:
         client = call.client
-        return self._slices.run(steps, lambda: f"{route.name} of {client.host}:{client.port}")
+        if frame_bytes > LARGE_FRAME_BYTES:
+            room = Room.TO_BEGIN
+        else:
+            room = Room.NEVER if route.name in _MODEST else Room.TO_GO_ON
+        return self._slices.run(
+            steps,
+            lambda: f"{route.name} of {client.host}:{client.port}",
+            room=room,
+        )
 
     def _step_codec(self, route: Route, call: Call) -> _StepCodec:
         key, version = ApiKey[route.name], call.api_version

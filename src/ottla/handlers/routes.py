@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ottla.answer_memory import AnswerMemory
 from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller
 from ottla.cluster.producer_ids import ProducerIds
@@ -102,6 +103,7 @@ class Services(NamedTuple):
     clock: Clock
     rng: Rng
     turns: Turns
+    answers: AnswerMemory
 
 
 def router_of(services: Services) -> Router:
@@ -169,7 +171,7 @@ def router_of(services: Services) -> Router:
             **_group_handlers(services),
             **_transaction_handlers(services),
         },
-        Slices(services.turns),
+        Slices(services.turns, services.answers),
     )
     router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
     return router

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
+from ottla.answer_memory import SMALL_BYTES, AnswerMemory
 from ottla.env.clock import Clock
 from ottla.env.net import Net
 from ottla.env.stall_meter import NOTED_SECONDS
@@ -27,6 +28,7 @@ from ottla.ids import ANONYMOUS, Principal
 from ottla.network.frame import LENGTH_BYTES, FrameReader, ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
+from ottla.network.patience import Patience
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
 from ottla.request_memory import LetGo
@@ -87,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         *,
         limits: Limits,
         budget: ReceiveBudget,
+        answers: AnswerMemory,
         clock: Clock,
         net: Net,
         open_dispatch: OpenDispatch,
@@ -96,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self._limits = limits
         self._reader = FrameReader(budget, limits.request_bytes_max)
+        self._answers = answers
         self._clock = clock
         self._net = net
         self._open_dispatch = open_dispatch
@@ -117,10 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_giving_way = False  # Waits for its turn, and reads nothing until then.
         self._is_over = False  # Use: this connection has had its time in this turn of the loop.
         self._served_key = 0
-        self._last_activity = clock.monotonic()
-        self._frame_began: float | None = None  # When the partial frame at hand began to arrive.
-        self._starved_since: float | None = None  # Use: it waits for receive memory since then.
-        self._write_stalled: tuple[float, int] | None = None  # Seen when, and how much was unsent.
+        self.patience = Patience(limits, clock.monotonic())
         self.peer = Peer("", 0, "", 0)
 
     # What asyncio calls.
@@ -132,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing = Outgoing(
             self._transport,
             self._net.file_sender(transport),
+            memory=self._answers,
             buffer_bytes=self._limits.write_buffer_bytes,
         )
         peer = transport.get_extra_info("peername") or ("", 0)
@@ -154,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self._shared_bytes += nbytes
         if self._shared_bytes >= SHARE_BYTES:
             self._give_way()
-        began = self._last_activity = self._clock.monotonic()
+        began = self.patience.last_activity = self._clock.monotonic()
         self._serve(began)
 
     def eof_received(self) -> bool:
@@ -175,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         """Forget everything: what only waits for an answer ends, other answers go nowhere."""
         self._is_lost = True
         self._abandon_waiting()
-        self._outgoing.clear()
+        self._outgoing.end()
         self._reader.release()
         self._on_lost(self)
 
@@ -185,8 +187,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Go on writing, then serving."""
-        self._outgoing.is_paused = False
-        self._write_stalled = None
+        self._outgoing.resume()
         self._have_turn()
 
     # What the listener calls.
@@ -217,15 +218,21 @@ class Connection(asyncio.BufferedProtocol):
             self._serve(
                 self._clock.monotonic()
             )  # The receive budget was used up; perhaps there is room now.
-        unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing.size_bytes
-        if unsent_bytes:
-            self._enforce_stall(now, unsent_bytes)
-        elif self._frame_began is not None and not self._is_read_paused:
-            self._enforce_frame_time(now, self._frame_began)
-        elif not self._waiting and now - self._last_activity > self._limits.idle_seconds:
+        patience, outgoing, held_bytes = self.patience, self._outgoing, self._reader.held_bytes
+        unsent_bytes = outgoing.unsent_bytes
+        patience.look(now, unsent_bytes, outgoing.taken_bytes)
+        if unsent_bytes:  # Whether or not it is closing already.
+            if patience.has_stalled(now):
+                logger.info("cutting off %s: it takes no answer", self.peer.host)
+                self.abort()
+        elif patience.frame_began is not None and not self._is_read_paused:
+            if patience.sends_too_slowly(now, held_bytes):
+                logger.info("closing %s: its request takes too long to arrive", self.peer.host)
+                self.abort()
+        elif not self._waiting and patience.is_idle(now):
             logger.debug("closing idle connection of %s", self.peer.host)
             self._transport.close()
-        if not self._reader.held_bytes and now - self._last_activity > REST_SECONDS:
+        if not held_bytes and now - patience.last_activity > REST_SECONDS:
             self._reader.release()
 
     def starves_with(self, now: float) -> int:
@@ -233,42 +240,18 @@ class Connection(asyncio.BufferedProtocol):
 
         Many frames that have come in part may use all memory up, so that none is ever complete.
         """
-        since = self._starved_since
-        if since is None or now - since <= self._limits.frame_seconds:
-            return 0
-        return self._reader.held_bytes
+        return self._reader.held_bytes if self.patience.has_starved(now) else 0
 
-    def forgive(self, seconds: float) -> None:
-        """Leave ``seconds`` out of the peer's times: this process stood still for so long."""
-        self._last_activity += seconds
-        if self._frame_began is not None:
-            self._frame_began += seconds
-        if self._starved_since is not None:
-            self._starved_since += seconds
-        if self._write_stalled is not None:
-            seen, unsent_bytes = self._write_stalled
-            self._write_stalled = (seen + seconds, unsent_bytes)
-
-    def _enforce_stall(self, now: float, unsent_bytes: int) -> None:
-        """Cut off a peer that takes nothing, whether or not the connection is closing already."""
-        if self._write_stalled is None or self._write_stalled[1] != unsent_bytes:
-            self._write_stalled = (now, unsent_bytes)
-        elif now - self._write_stalled[0] > self._limits.write_stall_seconds:
-            logger.info("cutting off %s: it takes no answer", self.peer.host)
-            self.abort()
-
-    def _enforce_frame_time(self, now: float, began: float) -> None:
-        allowed = self._limits.frame_seconds
-        allowed += self._reader.held_bytes / self._limits.frame_bytes_per_second
-        if now - began > allowed:
-            logger.info("closing %s: its request takes too long to arrive", self.peer.host)
-            self.abort()
+    @property
+    def counted_bytes(self) -> int:
+        """What its unread answers have of the memory that there is for all."""
+        return self._outgoing.counted_bytes if self._transport is not None else 0
 
     # Requests in.
 
     def _have_turn(self) -> None:
         """Do a round: something has happened to this connection."""
-        began = self._last_activity = self._clock.monotonic()
+        began = self.patience.last_activity = self._clock.monotonic()
         self._serve(began)
 
     def _describe(self) -> str:
@@ -312,7 +295,9 @@ class Connection(asyncio.BufferedProtocol):
         ):
             self._pace_reading(held_bytes, began)
         else:
-            self._frame_began = None  # Nothing left over, nothing in the way: the usual case.
+            self.patience.frame_began = (
+                None  # Nothing left over, nothing in the way: the usual case.
+            )
         if self._is_draining:
             self._close_if_drained()
         took = self._clock.monotonic() - began
@@ -323,7 +308,8 @@ class Connection(asyncio.BufferedProtocol):
     def _serve_frames(self, began: float) -> None:
         dispatch, waiting, outgoing = self._dispatch, self._waiting, self._outgoing
         assert dispatch is not None, "frames arrive after connection_made"
-        reader, full_bytes = self._reader, self._limits.write_buffer_bytes
+        reader = self._reader
+        full_bytes = SMALL_BYTES if self._answers.is_full else self._limits.write_buffer_bytes
         held_bytes = reader.held_bytes
         while not (self._is_draining or self._is_over):
             if waiting:
@@ -338,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
             if frame is None:
                 return
             held_bytes -= LENGTH_BYTES + len(frame)
-            self._frame_began = None
+            self.patience.frame_began = None
             self._served_key = frame[1]  # Of the two bytes of the key the first is 0 so far.
             answer = dispatch(frame)
             if isinstance(answer, Pending):
@@ -479,14 +465,14 @@ class Connection(asyncio.BufferedProtocol):
         )
         is_starved = not must_pause and self._reader.writable() is None
         if not is_starved:
-            self._starved_since = None
-        elif self._starved_since is None:
-            self._starved_since = now
+            self.patience.starved_since = None
+        elif self.patience.starved_since is None:
+            self.patience.starved_since = now
         must_pause = must_pause or is_starved
         if (must_pause and not self._is_giving_way) or not held_bytes:
-            self._frame_began = None
-        elif self._frame_began is None:
-            self._frame_began = now
+            self.patience.frame_began = None
+        elif self.patience.frame_began is None:
+            self.patience.frame_began = now
         if must_pause and not self._is_read_paused:
             self._transport.pause_reading()
         elif not must_pause and self._is_read_paused:

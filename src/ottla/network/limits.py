@@ -25,7 +25,8 @@ class Limits(NamedTuple):
     """``connections.max.idle.ms``."""
     frame_seconds: float = 30.0
     """A frame must be complete this long after its first byte, plus its size at the rate below."""
-    frame_bytes_per_second: int = 64 * 1024
+    bytes_per_second_min: int = 64 * 1024
+    """``ottla.request.read.min.bytes.per.second``; answers, too, while memory is scarce."""
     connections_max: int = 10_000
     """``max.connections``: the next one is closed right after accept."""
     connections_per_ip_max: int = 1_000

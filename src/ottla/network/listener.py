@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
+from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import Clock, Timer
 from ottla.env.net import Listening, Net
 from ottla.network.connection import Connection, OpenDispatch
@@ -21,6 +22,9 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS_MAX = 1.0
 STALL_SECONDS = 1.0
 """A sweep that comes later than this tells that the process stood still."""
+ROOM_SHARE = 0.75
+"""The share of the memory for answers that is left in use when it was used up: those who wait for
+room find some, before the next who takes nothing fills it."""
 SWEEPS_PER_LIMIT = 4
 """How often at least the shortest time limit is looked at while it runs."""
 
@@ -42,6 +46,7 @@ class Listener:
         clock: Clock,
         limits: Limits,
         budget: ReceiveBudget,
+        answers: AnswerMemory,
         open_dispatch: OpenDispatch,
         turns: Turns | None = None,
         room: Callable[[], int | None] = lambda: None,
@@ -55,6 +60,7 @@ class Listener:
         self._clock = clock
         self._limits = limits
         self._budget = budget
+        self._answers = answers
         self._open_dispatch = open_dispatch
         self._turns = Turns(clock) if turns is None else turns
         self._listening: Listening | None = None
@@ -124,6 +130,7 @@ class Listener:
         connection = Connection(
             limits=self._limits,
             budget=self._budget,
+            answers=self._answers,
             clock=self._clock,
             net=self._net,
             open_dispatch=self._open_dispatch,
@@ -162,11 +169,12 @@ class Listener:
             # This process stood still. What the peers did meanwhile is still to be read: the time
             # is not theirs, and nobody is judged before the next sweep.
             for connection in list(self._connections):
-                connection.forgive(late_seconds)
+                connection.patience.forgive(late_seconds)
             return
         for connection in list(self._connections):
             connection.enforce_limits(now)
         self._feed_the_starved(now)
+        self._make_room_for_answers(now)
 
     def _feed_the_starved(self, now: float) -> None:
         """Cut off who holds most of the receive memory of those who wait for more of it.
@@ -183,6 +191,32 @@ class Listener:
                 held_bytes,
             )
             greatest.abort()
+
+    def _make_room_for_answers(self, now: float) -> None:
+        """Cut off who has been taking too little for the longest, until there is some room again.
+
+        Who takes its answers, however many wait for room meanwhile, goes on.
+        """
+        answers = self._answers
+        if answers.is_full:
+            answers.recount()
+        if not answers.is_full:
+            return
+        slow = [(each.patience.slow_seconds(now), each) for each in self._connections]
+        slow = [(seconds, each) for seconds, each in slow if seconds and each.counted_bytes]
+        excess_bytes = answers.used_bytes - ROOM_SHARE * answers.limit_bytes
+        for seconds, each in sorted(slow, key=lambda one: one[0], reverse=True):
+            logger.warning(
+                "cutting off %s: ottla.queued.max.answer.bytes is used up by answers that nobody "
+                "takes, and it has hardly taken any of its %d bytes for %.0f s",
+                each.peer.host,
+                each.counted_bytes,
+                seconds,
+            )
+            excess_bytes -= each.counted_bytes
+            each.abort()
+            if excess_bytes < 0:
+                break
 
     def _abort_all(self) -> None:
         for connection in list(self._connections):

@@ -155,6 +155,42 @@ def test_row_14_peer_that_never_reads_costs_no_memory_and_is_cut_off(
         seconds_until_closed(client)
 
 
+def unknown_topics_frame(client):
+    """Return a Fetch of 14 MB, whose answer repeats the names of the topics that are not there."""
+    parts = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
+    topics = [{"topic": f"{n:03}" + "n" * 32_000, "partitions": parts} for n in range(450)]
+    body = client.encode(
+        "fetch", 12, replica_id=-1, max_wait=0, min_bytes=1, max_bytes=1,
+        session_epoch=-1, topics=topics,
+    )  # fmt: skip
+    return struct.pack(">i", len(body)) + body
+
+
+@pytest.mark.slow
+def test_row_14_peers_that_never_read_share_a_bound_of_memory(ottla_server_factory, connections):
+    server = ottla_server_factory(
+        {"ottla.queued.max.answer.bytes": 48 * MIB, "queued.max.request.bytes": 64 * MIB}
+    )
+    honest = connections(server)
+    honest.create_topic("t")
+    large = unknown_topics_frame(honest)
+    honest.send(large)
+    assert len(honest.receive_frame()) > 14_000_000
+    before = highest = server.rss_bytes()
+    deaf = [connections(server) for _ in range(24)]  # Of 340 MB of answers.
+    for number, client in enumerate(deaf):
+        client.socket.settimeout(0.3)
+        with contextlib.suppress(TimeoutError, Closed):
+            client.send(large)
+            client.receive(4)
+        assert honest.produce("t", batch([b"y"]))["base_offset"] == number
+        highest = max(highest, server.rss_bytes())
+    assert highest - before < 230 * MIB, f"grew by {(highest - before) / MIB:.0f} MiB"
+    keys = [f"key-{number}" for number in range(5000)]
+    found = honest.call("find_coordinator", 4, key_type=0, coordinator_keys=keys)["coordinators"]
+    assert len(found) == len(keys), "who takes nothing makes room in the end"
+
+
 def test_row_14_slow_reader_gets_everything_in_order(ottla_server_factory, connections):
     server = ottla_server_factory({"ottla.write.stall.timeout.ms": 3000})
     honest = connections(server)

@@ -6,6 +6,7 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import ManualClock
 from ottla.env.memory_net import MemoryNet, MemoryNetwork
 from ottla.env.rng import SeededRng
@@ -98,6 +99,7 @@ def test_answers_leave_in_request_order_exactly_once(
             clock=ManualClock(),
             limits=limits,
             budget=budget,
+            answers=AnswerMemory(1 << 28),
             open_dispatch=lambda peer, keep: broker.dispatch,
         )
         _, port = await listener.start(host="127.0.0.1", port=0)

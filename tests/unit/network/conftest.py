@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import ManualClock
 from ottla.env.memory_net import MemoryNet, MemoryNetwork
 from ottla.network.frame import ReceiveBudget
@@ -159,7 +160,13 @@ async def serve():
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
 
     async def start(
-        *, net=None, fragments=None, clock=None, socket_buffer_bytes=64 * 1024, **fields
+        *,
+        net=None,
+        fragments=None,
+        clock=None,
+        socket_buffer_bytes=64 * 1024,
+        answer_bytes_max=1 << 28,
+        **fields,
     ):
         if net is None:
             net = MemoryNet(
@@ -169,8 +176,14 @@ async def serve():
         limits = Limits(**fields)
         script = Script()
         budget = ReceiveBudget(limits.queued_bytes_max)
+        answers = AnswerMemory(answer_bytes_max)
         listener = Listener(
-            net=net, clock=clock, limits=limits, budget=budget, open_dispatch=script.open
+            net=net,
+            clock=clock,
+            limits=limits,
+            budget=budget,
+            answers=answers,
+            open_dispatch=script.open,
         )
         host, port = await listener.start(host="127.0.0.1", port=0)
 
@@ -180,6 +193,7 @@ async def serve():
             return client
 
         served = SimpleNamespace(
+            answers=answers,
             budget=budget,
             clock=clock,
             connect=connect,
@@ -200,4 +214,5 @@ async def serve():
         served.clock.advance(1) if isinstance(served.clock, ManualClock) else None
         await asyncio.wait_for(stop, 5)
         assert served.budget.used_bytes == 0, "a connection kept receive memory"
+        assert served.answers.used_bytes == 0, "a connection kept memory of answers"
     assert problems == []

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import SystemClock
 from ottla.network.outgoing import TURN_BYTES, Outgoing
 from ottla.records.region import Region
@@ -113,7 +114,8 @@ def test_a_large_answer_leaves_in_shares(tmp_path):
 
     file = RealDisk().open(str(tmp_path / "log"), create=True)
     sender, transport = Sender(), Transport()
-    outgoing = Outgoing(transport, sender, buffer_bytes=1 << 20)
+    memory = AnswerMemory(1 << 28)
+    outgoing = Outgoing(transport, sender, memory=memory, buffer_bytes=1 << 20)
     size = 4 * TURN_BYTES
     outgoing.put([b"head", Region(file, 0, size), b"tail"])
     rounds = 1

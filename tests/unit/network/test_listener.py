@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import ManualClock
 from ottla.env.memory_net import MemoryNetwork
 from ottla.network.frame import ReceiveBudget
@@ -101,7 +102,7 @@ async def test_a_frame_that_comes_byte_by_byte_is_cut_off(serve, frame, until, s
 
 
 async def test_a_large_frame_may_take_its_time(serve, frame, settle):
-    served = await serve(frame_bytes_per_second=1000)
+    served = await serve(bytes_per_second_min=1000)
     client = await served.connect()
     request = frame(1, size=100_000)
     for start in range(0, len(request), 2000):
@@ -267,6 +268,7 @@ async def test_a_client_that_comes_early_is_served_once_the_doors_are_open(wires
         clock=ManualClock(),
         limits=limits,
         budget=ReceiveBudget(limits.queued_bytes_max),
+        answers=AnswerMemory(1 << 28),
         open_dispatch=script.open,
     )
     host, port = await listener.start(host="127.0.0.1", port=0, paused=True)

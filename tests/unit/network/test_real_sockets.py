@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import uvloop
 
+from ottla.answer_memory import AnswerMemory
 from ottla.env.clock import SystemClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
@@ -50,6 +51,7 @@ def served(wires):
             clock=SystemClock(),
             limits=limits,
             budget=budget,
+            answers=AnswerMemory(1 << 28),
             open_dispatch=script.open,
         )
         host, port = await listener.start(host="127.0.0.1", port=0)
