@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -373,6 +374,33 @@ async def test_kill_9_amid_commits_loses_no_acknowledged_one(opened, path):
         for number in range(revision - 6, revision + 1):
             assert found[f"k/{number % 7}"] == number, "a commit is whole"
         await store.close()
+
+
+async def test_what_a_killed_process_logged_is_in_the_file_before_anything_is_added(
+    opened, path, tmp_path, executor, clock
+):
+    """Its last sync may have failed: what follows in the same log would be lost with it."""
+    store = await opened()
+    await store.commit([], [Put("a", b"1")])
+    killed, alone = tmp_path / "killed", tmp_path / "alone"
+    killed.mkdir()
+    alone.mkdir()
+    for name in (path, f"{path}-wal"):
+        shutil.copy(name, killed)
+    again = await SqliteStore.open(
+        str(killed / "metadata.db"), disk=RealDisk(), clock=clock, executor=executor
+    )
+    shutil.copy(killed / "metadata.db", alone)
+    await again.close()
+    without_log = await SqliteStore.open(
+        str(alone / "metadata.db"), disk=RealDisk(), clock=clock, executor=executor
+    )
+    try:
+        entry = await without_log.get("a")
+        assert entry is not None
+        assert entry.value == b"1"
+    finally:
+        await without_log.close()
 
 
 def test_memory_mode_does_not_import_sqlite():
