@@ -135,9 +135,11 @@ class LogDirectory:
 
     def _make_and_lock(self) -> None:
         disk, path = self._disk, self.path
-        if not disk.exists(path):
+        is_made = not disk.exists(path)
+        if is_made:
             disk.make_directory(path)
-            disk.sync_directory(dirname(path) or ".")
+        if is_made or not disk.exists(f"{path}/{META_PROPERTIES}"):
+            self._sync_name(may_be_hidden=not is_made)
         try:
             self._lock = disk.lock(f"{path}/{LOCK}")
         except BlockingIOError as error:
@@ -145,6 +147,17 @@ class LogDirectory:
             raise LogDirectoryUnusable(path, why, "stop it, or choose another one") from error
         self._held = disk.hold_directory(path)
         self._volume = disk.open_volume(path)
+
+    def _sync_name(self, *, may_be_hidden: bool) -> None:
+        """Make the directory's own name durable: it may be of a start that was killed just then.
+
+        ``may_be_hidden``: somebody else may have made it, where this user may not look.
+        """
+        try:
+            self._disk.sync_directory(dirname(self.path) or ".")
+        except PermissionError:
+            if not may_be_hidden:
+                raise
 
     def _identify(self, cluster_id: str, node_id: int, rng: Rng) -> None:
         """Check that the directory is this node's, or make a new one so."""

@@ -243,7 +243,8 @@ class LogManager:
         if is_clean:
             # From the first write on it is no longer true.
             disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
-            disk.sync_directory(log_dir)
+        # Nor is a name that is found durable because it is found: its sync may never have come.
+        disk.sync_directory(log_dir)
         points = self.checkpoints.read(log_dir)
         found = []
         for name in names:

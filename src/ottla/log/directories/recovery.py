@@ -25,6 +25,7 @@ from ottla.log.files.checkpoints import (
     read_partition_metadata,
     write_epoch_checkpoint,
 )
+from ottla.log.files.faults import sync, sync_directory
 from ottla.log.files.layout import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -43,6 +44,7 @@ from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from ottla.log.log import Log
 from ottla.log.producers.producers import Producers, WalkedProducers
 from ottla.log.segment.bulk_walk import BULK_BYTES_MIN, PRODUCER_ID, BulkWalk, beginnings
+from ottla.log.segment.rewriting import write_again
 from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
 from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.log.segments import Segments
@@ -228,13 +230,29 @@ class _Recovery:
         self._check_end()
         if torn_at is not None:
             self._cut_behind(torn_at, sizes[torn_at])
+        is_as_it_was = torn_at is None and self.next_offset == self._recovery_point
+        self._make_durable(first, is_as_it_was=is_as_it_was)
+        self._settle_epochs()
+        # A name that is found may never have been synced. Where nothing was in doubt but that, the
+        # first flush sees to it, with the epochs: idle partitions cost the start no sync.
+        self.epochs.is_dirty = is_as_it_was
+
+    def _make_durable(self, first: int, *, is_as_it_was: bool) -> None:
+        """Make what is kept of the segments from ordinal ``first`` on durable, names and bytes.
+
+        What lies above the recovery point may be in memory only, and clean: it is written again.
+        ``is_as_it_was``: nothing lies there, and nothing was cut.
+        """
+        ends = [segment.base_offset for segment in self._segments[first + 1 :]]
+        for segment, end in zip(self._segments[first:], [*ends, self.next_offset], strict=True):
+            if end > self._recovery_point:
+                write_again(segment, max(self._recovery_point, segment.base_offset))
         for segment in self._segments[first:-1]:
             segment.seal()
-        if torn_at is not None or self.next_offset != self._recovery_point:
-            # Else all there is was durable before (rule 5), and nothing has changed.
-            self._segments[-1].file.sync()
+        if not is_as_it_was:  # Else all there is was durable before (rule 5).
+            sync(self._segments[-1].file)
+            sync_directory(self._disk, self._directory)
         self._segments[-1].save_indexes()
-        self._settle_epochs()
 
     def _is_only_longer(self, ordinal: int, file_bytes: int) -> bool:
         """Tell whether a full segment has but zeros too much, and the next one goes on behind it.
