@@ -30,7 +30,7 @@ STOP_THREADS = 16
 
 
 class Environment(NamedTuple):
-    """The outside, as one node sees it. A test hands in doubles."""
+    """Everything outside of one node, as ports. Tests pass doubles."""
 
     disk: Disk
     net: Net
@@ -76,7 +76,7 @@ class Environment(NamedTuple):
         )
 
     def close_executors(self) -> None:
-        """Finish what they were given and end their threads. Blocks until then."""
+        """Finish the submitted work and end the threads. Blocks until that is done."""
         for executor in (
             self.read_executor, self.cleaner_executor, self.executor, self.store_executor
         ):  # fmt: skip

@@ -23,9 +23,9 @@ Value = TypeVar("Value")
 Steps = Generator[Pending[Any] | None, Any, Value]
 
 STRIDE = 64
-"""So many elements are served before others may have a turn: some 0.5 ms."""
+"""Elements served before others may have a turn: about 0.5 ms of work."""
 RUN = 5000
-"""So many texts are sorted in one go."""
+"""Texts sorted in one go."""
 RUNNING_MAX = 4
 """So many long pieces of work take turns; the others wait in line, as what they were asked. Bounds
 memory: each may hold 200,000 objects of a request and as many of its answer. Who waits for
@@ -136,7 +136,7 @@ class Slices:
             self._waiting.append(work)
 
     def ended(self, work: "_Work[Any]") -> None:
-        """Let the next one have turns in the place of ``work``, if that had one."""
+        """Give the place of ``work``, if it had one, to the next in line."""
         if not work.has_place:
             if work in self._waiting:
                 self._waiting.remove(work)
@@ -176,12 +176,12 @@ class _Work(Generic[Value]):
         self._name = name
         self._awaited: Pending[Any] | None = None
         self.has_place = False
-        """Use: it is one of those that take turns."""
+        """Use: True while this piece of work takes turns."""
         self.room = room
         self.pending: Pending[Value] = Pending()
 
     def go_on(self) -> None:
-        """Have a turn later: at once, or when what is waited for is there.
+        """Queue for the next slice: at once, or when the awaited Pending is done.
 
         Who waits takes no place: it may wait for long, and others could go on.
         """
@@ -200,7 +200,7 @@ class _Work(Generic[Value]):
         self._slices.turns.wait(self._turn)
 
     def advance(self) -> None:
-        """Do a slice. Raises StopIteration at the end, and what the steps raise."""
+        """Do one slice. Raises StopIteration at the end, and what the steps raise."""
         monotonic = self._slices.turns.clock.monotonic
         end = monotonic() + SLICE_SECONDS
         steps, awaited = self._steps, self._awaited
@@ -243,7 +243,7 @@ class _Work(Generic[Value]):
             self.pending.resolve(result)  # type: ignore[arg-type]
 
     def cancel(self) -> None:
-        """Close the steps where they are: nobody waits for them."""
+        """Close the steps where they stand: nobody waits for their result."""
         self.pending.is_done = True
         self._steps.close()
         if self._awaited is not None:

@@ -14,13 +14,13 @@ from ottla.env.clock import Clock
 from ottla.env.stall_meter import Name, StallMeter
 
 SLICE_SECONDS = 0.005
-"""After so long one connection, or one piece of work, lets the others go first."""
+"""Seconds after which one connection, or one piece of work, gives way."""
 TURN_SECONDS = 0.02
-"""After so much of all of them together, the loop looks for what has arrived and for timers."""
+"""Seconds of work after which the loop looks at its sockets and timers."""
 
 TakeTurn = Callable[[], None]
 Step = Callable[[], bool]
-"""Does a small piece of work, some microseconds; False: there is nothing more to do now."""
+"""Does a small piece of work, some microseconds; returns False when nothing is left."""
 
 
 class Turns:
@@ -38,7 +38,7 @@ class Turns:
         self._loop_calls = call_soon
         self.meter = StallMeter(clock) if meter is None else meter
         self.is_over = False
-        """Use: this turn of the loop has had its share: do nothing more, but ``wait``."""
+        """Use: when True, this turn has had its share; work must ``wait`` for the next one."""
         self.used_seconds = 0.0
         """Use: see ``look``. Invariant: what was spent since others were let in last."""
         self._waiting: deque[TakeTurn] = deque()
@@ -84,7 +84,7 @@ class Turns:
 
 
 class Portions:
-    """Work that comes at any time and in any amount, of one owner: a slice now, the rest in turns.
+    """One owner's work, which may arrive at any time in any amount: a slice now, the rest in turns.
 
     A step takes what it works on before it can fail: one that raises is not done again, and those
     behind it have their turns as if it had not been.

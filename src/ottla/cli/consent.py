@@ -1,4 +1,4 @@
-"""Asking before something is gone: ``--yes``, ``--dry-run``, and the question itself."""
+"""Asks before something is destroyed: ``--yes``, ``--dry-run``, and the question itself."""
 
 import sys
 

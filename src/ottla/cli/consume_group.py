@@ -19,7 +19,7 @@ from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 
 COMMIT_SECONDS = 5.0
-"""How much of the reading others may do again after a crash."""
+"""Seconds between commits: how much may be read again after a crash."""
 
 Take = Callable[[FetchedBatches, int | None], bool]
 """Prints batches, up to an end offset (None: all of them), and tells ``GroupReader.note`` how far
@@ -48,7 +48,7 @@ class GroupReader:
         self._read[partition] = next_offset
 
     async def run(self, take: Take, *, endless: bool) -> None:
-        """Hand what is read to ``take`` until it returns False or, unless ``endless``, the end.
+        """Pass batches to ``take`` until it returns False or, unless ``endless``, at the end.
 
         The end is where the log ended when the group gave us the partition. Raises KafkaError.
         """
@@ -136,7 +136,7 @@ class _Stream:
             await asyncio.gather(self._coming, return_exceptions=True)
 
     async def next(self, patience_seconds: float, *, is_fetching: bool) -> FetchedBatches | None:
-        """Return what comes next; None when nothing has come so far, or at an interruption."""
+        """Return the next batch; None when none has arrived yet, or after an interruption."""
         waiting: list[asyncio.Future[Any]] = [self._interruption]
         if self._coming is None and is_fetching:
             self._coming = asyncio.ensure_future(anext(self._batches))

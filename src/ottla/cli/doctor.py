@@ -1,4 +1,4 @@
-"""``ottla doctor``: a data directory's papers, and what is odd about it. Changes nothing.
+"""``ottla doctor``: what a data directory holds, and what is odd about it. Changes nothing.
 
 Quick: names and small files. ``ottla log verify`` reads every byte.
 """

@@ -60,7 +60,7 @@ _CODES = {
 
 
 def explain(error: OttlaError) -> Failure:
-    """Return the failure that an error of the program amounts to."""
+    """Return the failure that tells people of ``error``."""
     if isinstance(error, ConnectionFailed):
         return _unreachable(error)
     if isinstance(error, KafkaError):

@@ -121,14 +121,14 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def bold(text: str) -> str:
-    """Return ``text`` in bold where standard output can show it and nobody minds."""
+    """Return ``text`` in bold if standard output is a terminal that shows it (and no NO_COLOR)."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         return f"\x1b[1m{text}\x1b[0m"
     return text
 
 
 def note(text: str) -> None:
-    """Say something to the person, beside the data."""
+    """Print a note for people on standard error."""
     print(text, file=sys.stderr)
 
 

@@ -18,7 +18,7 @@ class OwnBroker:
     """A broker at ``bootstrap``, its data in ``data``; a context manager."""
 
     def __init__(self, bootstrap: str, data: Path) -> None:
-        """Start it, and return when clients may come. Raises Failure."""
+        """Start the broker; return when it accepts clients. Raises Failure."""
         try:
             address = parse_bootstrap(bootstrap)[0]
         except InvalidConfig as error:
@@ -54,7 +54,7 @@ class OwnBroker:
         self.stop()
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop the broker in good order."""
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS)

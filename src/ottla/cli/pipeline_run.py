@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LAST_PROGRESS_SECONDS = 0.5
 """Progress comes over a connection of its own, that of the last micro-batch after the run's end."""
 PARTITIONS = 3
-"""Of a topic that --with-broker makes."""
+"""Partitions of a topic that --with-broker creates."""
 
 
 class Printer:
@@ -187,7 +187,7 @@ def _refresh(options: Namespace, graph: "Graph", *, is_first: bool) -> "Refresh"
 
 
 def ask_cluster(asked: "Iterable[Asked]") -> None:
-    """Hold what sources and sinks name against the cluster. Raises RunFailed."""
+    """Check what sources and sinks name against the cluster. Raises RunFailed."""
     from ottla.spark.pipelines.asking import ask
     from ottla.spark.pipelines.failing import RunFailed
 

@@ -74,13 +74,13 @@ async def adopt(
 def _was_cut_short(
     found: Log, where: TopicPartition, deleted: set[str], image: MetadataImage
 ) -> bool:
-    """Tell whether a directory is what the making of a topic, deleted since, has left."""
+    """Tell whether a directory is a leftover of creating a topic that has been deleted since."""
     is_bare = found.topic_id is None and found.log_end_offset == 0
     return is_bare and where.topic in deleted and where.topic not in image.topics
 
 
 def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> None:
-    """Take what deletions have left away, with one sync of each log directory for all of it."""
+    """Remove what deletions have left, with one sync of each log directory for all of it."""
     job = log_manager.maker.removal_job(names)
     job.run()
     for where, error in log_manager.maker.removed(job).items():

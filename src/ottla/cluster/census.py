@@ -18,13 +18,13 @@ class TopicCensus:
         self.partition_count = 0
         """Partitions of all topics."""
         self._names: dict[str, dict[str, None]] = {}
-        """Topics by what their names collide by, those only that contain ``.`` or ``_``."""
+        """Topic names by their collision key; only names that contain ``.`` or ``_``."""
         for topic in image.topics.values():
             self.partition_count += len(topic.partitions)
             self._enter(topic.name)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Follow the image; a listener of its follower."""
+        """Update the counts by one step of the image. Registered with the image's follower."""
         del image
         counts = Counter((change.old is None) - (change.new is None) for change in delta.partitions)
         self.partition_count += counts[1] - counts[-1]

@@ -13,19 +13,19 @@ from ottla.cluster.topics import collision_key
 
 
 class Claims:
-    """Who is writing what."""
+    """The names and partitions that are being written, and who waits for a name."""
 
     def __init__(self) -> None:
         self.partition_count = 0
         """Partitions that are being written."""
         self._turns: dict[str, asyncio.Lock] = {}
-        """By what names collide by. Invariant: of those that somebody has, or waits for."""
+        """By collision key. Invariant: only keys that somebody holds or waits for."""
         self._users: dict[str, int] = {}
         """Use: when a turn can be forgotten. Invariant: one for each of ``_turns``, above 0."""
 
     @asynccontextmanager
     async def name(self, name: str) -> AsyncIterator[None]:
-        """Have a name, and all that collide with it, for oneself; others wait, in order."""
+        """Hold a name, and every name that collides with it; others wait for it, in order."""
         key = collision_key(name)
         turn = self._turns.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1

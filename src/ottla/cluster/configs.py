@@ -44,9 +44,9 @@ logger = logging.getLogger(__name__)
 ATTEMPTS_MAX = 10
 """How often a change is decided anew because others changed the same config meanwhile."""
 EACH_TURN = 16
-"""So many things that a request names are looked at per turn of the loop: 2 ms at most."""
+"""Resources of a request that are looked at in one turn of the loop: 2 ms at most."""
 CHANGES_MAX = 1000
-"""So many configs one resource is given at a time: several times what there are options."""
+"""The most configs that one alteration may carry: several times the number of options."""
 
 CLUSTER_DEFAULT = ""
 """The name of the broker config that holds for every broker."""
@@ -61,7 +61,7 @@ class ResourceType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What becomes of one key; the numbers are the protocol's."""
+    """What an alteration does to one key; the numbers are the protocol's."""
 
     SET = 0
     DELETE = 1
@@ -337,7 +337,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _check_changes(changes: Sequence[ConfigChange]) -> None:
-    """Refuse what no resource can take."""
+    """Raise KafkaError for an alteration that is wrong for every resource."""
     if len(changes) > CHANGES_MAX:
         why = f"More than {CHANGES_MAX} configs of one resource."
         raise KafkaError(ErrorCode.INVALID_REQUEST, why)
@@ -358,7 +358,7 @@ def _check_changes(changes: Sequence[ConfigChange]) -> None:
 
 
 def _check_broker_changes(changes: Sequence[ConfigChange]) -> None:
-    """Refuse what cannot change while a node runs, and what somebody would rely on in vain."""
+    """Raise KafkaError for options that cannot change while a node runs, or have no effect."""
     for change in _list_changes(changes):
         if change.key not in BROKER_TABLE:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.key}")

@@ -61,7 +61,7 @@ from ottla.pending import Pending, outcome_of
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
-"""Of a deletion, while others change the topic."""
+"""Tries of a deletion while others change the topic."""
 
 
 class TopicOutcome(NamedTuple):
@@ -75,12 +75,12 @@ class TopicOutcome(NamedTuple):
 
 
 class Hosted(NamedTuple):
-    """What this node has made of its image: asked by the name of a topic."""
+    """How far this node has carried out its image, by a topic's name."""
 
     done: Callable[[str], Pending[None]]
-    """Is done when the topic's directories are as the image has it now, durably."""
+    """Return a Pending that is done when the topic's directories match the image, durably."""
     has_directory_left: Callable[[str], bool]
-    """Whether a directory of the deleted topic may still bear its name."""
+    """Tell whether a directory of the deleted topic may still bear its name."""
 
 
 class Controller:
@@ -144,7 +144,7 @@ class Controller:
         return each_in_time(topics, create, patience)
 
     def auto_create(self, names: Sequence[str]) -> None:
-        """Begin to create topics that somebody asked for; nobody waits for them."""
+        """Begin to create topics that a client asked for, without waiting for them."""
         wanted = [
             self._internal_topics.get(name) or NewTopic(name)
             for name in names

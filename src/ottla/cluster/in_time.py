@@ -20,11 +20,11 @@ Asked = TypeVar("Asked")
 Made = TypeVar("Made")
 
 EACH_TURN = 16
-"""So many things that a request names are looked at per turn of the loop: 2 ms at most."""
+"""Items of a request that are looked at in one turn of the loop: 2 ms at most."""
 
 
 class Patience(NamedTuple):
-    """How long somebody waits."""
+    """How long the client waits."""
 
     clock: Clock
     timeout_ms: int
@@ -52,7 +52,7 @@ def each_in_time(
 
 
 class _Doing(Generic[Asked, Made]):
-    """What is done of one request."""
+    """The progress of one request."""
 
     def __init__(self, wanted: Sequence[Asked], one: Callable[[Asked], Awaitable[Made]]) -> None:
         self._wanted = wanted

@@ -38,7 +38,7 @@ async def look_for_known(
     directories: Iterable[LogDirectory],
     given_up: Collection[str],
 ) -> list[str]:
-    """Note the ``directories`` of this node; return what people are told of those missing.
+    """Store the ``directories`` of this node; return a message about those that are missing.
 
     ``given_up``: ids that are forgotten unless they are there. A directory that is offline has
     told no id: it is not among those returned if one of its path is known. One that has lost

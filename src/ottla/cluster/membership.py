@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 SESSION_TTL_SECONDS = 9.0
 REJOIN_RETRY_SECONDS = 1.0
-"""Between tries to join again: the store may be out of order, or our old keys still there."""
+"""The pause between tries to join again: the store may fail, or hold our old keys still."""
 
 
 class AlreadyRegistered(OttlaError):
@@ -54,7 +54,7 @@ class Membership:
         *,
         clock: Clock,
     ) -> None:
-        """``broker``: what the others are told of this node."""
+        """``broker``: what this node tells the others of itself."""
         self._store = store
         self._keys = keys
         self._node_id = node_id
@@ -64,7 +64,7 @@ class Membership:
         self._sessions_opened = 0
         self._rejoining: asyncio.Task[None] | None = None
         self.on_failed: Callable[[BaseException], None] = lambda _: None
-        """Told, on the loop, of what ended the tries to join again: nothing should."""
+        """Called on the loop with the error that ended the tries to join again; nothing should."""
         self._has_joined = False
         """Use: from then on, until ``leave``, a lost session is replaced."""
         self.state = SessionState.LOST
@@ -82,7 +82,7 @@ class Membership:
         return revision
 
     async def leave(self) -> None:
-        """End the session: the others need not wait for it to time out."""
+        """End the session, so that the others need not wait for it to time out."""
         self._has_joined = False
         if self._rejoining is not None:
             self._rejoining.cancel()

@@ -38,7 +38,7 @@ class ProducerIds:
         return taken
 
     async def _fetch_block(self) -> int:
-        """Take the next block; return its end."""
+        """Take the next block from the store; return its end."""
         try:
             entry = await update(self._store, self._block_key, _next_block)
         except (Unavailable, Ambiguous) as error:

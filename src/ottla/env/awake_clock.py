@@ -17,9 +17,9 @@ PULSE_SECONDS = 1.0
 STALL_SECONDS = 1.0
 """A pulse that is later than this tells that the process stood still."""
 GRACE_SECONDS = 2.0
-"""So long this clock stands after a stall."""
+"""Seconds that this clock stands still after a stall."""
 _EPSILON_SECONDS = 1e-6
-"""Timers ring in time up to what fractions of seconds lose in arithmetic."""
+"""Tolerance of timers, for what seconds lose in floating point."""
 
 
 class _AwakeTimer:
@@ -32,7 +32,7 @@ class _AwakeTimer:
         self._due = due
         self._callback = callback
         self._timer: Timer | None = clock.arm(due, self._ring)
-        """Use: it knows this one. Invariant: None once this has rung or was cancelled."""
+        """Use: the true clock's timer behind this one. Invariant: None once rung or cancelled."""
 
     def cancel(self) -> None:
         """Make sure the callback does not run."""
@@ -59,7 +59,7 @@ class AwakeClock:
         self._clock = clock
         self._stood_seconds = 0.0
         self._latest = 0.0
-        """*Invariant:* never goes back: the time that was told last."""
+        """The time returned last. *Invariant:* never goes back."""
         self._seen: float | None = None
         """Use: the true second at which the loop was last seen alive; None when not started."""
         self._pulse_timer: Timer | None = None
@@ -70,7 +70,7 @@ class AwakeClock:
             self._pulse()
 
     def stop(self) -> None:
-        """Notice nothing any more. Harmless when not started."""
+        """Stop noticing stalls. Harmless when not started."""
         if self._pulse_timer is not None:
             self._pulse_timer.cancel()
         self._pulse_timer = None
@@ -95,11 +95,11 @@ class AwakeClock:
         return self._clock.thread_cpu()
 
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> Timer:
-        """Run ``callback`` on the loop once it had its turns for ``delay_seconds``."""
+        """Run ``callback`` on the loop after ``delay_seconds`` of this clock."""
         return _AwakeTimer(self, self.monotonic() + delay_seconds, callback)
 
     def arm(self, due: float, ring: Callable[[], None]) -> Timer:
-        """Have the true clock call ``ring`` at ``due`` (of this clock) if nothing stands still."""
+        """Arm the true clock's timer for ``due`` (of this clock), assuming no stall."""
         behind_seconds = due + self._stood_seconds - self._clock.monotonic()
         return self._clock.call_later(max(behind_seconds, 0.0), ring)
 

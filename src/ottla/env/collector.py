@@ -16,16 +16,16 @@ from typing import Literal
 from ottla.env.clock import Clock
 
 MORE_MAX = 250_000
-"""So many objects more than twice what was left may be put aside: some tens of MB of cycles."""
+"""Objects that may be set aside beyond twice what a full pass left: some tens of MB of cycles."""
 PATIENCE_SECONDS = 10.0
-"""More than that for so long is no long request: those are served within some seconds."""
+"""Seconds above the limit before a full pass: a long request is served within some seconds."""
 PASSES_PER_COUNT = 16
-"""To count them takes milliseconds for each million."""
+"""Passes between counts: counting takes milliseconds per million objects."""
 _OLDEST = 2
 
 
 class Collector:
-    """What decides how much each pass of the process's garbage collector looks at."""
+    """Decides how much each pass of the process's garbage collector looks at."""
 
     def __init__(self, clock: Clock, *, more_max: int = MORE_MAX) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class Collector:
         """How often everything was looked at since ``start``; for tests."""
 
     def start(self) -> None:
-        """Put aside what there is, and collect from now on. Once."""
+        """Set all present objects aside, and collect from now on. Call it once."""
         gc.freeze()
         self._limit = self._limit_after(gc.get_freeze_count())
         gc.callbacks.append(self._heard)

@@ -68,14 +68,14 @@ class SyncPrices:
         return self._all_us < self._alone_us(count, now)
 
     def wants_probe(self, count: int, now: float) -> bool:
-        """Tell whether ``count`` files are to find out what one call costs now.
+        """Tell whether ``count`` files should probe what one call costs now.
 
         Asked when it is not preferred. Without it, what was dear once would be so for ever.
         """
         return count >= COUNT_MIN and now >= self._probe_due
 
     def patience_seconds(self, count: int, now: float, *, is_probe: bool) -> float:
-        """Return after how long those who wait for one call are served another way."""
+        """Return the seconds after which files that wait for one call are synced one by one."""
         if is_probe:
             return max(PROBE_US_MIN, self._alone_us(count, now) * PROBE) / 1e6
         return max(PATIENCE_US_MIN, (self._all_us or 0.0) * PATIENCE) / 1e6

@@ -15,7 +15,7 @@ from ottla.metadata.store import Batch, Compacted, Unavailable, under
 HISTORY_REVISIONS = 10_000
 """Commits kept for watches that resume, unless a store is told otherwise."""
 HISTORY_BYTES = 16 * 1024 * 1024
-"""Fewer are kept when they take more than this: each may hold a hundred values of a MiB."""
+"""Bytes of commits kept: each commit may hold a hundred values of a MiB."""
 CHANGE_BYTES = 256
 """What a change takes in memory besides its key and its value."""
 
@@ -31,7 +31,7 @@ def size_of(batch: Batch) -> int:
 
 
 class Retention:
-    """Which of the newest commits are kept: so many, of so many bytes; the newest in any case."""
+    """Decides which commits are kept, by count and bytes; the newest always is."""
 
     def __init__(self, revisions_max: int, bytes_max: int) -> None:
         self._revisions_max = revisions_max
@@ -52,7 +52,7 @@ class Retention:
         return count
 
     def load(self, size_bytes: int) -> None:
-        """Count one more that is there: what is too many or too large goes with the next one."""
+        """Count a commit that exists already; the next ``take`` drops what exceeds the bounds."""
         self._sizes.append(size_bytes)
         self._size_bytes += size_bytes
 

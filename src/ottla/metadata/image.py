@@ -55,7 +55,7 @@ class TopicImage(NamedTuple):
 
     @property
     def first_count(self) -> int:
-        """How many partitions it was made with."""
+        """The number of partitions that the topic was created with."""
         return self.grown_from or len(self.partitions)
 
 
@@ -184,11 +184,11 @@ class MetadataImage:
         return self._configs.get((config_type, name), _EMPTY)
 
     def configured(self, config_type: ConfigType) -> list[str]:
-        """Return the names of this type that something is set for, sorted."""
+        """Return the names of this type that have a config, sorted."""
         return sorted(name for of_type, name in self._configs if of_type is config_type)
 
     def configured_count(self, config_type: ConfigType) -> int:
-        """Return for how many names of this type something is set."""
+        """Return how many names of this type have a config."""
         return self._configured[config_type]
 
     def apply(self, batch: Batch) -> MetadataDelta:
@@ -275,7 +275,7 @@ class MetadataImage:
         touched.partitions.setdefault(place.topic_id, set()).add(place.number)
 
     def _settle(self, touched: _Touched) -> MetadataDelta:
-        """Put the touched topics together and say what became of them."""
+        """Rebuild the touched topics and return what changed."""
         for topic_id in touched.partitions:
             name = self._names.get(topic_id)
             if name is not None:

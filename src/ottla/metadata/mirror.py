@@ -49,7 +49,7 @@ class Mirror:
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self.on_failed: Callable[[BaseException | None], None] = lambda _: None
-        """Told once, on the loop, of a fault that ended it: the view is as it was from then on."""
+        """Called once, on the loop, with the fault that ended the mirror; the view stays."""
         self.revision = 0
         """The view is as of this revision. *Invariant:* never goes back."""
         self.entries: Mapping[str, Entry] = MappingProxyType(self._entries)

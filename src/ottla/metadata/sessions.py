@@ -49,13 +49,13 @@ class SessionTable:
             raise SessionGone(session_id)
 
     def forget(self, session_id: int) -> None:
-        """End a session, whoever wants it ended, and tell its holder. Harmless when it has."""
+        """End a session and tell its holder. Harmless when it has ended."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.lost()
 
     def close(self) -> None:
-        """End all sessions without a word to the store."""
+        """End all sessions without deleting their keys."""
         for session_id in list(self._sessions):
             self.forget(session_id)
 
@@ -113,12 +113,12 @@ class LocalSession:
             self._renewal.cancel()
 
     def catch_up(self) -> None:
-        """Renew if that is due and only had no turn of the loop yet."""
+        """Renew the session if that is due and the loop has not come to it yet."""
         if self._renewal_due <= self._clock.monotonic():
             self.renew()
 
     def renew(self) -> None:
-        """Live for another time to live, and do so again before that is over."""
+        """Renew the session, and arm the timer of the next renewal."""
         if self._renewal is not None:
             self._renewal.cancel()
         now, interval_seconds = self._clock.monotonic(), self._ttl_seconds / _RENEWALS_PER_TTL
@@ -127,7 +127,7 @@ class LocalSession:
         self._renewal = self._clock.call_later(interval_seconds, self.renew)
 
     def lost(self) -> None:
-        """Learn that it has ended."""
+        """Take note that the session has ended."""
         self._alive = False
         self.abandon()
         if self.expiry is not None:

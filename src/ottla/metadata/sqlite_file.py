@@ -96,11 +96,11 @@ class SqliteFile:
         self._retention = Retention(history_revisions, history_bytes)
         """Invariant: counts the commits in the log."""
         self._logged_bytes: int | None = None
-        """Use: how large the commit is that the transaction at hand logs; None: it logs none."""
+        """Use: bytes of the commit that the current transaction logs; None: it logs none."""
         self.broken: str | None = None
-        """Why it cannot be relied on any more before it is opened anew; None: it can."""
+        """Why the file cannot be used until it is opened anew; None: it can."""
         self._is_out_of_use = False
-        """Use: nothing is asked of the device any more, whatever it would say now."""
+        """Use: when True, no call goes to the device any more."""
         self._is_folded = False
         """Use: no commit is durable before what the last process logged is, see ``_fold``."""
         if not disk.exists(path):

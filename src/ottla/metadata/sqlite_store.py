@@ -183,7 +183,7 @@ class SqliteStore:
             self._tell_if_broken()
 
     async def _change(self, change: Callable[[], Batch | None]) -> int:
-        """Run ``change`` in the thread and publish its batch, whether or not the asker waits."""
+        """Run ``change`` in the thread and publish its batch, even if the caller gave up."""
         outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def done(batch: Batch | None, error: BaseException | None) -> None:

@@ -41,7 +41,7 @@ class BrokerState(Enum):
 
     RUNNING = "running"
     DRAINING = "draining"
-    """It asks to be rid of its leaderships before it stops."""
+    """The broker is shutting down and asks to hand over its leaderships."""
 
 
 class BrokerValue(NamedTuple):
@@ -70,7 +70,7 @@ class TopicValue(NamedTuple):
     topic_id: TopicId
     partition_count: int
     grown_from: int = 0
-    """How many it was made with, if partitions were added since; 0: none were."""
+    """The number of partitions at creation, if some were added since; 0: none were."""
 
 
 class PartitionState(NamedTuple):
