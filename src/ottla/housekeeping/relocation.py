@@ -46,8 +46,9 @@ class _Move:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether going on makes no sense."""
-        return self.is_cancelled or self.partition.log is not self.copy.log
+        """Tell whether going on makes no sense: it was ended, or its topic deleted."""
+        partition = self.partition
+        return self.is_cancelled or partition.is_failed or partition.log is not self.copy.log
 
 
 class Relocation:
@@ -96,7 +97,8 @@ class Relocation:
             return ErrorCode.KAFKA_STORAGE_ERROR
         under_way = self._moves.get(where)
         if under_way is not None and not under_way.is_over:
-            if dirname(under_way.copy.directory) == log_dir:
+            is_same = under_way.partition is partition  # Else of a former topic of the name.
+            if is_same and dirname(under_way.copy.directory) == log_dir:
                 return ErrorCode.NONE
             under_way.is_cancelled = True
         if dirname(partition.log.directory) == log_dir:
@@ -152,6 +154,8 @@ class Relocation:
                 step = copy.next_step()
                 assert step is not None, "something is missing"
                 await run(self._executor, step.run)
+                if move.is_over:
+                    return False  # Its log's files may be another's by now.
                 copy.took(step)
             if not is_checkpointed and not move.is_over:
                 await self._checkpoint()

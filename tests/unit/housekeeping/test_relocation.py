@@ -9,7 +9,7 @@ from ottla.env.clock import ManualClock
 from ottla.env.faulty_disk import CHANGES, DiskCall, DiskKilled, FaultyDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
-from ottla.ids import TopicPartition
+from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.checkpoints import read_offset_checkpoint
@@ -143,6 +143,26 @@ async def test_a_topic_deleted_on_the_way_leaves_nothing(two, words):
     node.log_manager.remove_deleted()
     for log_dir in ("/a", "/b"):
         assert not [name for name in node.disk.list_directory(log_dir) if "t-0" in name]
+
+
+async def test_a_topic_made_anew_moves_while_the_copy_of_the_former_one_ends(two, words, caplog):
+    """The copy of a deleted topic went on, and the new one's move was taken for it: none was."""
+    node = two()
+    for _ in range(4):
+        node.append((0, words.batch(b"x" * 100_000)))
+    node.executor.run_all()
+    assert node.housekeeper.relocation.move(T0, "/b") is ErrorCode.NONE
+    made = node.led(0)
+    node.change(made._replace(new=None))
+    node.change(made._replace(topic_id=TopicId(b"another-topic-id")))
+    fill(node, words, 1)
+    before = node.read(0)
+    assert node.housekeeper.relocation.move(T0, "/b") is ErrorCode.NONE
+    await finish(node, lambda: not node.housekeeper.relocation._moves)
+    assert place(node) == "/b/t-0"
+    assert node.read(0) == before
+    assert not caplog.records
+    assert node.log_manager.copying == {}
 
 
 @pytest.mark.parametrize("number", [5, 28])
