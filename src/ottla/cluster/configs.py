@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from ottla.cluster.arriving import Arriving
 from ottla.cluster.topics import topic_name_error
 from ottla.config.broker import BROKER_TABLE
 from ottla.config.config import Config, Layer, readable
@@ -116,6 +117,7 @@ class Configs:
         ``groups_max``: so many groups may have configs.
         """
         self._groups_max = groups_max
+        self._arriving = Arriving()
         self._store = store
         self._keys = keys
         self._follower = follower
@@ -177,7 +179,7 @@ class Configs:
         elif target.config_type is ConfigType.GROUP:
             texts = self._plan_group(alteration, given)
             if entry is None and texts:
-                self._check_room()
+                self._check_room(target.name)
         else:
             texts = self._plan_broker(alteration, given)
         value = encode_config(texts)
@@ -188,7 +190,13 @@ class Configs:
             return
         guards.append(Guard(key, mod_rev=ABSENT if entry is None else entry.mod_rev))
         op: Op = Put(key, value) if texts else Delete(key)
-        await self._follower.reached(await self._store.commit(guards, [op]))
+        is_new = entry is None and target.config_type is ConfigType.GROUP
+        arrived = self._arriving.begin(target.name) if is_new else None
+        try:
+            await self._follower.reached(await self._store.commit(guards, [op]))
+        finally:
+            if arrived is not None:
+                arrived()
 
     def _target(self, alteration: Alteration) -> _Target:
         name = alteration.resource_name
@@ -229,10 +237,10 @@ class Configs:
             why = f"Unexpected broker id, expected {self._node_id}, but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
 
-    def _check_room(self) -> None:
+    def _check_room(self, name: str) -> None:
         """Raise KafkaError if no further group may have configs."""
-        count = self._follower.image.configured_count(ConfigType.GROUP)
-        if count >= self._groups_max:
+        count = self._follower.image.configured_count(ConfigType.GROUP) + len(self._arriving)
+        if count >= self._groups_max and name not in self._arriving:
             why = f"{count} groups have configs; ottla.group.configs.max is {self._groups_max}"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, why)
 

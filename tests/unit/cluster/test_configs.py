@@ -233,6 +233,16 @@ async def test_so_many_groups_have_configs_and_no_more(alter):
     assert await alter(change, name="one.more", **of) is None
 
 
+async def test_groups_whose_configs_come_at_once_do_not_pass_the_limit(alter):
+    change = ("consumer.session.timeout.ms", SET, "50000")
+    of = {"kind": ResourceType.GROUP}
+    codes = await asyncio.gather(*(alter(change, name=f"g{n}", **of) for n in range(20)))
+    assert codes.count(None) == GROUPS_MAX
+    assert codes.count(ErrorCode.POLICY_VIOLATION) == 20 - GROUPS_MAX
+    assert await alter(("consumer.session.timeout.ms", DELETE, None), name="g0", **of) is None
+    assert await alter(change, name="one.more", **of) is None
+
+
 @pytest.mark.parametrize("replaces", [False, True])
 async def test_very_many_configs_of_one_resource_are_refused(alter, replaces):
     changes = [(f"c{number}", SET, "1") for number in range(CHANGES_MAX + 1)]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from ottla.cluster.arriving import Arriving
 from ottla.coordinator.group import records
 from ottla.coordinator.group.classic import events
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Member
@@ -94,6 +95,7 @@ class GroupCoordinator:
         self._runtime = runtime
         self._settings = settings
         self._configs = configs
+        self._arriving = Arriving()
 
     @property
     def runtime(self) -> CoordinatorRuntime[Groups]:
@@ -149,7 +151,7 @@ class GroupCoordinator:
             if is_new and event.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
             if is_new and consumers is None:
-                self._check_room(ErrorCode.GROUP_MAX_SIZE_REACHED)
+                self._check_room(group_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
             group = machine.make_group(group_id) if is_new else machine.groups[group_id]
             machine.happen(group, event)
 
@@ -218,7 +220,8 @@ class GroupCoordinator:
 
         def run(shard: GroupsShard, pending: Pending[HeartbeatAnswer | KafkaError]) -> None:
             if beat.epoch == 0 and not shard.machine.knows(group_id):
-                self._check_room(ErrorCode.GROUP_MAX_SIZE_REACHED)
+                self._check_room(group_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+                pending = _before(pending, self._arriving.begin(group_id))
             shard.machine.consumers.heartbeat(group_id, beat, pending)
 
         try:
@@ -252,8 +255,9 @@ class GroupCoordinator:
                 check_commit(group, request)
             else:
                 _check_consumer_commit(consumers, request)
-            if group is None and consumers is None:
-                self._check_room(ErrorCode.POLICY_VIOLATION)
+            is_new = group is None and consumers is None
+            if is_new:
+                self._check_room(request.group_id, ErrorCode.POLICY_VIOLATION)
             if group is not None and group.state in (
                 GroupState.STABLE,
                 GroupState.PREPARING_REBALANCE,
@@ -267,10 +271,12 @@ class GroupCoordinator:
                 machine.take_commit(request, written, base_offset)
 
             def done(error: KafkaError | None) -> None:
+                arrived()
                 if not pending.is_done:  # It may have taken too long.
                     pending.resolve(codes if error is None else error)
 
             if found:
+                arrived = self._arriving.begin(request.group_id) if is_new else _nothing
                 shard.append(found, done, apply=apply, producer=request.producer)
                 machine.commit_timeouts.watch(pending)
             else:
@@ -427,14 +433,14 @@ class GroupCoordinator:
 
     # Common.
 
-    def _check_room(self, code: ErrorCode) -> None:
+    def _check_room(self, group_id: str, code: ErrorCode) -> None:
         """Raise KafkaError of that code if there may not be one more group."""
         limit = self._settings.groups_max
-        count = sum(
+        count = len(self._arriving) + sum(
             len(shard.machine.groups) + len(shard.machine.consumers.groups)
             for shard in self._runtime.shards
         )
-        if count >= limit:
+        if count >= limit and group_id not in self._arriving:
             raise KafkaError(code, f"there are {count} groups; ottla.groups.max is {limit}")
 
     def _in_turn_of_group(
@@ -502,3 +508,19 @@ def _topics_resized(delta: MetadataDelta) -> set[str]:
         if change.old is None or change.new is None or change.old.replicas != change.new.replicas:
             names.add(change.topic)
     return names
+
+
+def _before(pending: Pending[Value], first: Callable[[], None]) -> Pending[Value]:
+    """Return what resolves ``pending``, after calling ``first``."""
+    ahead: Pending[Value] = Pending()
+
+    def done(_: Pending[Value]) -> None:
+        first()
+        pending.take_over(ahead)
+
+    ahead.on_done(done)
+    return ahead
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from ottla.cluster.arriving import Arriving
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
 from ottla.coordinator.shard import Shard, ShardState
@@ -58,6 +59,7 @@ class Transactions:
         self.transactions: dict[str, Transaction] = {}
         self._pending: set[str] = set()
         """Use: ids with a write, or the wish for a producer id, on its way."""
+        self._arriving = Arriving()
         self._ids: dict[int, str] = {}
         """Use: the transactional id of a producer id. Invariant: of all ``transactions``."""
         self._waiting: dict[str, dict[int, Callable[[], None]]] = {}
@@ -105,6 +107,7 @@ class Transactions:
         """Send those away who wait."""
         del error
         self.transactions.clear()
+        self._arriving.clear()
         self._ids.clear()
         waiting, self._waiting = self._waiting, {}
         self._waiting_count = 0
@@ -135,15 +138,21 @@ class Transactions:
 
         An id more than are kept is refused: to forget another's would hurt whoever has that one.
         """
-        is_full = len(self.transactions) >= self._settings.ids_max
-        if (
-            is_full
-            and isinstance(event, machine.InitProducerId)
-            and transactional_id not in self.transactions
-        ):
+        is_new = transactional_id not in self.transactions
+        if not is_new or not isinstance(event, machine.InitProducerId):
+            self._carry_out(transactional_id, event, tell)
+            return
+        count = len(self.transactions) + len(self._arriving)
+        if count >= self._settings.ids_max and transactional_id not in self._arriving:
             tell(Answer(ErrorCode.POLICY_VIOLATION))
             return
-        self._carry_out(transactional_id, event, tell)
+        arrived = self._arriving.begin(transactional_id)
+
+        def tell_arrived(answer: Answer) -> None:
+            arrived()
+            tell(answer)
+
+        self._carry_out(transactional_id, event, tell_arrived)
 
     def when_settled(
         self,

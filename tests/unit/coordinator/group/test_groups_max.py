@@ -68,3 +68,20 @@ def test_who_was_refused_a_member_epoch_is_not_told_of_the_limit(groups):
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.UNKNOWN_MEMBER_ID,
     )
+
+
+def test_groups_that_are_made_at_once_do_not_pass_the_limit(groups):
+    """What is on its way counts: else each connection has one more."""
+    asked = [groups.commit(f"offsets-{n}", (0, 1)) for n in range(3)]
+    asked += [beat(groups, f"modern-{n}") for n in range(3)]
+    asked += [groups.join(f"classic-{n}") for n in range(3)]
+    again = groups.commit("offsets-0", (0, 2))
+    groups.settle()
+    assert [code(one) for one in asked[:3]] == [None] * 3
+    assert all(code(one) is ErrorCode.GROUP_MAX_SIZE_REACHED for one in asked[3:])
+    assert again.value == [ErrorCode.NONE], "it is no further group"
+    groups.coordinator.delete_group("offsets-0")
+    groups.settle()
+    modern = [beat(groups, f"modern-{n}") for n in range(3)]
+    groups.settle()
+    assert [code(one) for one in modern] == [None] + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2

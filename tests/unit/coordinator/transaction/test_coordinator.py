@@ -383,6 +383,19 @@ def test_transactional_ids_are_bounded_and_those_there_are_go_on(make_node):
     assert node.begun("x29").producer_epoch == 0, "there is room once some have expired"
 
 
+def test_transactional_ids_that_come_at_once_do_not_pass_the_limit(make_node):
+    """What is on its way counts: else each connection has one more."""
+    node = make_node(transactions={"ids_max": 3})
+    asked = [node.init(f"x{number}") for number in range(30)]
+    node.settle()
+    codes = [one.value.code for one in asked]
+    assert codes.count(E.NONE) == 6, "three of each of two shards"
+    assert codes.count(E.POLICY_VIOLATION) == 24
+    node.clock.advance(8 * 24 * 3600)
+    node.settle()
+    assert node.begun("x29").producer_epoch == 0, "none of them counts for ever"
+
+
 def test_a_batch_that_waits_for_its_transaction_never_lands_in_a_topic_made_anew(make_node):
     node = make_node(executor=SlowExecutor())
     producer = node.begun()
