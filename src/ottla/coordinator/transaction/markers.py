@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from ottla.coordinator.appends import NO_TIMEOUT_MS
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.records import EndMarker
-from ottla.coordinator.shard import NO_TIMEOUT_MS
 from ottla.env.clock import Clock, Timer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition

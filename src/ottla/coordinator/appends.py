@@ -1,0 +1,399 @@
+"""A shard's writes to its log: what comes together goes together, and memory follows in order.
+
+    append -> nothing of this shard's is under way: one batch, now
+           -> else gathered, until that is durable: then one batch for all, one write, one sync
+
+So many clients share a batch, as Kafka's coordinators let them (its ``append.linger.ms``), and
+nobody waits longer: what is appended during a sync is durable with the next one either way. A
+marker, and what belongs to a producer's transaction, is a batch of its own; all keep their order.
+The records of one ``append`` are never parted, so a crash leaves all or none of them.
+
+Memory follows when the high watermark has passed a batch, append by append, and each is told. What
+the log refuses is told to each that was in the batch. Owns what is gathered and what is under way.
+"""
+
+from __future__ import annotations  # else those of inner functions are made at each call
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from ottla.coordinator.errors import append_error
+from ottla.coordinator.operations import Operations
+from ottla.coordinator.records import (
+    CoordinatorRecord,
+    EndMarker,
+    ProducerIdAndEpoch,
+    StoredRecord,
+)
+from ottla.coordinator.step_line import StepLine
+from ottla.env.clock import Clock
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.append import Analysis, built
+from ottla.log.results import AppendResult
+from ottla.pending import Pending
+from ottla.protocol.messages.produce import ACKS_ALL
+from ottla.records.batch import (
+    HEADER_SIZE_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    read_header,
+)
+from ottla.records.builder import KeyAndValue, build_batch, build_plain_batch
+from ottla.records.compression import Codec
+from ottla.records.record import Record
+from ottla.replication.append import AppendOutcome, AppendRefusal
+from ottla.replication.partition import Partition
+from ottla.replication.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+RECORDS_PER_STEP = 32
+"""Replayed before it is looked whether the others are to have a turn: some 0.2 ms."""
+AT_ONCE = 8
+"""Records that memory follows without asking for a turn: a client's, mostly."""
+GATHERED_MAX = 4096
+"""Records of one batch of several appends: some ms to build."""
+NO_TIMEOUT_MS = 1 << 40
+"""An append is durable one day or fails: what is in memory must follow the log, however late."""
+RECORD_OVERHEAD_BYTES = 32
+"""More than what a record takes besides its key and value."""
+
+Done = Callable[[KafkaError | None], None]
+Apply = Callable[[int], Iterator[None] | None]
+
+
+class Memory(Protocol):
+    """What follows the log."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether there is memory: not before the load, and not behind the end."""
+
+    def replay(self, stored: StoredRecord) -> None:
+        """Take a durable record."""
+
+    def end_transaction(self, marker: EndMarker) -> Iterator[None] | None:
+        """Take or drop what a producer's transaction wrote, at once or in steps."""
+
+    def fail(self, why: str, *, needs_reload: bool = False) -> None:
+        """Serve no more. ``needs_reload``: the log is not to blame; it can be read again."""
+
+
+class _Entry(NamedTuple):
+    """One append: what is written, and what follows."""
+
+    records: Sequence[KeyAndValue]
+    apply: Apply | None
+    """None: nothing follows in memory."""
+    done: Done
+
+
+class ShardAppends:
+    """Those of one shard."""
+
+    def __init__(
+        self,
+        *,
+        partition: Partition,
+        replica_manager: ReplicaManager,
+        clock: Clock,
+        codec: Codec,
+        operations: Operations,
+        following: StepLine,
+        memory: Memory,
+    ) -> None:
+        """``following``: the line of all that changes memory."""
+        self._where = partition.topic_partition
+        self._partition = partition
+        self._replica_manager = replica_manager
+        self._clock = clock
+        self._codec = codec
+        self._operations = operations
+        self._following = following
+        self._memory = memory
+        self._under_way = 0
+        """Use: batches that are not durable yet."""
+        self._gathered: list[_Entry] = []
+        """Invariant: empty unless a batch is under way; its end is the time to append these."""
+        self._gathered_bytes = self._gathered_count = 0
+        """Use: at least what their batch will take, and how many records that is."""
+
+    def append(
+        self,
+        records: Sequence[KeyAndValue],
+        done: Done,
+        *,
+        replayed: bool = True,
+        apply: Apply | None = None,
+        producer: ProducerIdAndEpoch | None = None,
+    ) -> None:
+        """Append records, see ``Shard.append``."""
+        if apply is None and replayed:
+            producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+            apply = partial(self._replay, records, producer_id)
+        entry = _Entry(records, apply, done)
+        if producer is None and self._under_way and self._gather(entry):
+            return
+        if self._gathered:
+            self._append_gathered()
+        self._append_batch([entry], producer)
+
+    def append_marker(
+        self, batch: bytearray, marker: EndMarker, done: Done, *, transaction_version: int
+    ) -> None:
+        """End a producer's transaction by a marker, made already."""
+        if self._gathered:
+            self._append_gathered()
+        analysis = built(batch, read_header(batch), transaction_version=transaction_version)
+        entry = _Entry((), lambda _: self._memory.end_transaction(marker), done)
+        self._operations.hold()
+        self._append(analysis, [entry], 1)
+
+    # Together.
+
+    def _gather(self, entry: _Entry) -> bool:
+        """Let an append wait for those that are under way; False if it has to go by itself."""
+        size_bytes = _size_bytes(entry.records)
+        limit = self._limit_bytes()
+        if size_bytes > limit:
+            return False
+        count = len(entry.records)
+        if (
+            self._gathered_bytes + size_bytes > limit or self._gathered_count + count > GATHERED_MAX
+        ) and self._gathered:
+            self._append_gathered()
+        if not self._gathered:
+            self._operations.hold()
+        self._gathered.append(entry)
+        self._gathered_bytes += size_bytes
+        self._gathered_count += count
+        return True
+
+    def _append_gathered(self) -> None:
+        is_too_large = self._gathered_bytes > self._limit_bytes()
+        entries = self._take_gathered()
+        if is_too_large:  # The topic's limit has changed meanwhile.
+            for entry in entries:
+                self._append_batch([entry], None)
+        else:
+            self._append_batch(entries, None)
+        self._operations.release()
+
+    def _take_gathered(self) -> list[_Entry]:
+        gathered, self._gathered = self._gathered, []
+        self._gathered_bytes = self._gathered_count = 0
+        return gathered
+
+    def _limit_bytes(self) -> int:
+        """Return what the records of a batch may take."""
+        config = self._partition.log.config
+        return min(config.max_message_bytes, config.segment_bytes) - HEADER_SIZE_BYTES
+
+    def refuse_gathered(self, error: KafkaError) -> Iterator[None]:
+        """Refuse what was not appended yet, in steps. Nothing is gathered behind the call."""
+        return self._refuse_each(self._take_gathered(), error)
+
+    def _refuse_each(self, entries: list[_Entry], error: KafkaError) -> Iterator[None]:
+        for entry in entries:
+            try:
+                entry.done(error)
+            except Exception:
+                logger.exception("%s: an append could not be refused", self._where)
+            yield
+        if entries:
+            self._operations.release()
+
+    # One batch.
+
+    def _append_batch(self, entries: list[_Entry], producer: ProducerIdAndEpoch | None) -> None:
+        """Append what fits a batch."""
+        if len(entries) == 1:
+            records = entries[0].records
+        else:
+            records = [record for entry in entries for record in entry.records]
+        try:
+            analysis = self._batch(records, producer)
+        except KafkaError as error:
+            for entry in entries:
+                entry.done(error)
+            return
+        self._operations.hold()
+        self._append(analysis, entries, len(records))
+
+    def _append(self, analysis: Analysis, entries: list[_Entry], count: int) -> None:
+        """Append a batch of so many records, held for already; then tell its entries."""
+        self._under_way += 1
+        outcome: AppendOutcome | Pending[list[AppendOutcome]]
+        try:
+            outcome = self._replica_manager.appends.one(
+                self._where, analysis, acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS
+            )
+        except Exception:  # A fault of ours: nobody waits for ever, here or behind.
+            logger.exception("%s: an append failed unexpectedly", self._where)
+            outcome = AppendRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log")
+        if isinstance(outcome, Pending):
+            outcome.on_done(lambda pending: self._end(_first(pending), entries, count))
+        else:
+            self._end(outcome, entries, count)
+
+    def _end(self, outcome: AppendOutcome, entries: list[_Entry], count: int) -> None:
+        self._under_way -= 1
+        if self._gathered:
+            self._append_gathered()  # The next sync begins before memory follows this one.
+        steps = self._finish(outcome, entries)
+        if count <= AT_ONCE:
+            self._following.do(steps)
+        else:
+            self._following.add(steps)
+
+    def _finish(self, outcome: AppendOutcome, entries: list[_Entry]) -> Iterator[None]:
+        """Let memory follow a batch, and tell whoever waits for it; in steps."""
+        memory = self._memory
+        if not isinstance(outcome, AppendResult):
+            error = append_error(outcome.code, outcome.why)
+            for entry in entries:
+                self._tell(entry, error)
+                yield
+            if self._partition.is_failed:
+                memory.fail(f"its log has failed: {error}")  # A full disk is no such thing.
+            self._operations.release()
+            return
+        offset, followed = outcome.base_offset, 0
+        for entry in entries:
+            records, apply, done = entry
+            try:
+                if apply is not None and memory.is_served:
+                    for _ in apply(offset) or ():
+                        yield
+                        if not memory.is_served:
+                            break  # There is no memory any more.
+                done(None)
+            except Exception:
+                # Some of what is durable is in memory by now, and some is not.
+                logger.exception("%s: memory could not follow the log", self._where)
+                memory.fail("memory could not follow the log; it is read again", needs_reload=True)
+                _tell_faulty(done)
+            offset += len(records)
+            followed += len(records)
+            if followed >= RECORDS_PER_STEP:
+                followed = 0
+                yield
+        self._operations.release()
+
+    def _tell(self, entry: _Entry, error: KafkaError) -> None:
+        try:
+            entry.done(error)
+        except Exception:
+            logger.exception("%s: who waits could not be told", self._where)
+            self._memory.fail("what was refused could not be undone", needs_reload=True)
+            _tell_faulty(entry.done)
+
+    def _replay(
+        self, records: Sequence[KeyAndValue], producer_id: int, base_offset: int
+    ) -> Iterator[None]:
+        for offset, (key, value) in enumerate(records, base_offset):
+            self._memory.replay(StoredRecord(offset, producer_id, key, value))
+            if not offset % RECORDS_PER_STEP:
+                yield
+
+    # Many.
+
+    def append_each(self, records: Sequence[CoordinatorRecord], done: Done) -> None:
+        """Append in as many batches as it takes, see ``Shard.append_each``."""
+        errors: list[KafkaError] = []
+        left = 1  # It is not over before all are under way.
+
+        def one_done(error: KafkaError | None) -> None:
+            nonlocal left
+            left -= 1
+            if error is not None:
+                errors.append(error)
+            if not left:
+                done(errors[0] if errors else None)
+
+        def steps() -> Iterator[None]:
+            nonlocal left
+            for chunk in self._chunks(records):
+                if chunk:
+                    left += 1
+                    self.append(chunk, one_done)
+                yield
+            one_done(None)
+
+        self._operations.in_steps(steps())
+
+    def _chunks(
+        self, records: Sequence[CoordinatorRecord]
+    ) -> Iterator[Sequence[CoordinatorRecord]]:
+        """Yield what fits a batch, and nothing now and then."""
+        limit = self._partition.log.config.max_message_bytes - HEADER_SIZE_BYTES
+        begin, size_bytes = 0, 0
+        for ordinal, record in enumerate(records):
+            needed = RECORD_OVERHEAD_BYTES + len(record.key) + len(record.value or b"")
+            if size_bytes + needed > limit and ordinal > begin:
+                yield records[begin:ordinal]
+                begin, size_bytes = ordinal, 0
+            elif not ordinal % RECORDS_PER_STEP:
+                yield ()
+            size_bytes += needed
+        if begin < len(records):
+            yield records[begin:]
+
+    # Bytes.
+
+    def _batch(
+        self, records: Sequence[KeyAndValue], producer: ProducerIdAndEpoch | None
+    ) -> Analysis:
+        """Build a batch. Raises KafkaError: it is too large."""
+        now_ms = self._clock.wall_ms()
+        producer_id, epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        if self._codec is Codec.NONE:
+            batch, header = build_plain_batch(
+                records, now_ms, producer_id=producer_id, producer_epoch=epoch
+            )
+        else:
+            batch = build_batch(
+                [Record(timestamp=now_ms, key=key, value=value) for key, value in records],
+                codec=self._codec,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                transactional=producer is not None,
+            )
+            header = read_header(batch)
+        self._check_size(len(batch))
+        return built(batch, header)
+
+    def check_room(self, records: int, bytes_min: int) -> None:
+        """Raise what ``append`` says of a batch that is too large, see ``Shard.check_room``."""
+        if self._codec is Codec.NONE:
+            self._check_size(records * bytes_min)
+
+    def _check_size(self, size_bytes: int) -> None:
+        limit = self._partition.log.config.max_message_bytes
+        if size_bytes > limit:
+            # What Kafka says to a group whose members' metadata is too large altogether.
+            why = f"{size_bytes} bytes or more for {self._where}; max.message.bytes is {limit}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+
+
+def _size_bytes(records: Sequence[KeyAndValue]) -> int:
+    """Return at least what the records take in a batch."""
+    size_bytes = RECORD_OVERHEAD_BYTES * len(records)
+    for key, value in records:
+        size_bytes += len(key) + (len(value) if value else 0)
+    return size_bytes
+
+
+def _tell_faulty(done: Done) -> None:
+    """Tell whoever waits for an append that memory did not follow, if it was not told already."""
+    try:
+        done(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "see the broker's log"))
+    except Exception:
+        logger.debug("it was told before, or cannot be", exc_info=True)
+
+
+def _first(pending: Pending[list[AppendOutcome]]) -> AppendOutcome:
+    assert pending.value is not None, "an append resolves, it does not fail"
+    return pending.value[0]

@@ -1,0 +1,120 @@
+"""The load of a shard: its log, from its start to its present end, into memory.
+
+Bytes are read and decoded in the executor, a slice at a time, and replayed in steps between the
+loop's other work. Owns how far that has come. What cannot be read is said, and ends the load.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Protocol
+
+from ottla.coordinator.appends import RECORDS_PER_STEP
+from ottla.coordinator.records import EndMarker, Slice, StoredRecord, decode_slice
+from ottla.coordinator.step_line import StepLine
+from ottla.env.executor import Executor
+from ottla.errors import KafkaError
+from ottla.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+LOAD_BYTES = 256 * 1024
+"""How much of the log is decoded in one go."""
+
+
+class LoadedMemory(Protocol):
+    """What is filled."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the load is still wanted."""
+
+    def replay(self, stored: StoredRecord) -> None:
+        """Take a record. Raises KafkaError or MalformedMessage if it makes no sense."""
+
+    def end_transaction(self, marker: EndMarker) -> Iterator[None] | None:
+        """Take or drop what a producer's transaction wrote, at once or in steps."""
+
+    def loaded(self) -> None:
+        """Begin to serve: all there is has been replayed."""
+
+    def fail(self, why: str, *, needs_reload: bool = False) -> None:
+        """Serve nothing: the log cannot be read."""
+
+
+class Loading:
+    """That of one shard."""
+
+    def __init__(
+        self, partition: Partition, executor: Executor, following: StepLine, memory: LoadedMemory
+    ) -> None:
+        """``following``: the line of all that changes memory."""
+        self._where = partition.topic_partition
+        self._partition = partition
+        self._executor = executor
+        self._following = following
+        self._memory = memory
+        self._at = 0
+        """Use: the offset of the record at hand."""
+
+    def begin(self) -> None:
+        """Begin to replay the log up to its present end."""
+        log = self._partition.log
+        self._load_from(log.log_start_offset, log.log_end_offset)
+
+    def _load_from(self, offset: int, end_offset: int) -> None:
+        memory = self._memory
+        if not memory.is_loading:
+            return
+        if offset >= end_offset:
+            memory.loaded()
+            return
+        try:
+            region = self._partition.log.read(
+                offset, max_bytes=LOAD_BYTES, upper_offset=end_offset, min_one_message=True
+            ).region
+        except KafkaError as error:
+            memory.fail(f"offset {offset} cannot be read: {error}")
+            return
+        if region is None:
+            memory.loaded()
+            return
+
+        def done(piece: Slice | None, error: BaseException | None) -> None:
+            if piece is None:
+                if not isinstance(error, KafkaError | OSError):
+                    logger.error("%s: the load failed unexpectedly", self._where, exc_info=error)
+                memory.fail(f"the batches from offset {offset} on cannot be read: {error!r}")
+            else:
+                self._following.add(self._take(piece, offset, end_offset))
+
+        self._executor.submit(lambda: decode_slice(region.read()), done)
+
+    def _take(self, piece: Slice, offset: int, end_offset: int) -> Iterator[None]:
+        memory = self._memory
+        if not memory.is_loading:
+            return
+        if piece.next_offset <= offset:
+            memory.fail(f"there is no whole batch at offset {offset}")
+            return
+        self._at = offset
+        try:
+            yield from self._replay(piece, offset)
+        except KafkaError as error:
+            memory.fail(f"the record at offset {self._at} makes no sense: {error}")
+        except Exception:
+            logger.exception("%s: offset %d cannot be replayed", self._where, self._at)
+            memory.fail(f"the record at offset {self._at} cannot be replayed")
+        self._load_from(piece.next_offset, end_offset)
+
+    def _replay(self, piece: Slice, offset: int) -> Iterator[None]:
+        memory = self._memory
+        for ordinal, entry in enumerate(piece.entries, 1):
+            if not ordinal % RECORDS_PER_STEP:
+                yield
+            if not memory.is_loading:
+                return
+            if isinstance(entry, EndMarker):
+                yield from memory.end_transaction(entry) or ()
+            elif entry.offset >= offset:  # A batch may begin below what the log still counts.
+                self._at = entry.offset
+                memory.replay(entry)
