@@ -27,6 +27,7 @@ from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.shard import ShardState
 from ottla.errors import KafkaError
+from ottla.handlers.apis.leave_group import MEMBERS_AT_A_TIME
 from ottla.ids import TopicId
 from ottla.pending import Pending, outcome_of
 from tools.loop_meter import LoopMeter
@@ -155,9 +156,12 @@ class Bench:
 
         await self.step(f"classic: {count} members sync", sync)
 
-        async def leave() -> list:
+        async def leave() -> None:
             members = [events.LeavingMember(one, None) for one in ids]
-            return await all_of([self.coordinator.leave(group, members)])
+            for begin in range(0, count, MEMBERS_AT_A_TIME):  # As the handler does.
+                some = members[begin : begin + MEMBERS_AT_A_TIME]
+                await all_of([self.coordinator.leave(group, some)])
+                await asyncio.sleep(0)
 
         await self.step(f"classic: {count} members leave at once", leave)
 

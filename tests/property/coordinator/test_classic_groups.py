@@ -57,6 +57,8 @@ class ClassicGroups(RuleBasedStateMachine):
                 self.timers[effect.kind, effect.member_id] = effect.event
             elif isinstance(effect, events.CancelTimer):
                 self.timers.pop((effect.kind, effect.member_id), None)
+            elif isinstance(effect, events.Gradually):
+                self.carry_out(effect.effects)
             elif isinstance(effect, events.Store):
                 record = records.group_record(self.group, effect.assignments)
                 self.stores.append((effect, record))

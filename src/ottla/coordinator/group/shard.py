@@ -234,12 +234,22 @@ class Groups:
             self._set_timer(group, effect)
         elif isinstance(effect, events.Answer):
             _answer(effect)
+        elif isinstance(effect, events.Gradually):
+            self._tell(group, effect)
         elif isinstance(effect, events.CancelTimer):
             self._shard.timers.cancel((group.group_id, effect.kind, effect.member_id))
         elif isinstance(effect, events.Store):
             self._store(group, effect)
         else:
             self._store_new(group, effect.reply)
+
+    def _tell(self, group: ClassicGroup, told: events.Gradually) -> None:
+        carry_out = partial(self._carry_out_one, group)
+        if told.members > SOME:
+            self._answering.take(carry_out, told.effects)
+        else:
+            for effect in told.effects:
+                carry_out(effect)
 
     def _set_timer(self, group: ClassicGroup, effect: events.SetTimer) -> None:
         def fire() -> None:

@@ -16,6 +16,11 @@ SETTINGS = events.ClassicSettings(initial_rebalance_delay_ms=3000, members_max=1
 RANGE, STICKY = Protocol("range", b"r"), Protocol("sticky", b"s")
 
 
+def one_by_one(effects):
+    for effect in effects:
+        yield from effect.effects if isinstance(effect, events.Gradually) else (effect,)
+
+
 class Machine:
     """A group, what was answered to whom, its timers, and what it wants written."""
 
@@ -26,7 +31,7 @@ class Machine:
         self.answers, self.timers, self.stores = {}, {}, []
 
     def happen(self, event):
-        for effect in step(self.group, event, self.now_ms, self.settings):
+        for effect in one_by_one(step(self.group, event, self.now_ms, self.settings)):
             if isinstance(effect, events.Answer):
                 assert effect.reply not in self.answers, "answered twice"
                 self.answers[effect.reply] = effect.answer

@@ -194,6 +194,37 @@ def test_what_a_classic_member_asks_does_not_go_over_the_members():
     assert group.members.looks == 0
 
 
+def joined_of(size):
+    group = ClassicGroup("g", 0)
+    for number in range(size):
+        step(group, join("", f"m{number}"), 0, SETTINGS)
+    return group, step(group, events.JoinDelayOver(0, 0), 0, SETTINGS)
+
+
+def test_a_rebalance_that_ends_leaves_what_the_members_are_told_for_later():
+    _, few = joined_of(10)
+    group, many = joined_of(500)
+    assert list(map(type, many)) == list(map(type, few)), "not an effect for each of them"
+    (told,) = [one for one in many if isinstance(one, events.Gradually)]
+    step(group, events.Leave("", [events.LeavingMember("m7", None)]), 0, SETTINGS)
+    answers = [one.answer for one in told.effects if isinstance(one, events.Answer)]
+    assert [one.member_id for one in answers] == [f"m{number}" for number in range(500)]
+    assert {(one.generation, one.leader, one.code.name) for one in answers} == {(1, "m0", "NONE")}
+    assert [one.member_id for one in answers[0].members] == [one.member_id for one in answers]
+
+
+def test_who_leads_next_is_looked_for_once_however_many_go():
+    group, _ = joined_of(500)
+    assert group.leader == "m0"
+    group.members = Members(group.members)
+    for number in range(400):
+        group.remove(f"m{number}")
+    assert group.members.looks == 0
+    assert group.leader == "m400"
+    assert group.leader == "m400"
+    assert group.members.looks == 1
+
+
 def test_ids_that_nobody_comes_back_with_are_forgotten_the_oldest_first():
     settings = SETTINGS._replace(pending_ids_max=3)
     group = ClassicGroup("g", 0)

@@ -4,7 +4,7 @@
 carries out in their order. A ``reply`` is opaque: whoever waits for the answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -241,4 +241,16 @@ class CancelTimer(NamedTuple):
     member_id: str = ""
 
 
-Effect = Answer | Store | StoreNew | SetTimer | CancelTimer
+class Gradually(NamedTuple):
+    """Carry these out in order, if many some per turn of the loop: what all members are told.
+
+    They are made as they are carried out, of what no later event changes. Somebody may have gone
+    by then: a session that is extended so ends unheard.
+    """
+
+    members: int
+    """So many are told."""
+    effects: Iterable[Answer | SetTimer]
+
+
+Effect = Answer | Store | StoreNew | SetTimer | CancelTimer | Gradually

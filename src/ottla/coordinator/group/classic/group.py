@@ -101,7 +101,15 @@ class Member:
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the metadata for a protocol; empty if the member does not know it."""
-        return next((known.metadata for known in self.protocols if known.name == protocol), b"")
+        return metadata_of(self.protocols, protocol)
+
+
+def metadata_of(protocols: Sequence[Protocol], name: str | None) -> bytes:
+    """Return the metadata for the protocol of that name; empty if it is not among them."""
+    for known in protocols:  # No generator: a rebalance asks for each of ten thousand members.
+        if known.name == name:
+            return known.metadata
+    return b""
 
 
 class ClassicGroup:
@@ -119,7 +127,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         """None: nobody ever joined; the offsets come from clients without a group."""
         self.protocol: str | None = None
-        self.leader: str | None = None
+        self._leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         """Member ids by instance id. Invariant: exactly the members that have one."""
@@ -130,6 +138,8 @@ class ClassicGroup:
         """Invariant: the members whose JoinGroup waits."""
         self._knowing: Counter[str] = Counter()
         """Invariant: by protocol, the members that know it."""
+        self._preferring: Counter[tuple[str, ...]] = Counter()
+        """Invariant: by the names of protocols, in that order, the members that prefer them so."""
         self.pending_syncs: set[str] = set()
         """Use: members of this generation that have not sent SyncGroup yet."""
         self.member_added = False
@@ -138,6 +148,21 @@ class ClassicGroup:
         """What the members read; None: not known, or no consumers."""
 
     # What is asked of it.
+
+    @property
+    def leader(self) -> str | None:
+        """The id of the member that assigns; None: there are no members.
+
+        Who follows one that has gone is found when it is asked for: many go at once, and to find
+        the first member behind all that have gone takes a look at each of their places.
+        """
+        if self._leader is None:
+            self._leader = next(iter(self.members), None)
+        return self._leader
+
+    @leader.setter
+    def leader(self, member_id: str | None) -> None:
+        self._leader = member_id
 
     @property
     def is_consumer_group(self) -> bool:
@@ -192,10 +217,10 @@ class ClassicGroup:
         everybody = len(self.members)
         candidates = {name for name, count in self._knowing.items() if count == everybody}
         votes: dict[str, int] = {}
-        for member in self.members.values():
-            liked = next((one.name for one in member.protocols if one.name in candidates), None)
+        for preferred, count in self._preferring.items():
+            liked = next((name for name in preferred if name in candidates), None)
             if liked is not None:
-                votes[liked] = votes.get(liked, 0) + 1
+                votes[liked] = votes.get(liked, 0) + count
         return max(votes, key=lambda name: votes[name]) if votes else None
 
     # What changes it.
@@ -211,8 +236,6 @@ class ClassicGroup:
         """Take a member in; the first one leads."""
         if not self.members:
             self.protocol_type = protocol_type
-        if self.leader is None:
-            self.leader = member.member_id
         self.members[member.member_id] = member
         self._count(member, 1)
         if member.instance_id is not None:
@@ -220,10 +243,14 @@ class ClassicGroup:
         self.pending_joins.pop(member.member_id, None)
 
     def _count(self, member: Member, by: int) -> None:
-        for name in {known.name for known in member.protocols}:
+        names = tuple(known.name for known in member.protocols)
+        for name in set(names):
             self._knowing[name] += by
             if not self._knowing[name]:
                 del self._knowing[name]
+        self._preferring[names] += by
+        if not self._preferring[names]:
+            del self._preferring[names]
         if member.awaiting_join is not None:
             self._joined += by
 
@@ -251,21 +278,22 @@ class ClassicGroup:
             self._count(member, -1)
         if member is not None and member.instance_id is not None:
             del self.static_members[member.instance_id]
-        if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+        if self._leader == member_id:
+            self._leader = None
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
 
     def replace(self, old_id: str, new_id: str) -> Member:
         """Let a static member go on under a new id; the old one is fenced."""
+        is_leader = self.leader == old_id
         member = self.members.pop(old_id)
         assert member.instance_id is not None, "only a static member is replaced"
         member.member_id = new_id
         member.is_new = False
         self.members[new_id] = member
         self.static_members[member.instance_id] = new_id
-        if self.leader == old_id:
-            self.leader = new_id
+        if is_leader:
+            self._leader = new_id
         self.pending_syncs.discard(old_id)
         return member
 
@@ -307,6 +335,9 @@ class ClassicGroup:
         for one in self.members.values():
             knowing.update({known.name for known in one.protocols})
         assert self._knowing == knowing
+        assert self._preferring == Counter(
+            tuple(known.name for known in one.protocols) for one in self.members.values()
+        )
         assert self.pending_syncs <= set(self.members)
         assert self.leader is None or self.leader in self.members
         assert (self.leader is None) == (not self.members)

@@ -4,11 +4,15 @@ The parts that joining, syncing, leaving and being late have in common. Source: 
 GroupMetadataManager in its effect, asked of a live Kafka.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
 from ottla.coordinator.group.classic.events import (
     Answer,
     CancelTimer,
     ClassicSettings,
     Effect,
+    Gradually,
     JoinAnswer,
     JoinDelayOver,
     JoinExpired,
@@ -27,6 +31,8 @@ from ottla.coordinator.group.classic.group import (
     ClassicGroup,
     GroupState,
     Member,
+    Protocol,
+    metadata_of,
 )
 from ottla.errors import ErrorCode
 
@@ -36,8 +42,11 @@ Effects = list[Effect]
 def session_timer(member: Member, delay_ms: int | None = None) -> SetTimer:
     """Return the effect that lets a member live for its session timeout (or ``delay_ms``) more."""
     delay_ms = member.session_timeout_ms if delay_ms is None else delay_ms
-    event = SessionExpired(member.member_id)
-    return SetTimer(TimerKind.SESSION, member.member_id, delay_ms, event)
+    return _session_timer(member.member_id, delay_ms)
+
+
+def _session_timer(member_id: str, delay_ms: int) -> SetTimer:
+    return SetTimer(TimerKind.SESSION, member_id, delay_ms, SessionExpired(member_id))
 
 
 def answer_join(group: ClassicGroup, member: Member, answer: JoinAnswer, effects: Effects) -> None:
@@ -58,19 +67,23 @@ def answer_sync(member: Member, answer: SyncAnswer, effects: Effects) -> bool:
 
 def joined(group: ClassicGroup, member_id: str) -> JoinAnswer:
     """Return what a member is told of the present generation; its leader hears of everybody."""
-    members: tuple[JoinMember, ...] = ()
+    answer = _joined(group)._replace(member_id=member_id)
     if group.leader == member_id:
-        members = tuple(
+        everybody = (
             JoinMember(one.member_id, one.instance_id, one.metadata(group.protocol))
             for one in group.members.values()
         )
+        answer = answer._replace(members=tuple(everybody))
+    return answer
+
+
+def _joined(group: ClassicGroup) -> JoinAnswer:
     return JoinAnswer(
-        member_id,
+        "",
         generation=group.generation,
         protocol_type=group.protocol_type,
         protocol=group.protocol,
         leader=group.leader or NO_LEADER,
-        members=members,
     )
 
 
@@ -133,21 +146,80 @@ def complete_join(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
     if group.state is GroupState.EMPTY:
         effects.append(Store({}, None))
         return
-    for member in group.members.values():
-        answer_join(group, member, joined(group, member.member_id), effects)
-        effects.append(session_timer(member))
-        member.is_new = False
-        group.pending_syncs.add(member.member_id)
+    told = [_Told.of(member, group.end_join(member)) for member in group.members.values()]
+    group.pending_syncs.update(group.members)
+    effects.append(Gradually(len(told), _tell_joined(_joined(group), told)))
     delay_ms = group.rebalance_timeout_ms
     effects.append(SetTimer(TimerKind.SYNC, "", delay_ms, SyncExpired(group.generation)))
+
+
+class _Told(NamedTuple):
+    """A member as it was when its generation began."""
+
+    member_id: str
+    instance_id: str | None
+    protocols: Sequence[Protocol]
+    session_timeout_ms: int
+    reply: object | None
+
+    @classmethod
+    def of(cls, member: Member, reply: object | None) -> "_Told":
+        """Note a member, which is not new any more."""
+        member.is_new = False
+        return cls(
+            member.member_id,
+            member.instance_id,
+            member.protocols,
+            member.session_timeout_ms,
+            reply,
+        )
+
+    def as_told_to_leader(self, protocol: str | None) -> JoinMember:
+        """Return what the leader assigns by."""
+        return JoinMember(self.member_id, self.instance_id, metadata_of(self.protocols, protocol))
+
+
+def _tell_joined(answer: JoinAnswer, told: Sequence[_Told]) -> Iterator[Answer | SetTimer]:
+    for member_id, _, _, session_timeout_ms, reply in told:
+        if reply is not None:
+            mine = answer._replace(member_id=member_id)
+            if member_id == answer.leader:
+                everybody = (
+                    JoinMember(
+                        one.member_id, one.instance_id, metadata_of(one.protocols, answer.protocol)
+                    )
+                    for one in told
+                )
+                mine = mine._replace(members=tuple(everybody))
+            yield Answer(reply, mine)
+        yield _session_timer(member_id, session_timeout_ms)
 
 
 def reset_assignments(group: ClassicGroup, code: ErrorCode, effects: Effects) -> None:
     """Take the assignments back and tell those who wait for one why."""
     for member in group.members.values():
         member.assignment = b""
-        if answer_sync(member, SyncAnswer(code), effects):
-            effects.append(session_timer(member))
+    tell_synced(group, lambda _: SyncAnswer(code), effects)
+
+
+def tell_synced(
+    group: ClassicGroup, answer: Callable[[bytes], SyncAnswer], effects: Effects
+) -> None:
+    """Answer everybody whose SyncGroup waits, for its assignment, and let them live on."""
+    waiting = []
+    for member in group.members.values():
+        reply, member.awaiting_sync = member.awaiting_sync, None
+        if reply is not None:
+            told = (reply, member.assignment, member.member_id, member.session_timeout_ms)
+            waiting.append(told)
+
+    def tell() -> Iterator[Answer | SetTimer]:
+        for reply, assignment, member_id, session_timeout_ms in waiting:
+            yield Answer(reply, answer(assignment))
+            yield _session_timer(member_id, session_timeout_ms)
+
+    if waiting:
+        effects.append(Gradually(len(waiting), tell()))
 
 
 # What time brings.

@@ -27,6 +27,7 @@ from ottla.coordinator.group.classic.rebalance import (
     remove_member,
     reset_assignments,
     session_timer,
+    tell_synced,
 )
 from ottla.errors import ErrorCode, KafkaError
 
@@ -96,9 +97,8 @@ def on_assignment_stored(
         return effects
     for member_id, member in group.members.items():
         member.assignment = stored.assignments.get(member_id, b"")
-        answer = SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
-        if answer_sync(member, answer, effects):
-            effects.append(session_timer(member))
+    answer = SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol)
+    tell_synced(group, lambda assignment: answer._replace(assignment=assignment), effects)
     group.transition(GroupState.STABLE, now_ms)
     return effects
 
