@@ -115,22 +115,23 @@ class SyncQueue:
         self._lanes: dict[Volume, _Lane] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._held = 0
+        self._gathered: list[SyncJob] = []
+        """Invariant: empty unless held: what came since, not asked for its volume yet."""
 
     def submit(self, job: SyncJob) -> None:
         """Sync, then tell on the loop, never before this returns. Does not block."""
+        if self._held:  # It is of the loop; to ask which one runs is a system call.
+            self._gathered.append(job)
+            return
         file = job.file
         job.descriptor = file.sync_descriptor()
         volume = file.volume()
-        # Who holds is of the loop; to ask which one runs is a system call.
-        if volume is None or not (self._held or self._is_ours()):
+        if volume is None or not self._is_ours():
             self._start(None, job)
             return
-        lane = self._lanes.get(volume)
-        if lane is None:
-            lane = self._lanes[volume] = _Lane(volume, time.monotonic())
+        lane = self._lane_of(volume)
         if (
-            self._held
-            or lane.due
+            lane.due
             or (lane.together is not None and not lane.is_late)
             or lane.alone_count >= self._at_once
         ):
@@ -139,7 +140,7 @@ class SyncQueue:
             self._start(lane, job)
 
     def hold(self) -> None:
-        """Begin nothing of what has a volume until ``release``: more comes in the same breath."""
+        """Begin nothing until ``release``: more comes in the same breath."""
         if self._held or self._is_ours():
             self._held += 1
 
@@ -149,12 +150,36 @@ class SyncQueue:
             return  # Another loop's.
         self._held -= 1
         if not self._held:
+            if self._gathered:
+                self._sort()
             for lane in self._lanes.values():
                 if lane.due:
                     self._begin(lane)
 
+    def _sort(self) -> None:
+        """Put what has gathered into the lanes."""
+        gathered, self._gathered = self._gathered, []
+        lane: _Lane | None = None
+        for job in gathered:
+            file = job.file
+            job.descriptor = file.sync_descriptor()
+            volume = file.volume()
+            if volume is None:
+                self._start(None, job)
+                continue
+            if lane is None or lane.volume is not volume:
+                lane = self._lane_of(volume)
+            lane.due.append(job)
+
+    def _lane_of(self, volume: Volume) -> _Lane:
+        lane = self._lanes.get(volume)
+        if lane is None:
+            lane = self._lanes[volume] = _Lane(volume, time.monotonic())
+        return lane
+
     def close(self) -> None:
         """Finish what was submitted. Blocks; what runs on the executor's threads is theirs."""
+        self._sort()
         for lane in self._lanes.values():
             if lane.timer is not None:
                 lane.timer.cancel()

@@ -11,7 +11,7 @@ from ottla.errors import ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.files.faults import ends_directory
 from ottla.log.flush import Before, FlushJob
-from ottla.log.health import OPEN, LogHealth, LogState
+from ottla.log.health import CLOSED, OPEN, LogHealth
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.segments import Segments
 
@@ -93,7 +93,7 @@ class Flushes(LogHealth):
         refuses the leader epochs before any sync: then the log goes on.
         """
         self._flush_job = None
-        if self.state is LogState.CLOSED:
+        if self.state is CLOSED:
             return  # Its topic is gone, or another log took its place.
         if error is not None:
             error = job.sync_error(error)

@@ -27,7 +27,7 @@ class LogState(Enum):
     CLOSED = "closed"
 
 
-OPEN = LogState.OPEN
+OPEN, FULL, CLOSED = LogState.OPEN, LogState.FULL, LogState.CLOSED
 """For the hot way: Python 3.11 takes a fifth of a microsecond to find a member of an enum."""
 
 
@@ -53,7 +53,7 @@ class LogHealth:
     @property
     def is_in_service(self) -> bool:
         """Tell whether it is read and changed; batches it takes only while it is OPEN."""
-        return self.state is LogState.OPEN or self.state is LogState.FULL
+        return self.state is OPEN or self.state is FULL
 
     def ensure_open(self) -> None:
         """Raise KafkaError KAFKA_STORAGE_ERROR unless the log is in service."""

@@ -40,12 +40,11 @@ try:
 except ImportError:  # pragma: no cover - depends on the platform's wheels
     from google_crc32c import value as _sum_of_bytes
 
-    def crc32c(data: "Buffer") -> int:
-        """Return the CRC32C of all bytes of ``data`` as an unsigned 32-bit number. Copies it."""
+    def _copy_and_sum(data: "Buffer") -> int:
         return int(_sum_of_bytes(bytes(data)))
 
-else:
+    _sum = _copy_and_sum
 
-    def crc32c(data: "Buffer") -> int:
-        """Return the CRC32C of all bytes of ``data`` as an unsigned 32-bit number."""
-        return _sum(data)
+crc32c: "Callable[[Buffer], int]" = _sum
+"""Returns the CRC32C of all bytes of a buffer as an unsigned 32-bit number. The extension's own
+function: one of ours around it is a third of what a small batch's sum costs."""

@@ -35,6 +35,7 @@ DECOMPRESSED_RATIO_MAX = 64
 
 _MESSAGE_OVERHEAD_V0 = 14
 """The shortest length field of any format: a MessageSet v0 entry without key and value."""
+_new = tuple.__new__
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -67,17 +68,21 @@ def check_produced_batch(records: memoryview, max_message_bytes: int) -> BatchIn
     return check_batch_records(view, header, decompressed_bytes_limit(max_message_bytes))
 
 
-def check_usual_batch(records: memoryview, max_message_bytes: int) -> BatchInfo | None:
+def check_usual_batch(
+    records: memoryview, max_message_bytes: int
+) -> tuple[BatchHeader, int, int, int] | None:
     """Check the batch of most producers, by one call of the kernel and one sum.
 
     None says nothing but that this is not the way to check it: it may be good or bad. What comes
-    back would have come from ``frame_produced_batch`` and ``check_batch_records``, too, and fills
-    ``records``.
+    back are the parts of a BatchInfo that would have come from ``frame_produced_batch`` and
+    ``check_batch_records``, too, and the batch fills ``records``.
     """
     found = read_usual_batch(records)
     if found is None or len(records) > max_message_bytes or batch_crc(records) != found[4]:
         return None
-    return BatchInfo(BatchHeader(*found[:13]), *found[13:])
+    # As BatchHeader(*found[:13]), in a third of the time: every produce comes through here.
+    header = _new(BatchHeader, found[:13])
+    return header, found[13], found[14], found[15]
 
 
 def frame_produced_batch(

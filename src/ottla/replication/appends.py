@@ -151,7 +151,7 @@ class Appends:
                     continue
                 try:
                     if isinstance(records, memoryview):
-                        if is_large(records, partition):
+                        if len(records) > RECODE_SIZE_BYTES and is_large(records, partition):
                             break
                     elif isinstance(records, KafkaError):
                         partition.check_append(acks)  # Its own reason comes first.

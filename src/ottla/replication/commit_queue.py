@@ -39,15 +39,18 @@ class CommitWait:
         """Take note that no queue will get it any more. Once."""
         self.left -= 1
         if not self.left:
-            self.pending.resolve(self._outcomes)
+            self.resolve()
 
-    def told(self, ordinal: int, refusal: AppendRefusal | None = None) -> None:
-        """Take what became of one that is waited for; None: it is committed. Once for each."""
-        if refusal is not None:
-            self._outcomes[ordinal] = refusal
+    def told(self, ordinal: int, refusal: AppendRefusal) -> None:
+        """Take why one that is waited for is not committed. Once for each."""
+        self._outcomes[ordinal] = refusal
         self.left -= 1
         if not self.left:
-            self.pending.resolve(self._outcomes)
+            self.resolve()
+
+    def resolve(self) -> None:
+        """Answer: nothing is left to wait for."""
+        self.pending.resolve(self._outcomes)
 
 
 class CommitQueue:
@@ -87,8 +90,10 @@ class CommitQueue:
         """Answer all that ended below ``high_watermark``."""
         waiting = self._waiting
         while waiting and waiting[0][0] < high_watermark:
-            _, wait, ordinal = waiting.popleft()
-            wait.told(ordinal)
+            _, wait, _ = waiting.popleft()
+            wait.left -= 1  # As ``told``.
+            if not wait.left:
+                wait.resolve()
 
     def refuse(self, refusal: AppendRefusal) -> None:
         """Answer all with ``refusal``, and leave no timer behind: its time may be weeks."""

@@ -223,7 +223,9 @@ class Partition:
         if error is None and not self._flush_waiters and not self._between:
             log = self.log
             log.finish_flush(job, None)
-            if log.log_end_offset - log.flushed_offset >= log.config.flush_messages:
+            if log.flushed_offset != log.log_end_offset and (
+                log.log_end_offset - log.flushed_offset >= log.config.flush_messages
+            ):
                 self._flush()
             self._advance()
             return
@@ -319,10 +321,16 @@ class Partition:
                     committed = min(committed, self._remote_end_offsets.get(replica, 0))
         if committed > self.high_watermark:
             self.high_watermark = committed
-            transactions = self.log.producers.transactions
+            transactions = log.producers.transactions
             if transactions.unreplicated:
                 transactions.commit_to(committed)
-            self.tell()
+            commits = self._commits
+            if log.state is not OPEN:
+                self.tell()
+                return
+            if commits is not None:
+                commits.settle(committed)
+            self._moved(self.topic_partition)
 
     # Reads.
 
