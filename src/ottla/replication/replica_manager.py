@@ -8,6 +8,7 @@ image says. Source: the API refactoring seed ("Replica Manager").
 import logging
 from collections.abc import Callable, Generator, Iterable
 from posixpath import dirname
+from typing import cast
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor, Lane
@@ -80,6 +81,8 @@ class ReplicaManager:
             gone=self._gone,
         )
         self._partitions = self.hosting.partitions
+        self.find = cast("Callable[[tuple[str, int]], Partition | None]", self._partitions.get)
+        """Use: ``get`` by topic and partition, without an object made of them."""
         self._to_tell: list[tuple[str, TopicPartition]] = []
         """Use: partitions that may wait for a directory that has changed, and its path."""
         self._telling = Portions(turns or Turns(clock), self._tell_one, "a change of a directory")

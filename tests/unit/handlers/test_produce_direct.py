@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.env.clock import ManualClock
+from ottla.env.faulty_disk import DiskCall
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.produce.direct import DirectProduce
@@ -216,8 +217,13 @@ def test_requests_of_other_forms_go_the_ordinary_way(ways, words, topic_id, dire
     good = words.batch(b"a")
     direct_ways.clear()
     for topics, options in (
-        ([("t", [(0, good), (1, good)])], {}),
-        ([("t", [(0, good)]), ("t", [(1, good)])], {}),
+        ([("t", [(0, good)] * 129)], {}),
+        ([("t", [(0, good)]), ("t", [])], {}),
+        ([("t", [(0, good), (1, good[:60])])], {}),
+        ([("t", [(0, good), (9, good)])], {}),
+        ([("t", [(0, good), (1, words.batch(b"a", transactional=True))])], {}),
+        ([("t", [(0, good), (1, good)])], {"acks": 0}),
+        ([("t", [(0, good), (1, good)])], {"transactional_id": "x"}),
         ([("t", [])], {}),
         ([], {}),
         ([("t", [(0, good)])], {"acks": 0}),
@@ -267,3 +273,107 @@ def test_nobody_writes_to_the_brokers_own_topics_by_the_direct_way(ways, words, 
     data = frame(version, [("__consumer_offsets", [(0, words.batch())])], topic_id=topic_id)
     assert b"\0\x11" in agree(both, data), "INVALID_TOPIC_EXCEPTION"
     assert both[0].log() == (0, b"")
+
+
+SEVERAL = (
+    [("t", (0, 1))],
+    [("t", (1, 0, 1))],
+    [("t", (0,)), ("t", (1, 0))],
+    [("t", (0,) * 128)],
+)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("layout", SEVERAL)
+def test_a_batch_for_each_of_some_partitions_is_answered_to_the_byte_alike(
+    ways, words, topic_id, direct_ways, version, layout
+):
+    both = ways()
+    direct_ways.clear()
+    for size in (1, 200):
+        records = words.batch(b"v" * size)
+        topics = [(name, [(index, records) for index in indexes]) for name, indexes in layout]
+        for acks in (1, -1):
+            assert isinstance(
+                agree(both, frame(version, topics, acks=acks, topic_id=topic_id)), bytes
+            )
+            assert both[0].log(1) == both[1].log(1)
+    assert direct_ways == [True] * 4
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_refused_among_others_is_answered_alike(ways, words, topic_id, version):
+    both = ways(max_message_bytes=500)
+    good, bad_sum = words.batch(b"a"), words.batch(b"b")
+    bad_sum[-1] ^= 1
+    for other in (bad_sum, words.batch(b"x" * 600), good + good, b"", None, good[:61]):
+        for parts in ([(0, good), (1, other)], [(1, other), (0, good)]):
+            agree(both, frame(version, [("t", parts)], topic_id=topic_id))
+            assert both[0].log(1) == both[1].log(1)
+    agree(both, frame(version, [("t", [(0, good), (9, good)])], topic_id=topic_id))
+    agree(both, frame(version, [("nowhere", [(0, good), (1, good)])], topic_id=topic_id))
+    agree(both, frame(version, [("t", [(0, good), (1, good)])], topic_id=b"no such topic id"[:16]))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_several_that_wait_are_answered_alike_and_told_the_throttle_time(
+    serve, words, topic_id, version
+):
+    both = [
+        Way(serve(), wrap, lambda *_: Throttled()) for wrap in (lambda handler: handler, Ordinary)
+    ]
+    data = frame(version, [("t", [(0, words.batch()), (1, words.batch())])], topic_id=topic_id)
+    for _ in range(2):
+        answers = [way.router.dispatch(memoryview(bytearray(data)), CLIENT) for way in both]
+        assert [answer.overlaps for answer in answers] == [True, True]
+        for way in both:
+            way.node.executor.run_all()
+        said = [b"".join(map(bytes, answer.value)) for answer in answers]
+        assert said[0] == said[1]
+        assert b"\x01\x02\x03\x04" in said[0][-5:]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_flush_that_fails_under_several_is_told_alike(serve, words, topic_id, version):
+    both = [Way(serve(), wrap) for wrap in (lambda handler: handler, Ordinary)]
+    data = frame(version, [("t", [(0, words.batch()), (1, words.batch())])], topic_id=topic_id)
+    for way in both:
+        way.say(data)
+    answers = [way.router.dispatch(memoryview(bytearray(data)), CLIENT) for way in both]
+    for way in both:
+        way.node.disk.fail(DiskCall.SYNC_VOLUME)
+        way.node.executor.run_all()
+    said = [b"".join(map(bytes, answer.value)) for answer in answers]
+    assert said[0] == said[1]
+    assert b"\0\x38" in said[0], "KAFKA_STORAGE_ERROR"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_frames_of_several_end_alike_wherever_they_are_cut_or_changed(
+    ways, words, topic_id, version
+):
+    good = words.batch(b"a")
+    data = frame(version, [("t", [(0, good), (1, good)]), ("t", [(1, good)])], topic_id=topic_id)
+    both = ways()
+    for size in range(10, len(data)):
+        agree(both, data[:size])
+    agree(both, data + b"\0")
+    for position in range(8, len(data)):
+        for flip in (1, 0x80, 0xFF):
+            changed = bytearray(data)
+            changed[position] ^= flip
+            agree(both, changed)
+            assert both[0].log(1) == both[1].log(1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_several_of_which_one_is_led_elsewhere_name_the_leader_alike(
+    ways, words, topic_id, version
+):
+    both = ways()
+    for way in both:
+        way.node.change(way.node.led(1, epoch=3, leader=2))
+    name = "" if version >= 13 else "t"
+    parts = [(0, words.batch()), (1, words.batch())]
+    said = agree(both, frame(version, [(name, parts)], topic_id=topic_id))
+    assert (b"second" in said) == (version >= 10)

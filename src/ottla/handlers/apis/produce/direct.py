@@ -2,10 +2,10 @@
 
 Owns where the few fields of such a request stand, and the bytes of its answer; two thirds of what
 the ordinary way costs above the log goes into making and taking apart objects. Below it is the way
-of every Produce (replication, log). Any other request (more partitions, a transaction, acks=0, a
-topic of the broker's own, any tag) is left to the ordinary way by returning ``NOT_DIRECT`` before
-anything has happened; a refused append is answered by it, too. The message tables stay the truth: a
-test holds both ways against each other, byte for byte, in every version.
+of every Produce (replication, log). More partitions go on to ``direct_many``. Any other request (a
+transaction, acks=0, a topic of the broker's own, any tag) is left to the ordinary way by returning
+``NOT_DIRECT`` before anything has happened; a refused append is answered by it, too. The message
+tables stay the truth: a test holds both ways against each other, byte for byte, in every version.
 
     request   v3-8    transactional_id:int16(-1) acks:int16 timeout_ms:int32 topics:int32(1)
                       name:string partitions:int32(1) index:int32 records:bytes
@@ -19,9 +19,15 @@ test holds both ways against each other, byte for byte, in every version.
 from __future__ import annotations  # else those of inner functions are made at each call
 
 import struct
-from collections.abc import Callable
 
 from ottla.errors import ErrorCode, MalformedMessage
+from ottla.handlers.apis.produce.direct_many import (
+    COMPACT_SINCE,
+    LOG_START_SINCE,
+    RECORD_ERRORS_SINCE,
+    AnswerByTable,
+    DirectProduceMany,
+)
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
 from ottla.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, TopicId, TopicPartition
 from ottla.metadata.image import MetadataImage
@@ -37,10 +43,6 @@ from ottla.records.batch import (
 from ottla.records.compression import Codec
 from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
-
-LOG_START_SINCE = 5
-RECORD_ERRORS_SINCE = 8
-COMPACT_SINCE = 9
 
 _ACKS = frozenset((-1, 1))
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -69,9 +71,6 @@ Located = tuple[bytes, int, int, int, int, int]
 """The topic's name or id as it stands there, partition, acks, timeout in ms, and where the records
 begin and end."""
 
-AnswerRefusal = Callable[[str, TopicId, int, AppendRefusal, int], Answer]
-"""Encodes the ordinary way: topic name, topic id, partition, refusal, correlation id."""
-
 
 class DirectProduce:
     """Serves such requests of one version."""
@@ -81,12 +80,13 @@ class DirectProduce:
         version: int,
         replica_manager: ReplicaManager,
         image: MetadataImage,
-        answer_refusal: AnswerRefusal,
+        answer_by_table: AnswerByTable,
     ) -> None:
+        self._many = DirectProduceMany(version, replica_manager, image, answer_by_table)
         self._version = version
         self._replica_manager = replica_manager
         self._image = image
-        self._answer_refusal = answer_refusal
+        self._answer_by_table = answer_by_table
         self._locate = _locate if version < COMPACT_SINCE else _locate_compact
 
     def serve(
@@ -102,7 +102,7 @@ class DirectProduce:
         except (struct.error, IndexError, MalformedMessage):
             return NOT_DIRECT
         if located is None:
-            return NOT_DIRECT
+            return self._many.serve(frame, position, correlation_id)
         topic, index, acks, timeout_ms, begin, end = located
         if acks not in _ACKS or end - begin < HEADER_SIZE_BYTES:
             return NOT_DIRECT
@@ -142,7 +142,7 @@ class DirectProduce:
             name, topic_id = "", TopicId(topic)
             if version < TOPIC_IDS_SINCE:
                 name, topic_id = str(topic, "utf-8", "replace"), NULL_TOPIC_ID
-            return self._answer_refusal(name, topic_id, index, outcome, correlation_id)
+            return self._answer_by_table([(name, topic_id, [index])], [outcome], correlation_id)
         base_offset, _, append_time_ms, log_start_offset = outcome
         if version < COMPACT_SINCE:
             if version < LOG_START_SINCE:

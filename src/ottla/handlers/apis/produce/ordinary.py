@@ -12,10 +12,11 @@ from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.apis.produce.direct import DirectProduce
+from ottla.handlers.apis.produce.layout import Layout
 from ottla.handlers.apis.produce.many import produce_many
 from ottla.handlers.apis.produce.transactional import TransactionalAppends
 from ottla.handlers.call import Answer, Call, Direct, Encode
-from ottla.ids import TopicId, TopicPartition
+from ottla.ids import TopicPartition
 from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -44,9 +45,6 @@ _ACKS = frozenset((-1, 0, 1))
 _ATTRIBUTES_LOW_AT = ATTRIBUTES_POSITION + 1
 _SHORTEST_BATCH_BYTES = MAGIC_POSITION + 1
 """With less nothing can be said of a batch."""
-
-Layout = list[tuple[str, TopicId, list[int]]]
-"""The request's topics (name, id) and their partitions, in its order; the answer's order too."""
 
 
 class Produce:
@@ -117,16 +115,16 @@ class Produce:
         return produce_many(request, lambda part: self.handle(part, call))
 
     def direct(self, version: int, encode: Encode) -> Direct:
-        """Return the direct way of requests with one batch."""
+        """Return the direct way of requests with one batch for each partition."""
 
-        def answer_refusal(
-            name: str, topic_id: TopicId, index: int, refusal: AppendRefusal, correlation_id: int
+        def answer_by_table(
+            layout: Layout, outcomes: list[AppendOutcome], correlation_id: int
         ) -> Answer:
-            response = _answer(ACKS_ALL, [(name, topic_id, [index])], {}, [refusal])
+            response = _answer(ACKS_ALL, layout, {}, outcomes)
             assert response is not None, "only acks=0 goes without an answer"
             return encode(response, correlation_id)
 
-        return DirectProduce(version, self._replica_manager, self._image, answer_refusal).serve
+        return DirectProduce(version, self._replica_manager, self._image, answer_by_table).serve
 
     def _name_leaders(self, response: ProduceResponse | None, call: Call) -> ProduceResponse | None:
         """Say who leads what is not led here, and how to reach them (KIP-951)."""
