@@ -6,6 +6,7 @@ nothing of partitions or of when a batch is full. Grammar: see ``ottla.records.b
 """
 
 from collections.abc import Sequence
+from struct import Struct
 
 from ottla.records.batch import (
     ATTRIBUTES_POSITION,
@@ -30,6 +31,9 @@ from ottla.records.record import Record
 from ottla.records.varint import append_varint
 
 KeyAndValue = tuple[bytes, bytes | None]
+_TO_CRC = Struct(">qiibI")
+_BEHIND_CRC = Struct(">hiqqqhii")
+"""The two parts of ``HEADER``: what the sum does not count, and what it does."""
 
 
 def build_batch(  # noqa: PLR0913 - the header's fields, all keyword-only
@@ -99,7 +103,13 @@ def build_plain_batch(
     As ``build_batch`` without a codec, all records of one time, in a fifth of the time: what a
     coordinator writes for each of its requests. With a producer id it is part of a transaction.
     """
-    parts = [bytes(HEADER_SIZE_BYTES)]
+    count = len(records)
+    attributes = 0 if producer_id == NO_PRODUCER_ID else TRANSACTIONAL_BIT
+    fields = (
+        *(attributes, count - 1, timestamp, timestamp),
+        *(producer_id, producer_epoch, NO_SEQUENCE, count),
+    )
+    parts = [_BEHIND_CRC.pack(*fields)]
     sizes = (-1, -1)
     key_length = value_length = b""
     fixed_bytes = 0
@@ -107,21 +117,17 @@ def build_plain_batch(
         data = b"" if value is None else value
         if sizes != (len(key), -1 if value is None else len(data)):  # Mostly those of the first.
             sizes = len(key), -1 if value is None else len(data)
-            key_length, value_length = map(_made_varint, sizes)
+            key_length = _varint(sizes[0])
+            value_length = _NULL_LENGTH if value is None else _varint(sizes[1])
             fixed_bytes = 3 + len(key_length) + len(key) + len(value_length) + len(data)
         start = _varint(index)
         size = _varint(fixed_bytes + len(start))
         parts += (size, b"\0\0", start, key_length, key, value_length, data, b"\0")
-    batch = bytearray(b"").join(parts)
-    count = len(records)
-    before_crc = (0, len(batch) - LOG_OVERHEAD_BYTES, NO_LEADER_EPOCH, MAGIC_V2)
-    attributes = 0 if producer_id == NO_PRODUCER_ID else TRANSACTIONAL_BIT
-    producer = (producer_id, producer_epoch, NO_SEQUENCE)
-    behind_crc = (attributes, count - 1, timestamp, timestamp, *producer, count)
-    HEADER.pack_into(batch, 0, *before_crc, 0, *behind_crc)
-    crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
-    batch[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
-    return batch, BatchHeader(*before_crc, crc, *behind_crc)
+    summed = b"".join(parts)
+    crc = crc32c(summed)
+    length = ATTRIBUTES_POSITION - LOG_OVERHEAD_BYTES + len(summed)
+    batch = bytearray(_TO_CRC.pack(0, length, NO_LEADER_EPOCH, MAGIC_V2, crc)) + summed
+    return batch, BatchHeader(0, length, NO_LEADER_EPOCH, MAGIC_V2, crc, *fields)
 
 
 def _varint(value: int) -> bytes:
@@ -138,6 +144,7 @@ def _made_varint(value: int) -> bytes:
 _VARINT_COUNT = 512
 _VARINTS = tuple(map(_made_varint, range(_VARINT_COUNT)))
 """Those of most lengths."""
+_NULL_LENGTH = _made_varint(-1)
 
 
 def _attributes(
