@@ -33,7 +33,7 @@ spec.loader.exec_module(doubles)
 
 CLIENT = Client("10.0.0.9", 5000, "10.0.0.1", 9092)
 IDS = {"t": TopicId(b"the topic with t"), "other": TopicId(b"the other topic!")}
-COMPACT = range(8, 11)
+VERSIONS = range(2, 11)
 
 
 class Ordinary:
@@ -58,7 +58,7 @@ class Way:
         self.router = Router({ApiKey.OFFSET_COMMIT: wrap(handler)}, Slices(Turns(ManualClock())))
         self.direct = {
             version: DirectOffsetCommit(version, self.groups.coordinator, image)
-            for version in COMPACT
+            for version in VERSIONS
         }
 
     def say(self, frame):
@@ -87,9 +87,9 @@ def ways():
     """Both ways, in the same state; each has made its routes."""
     both = [Way(wrap) for wrap in (lambda handler: handler, Ordinary)]
     for way in both:
-        for version in range(2, 11):
+        for version in VERSIONS:
             way.say(frame(version, [("nowhere", [partition(0)])]))
-    assert len(both[0].router._directs) == len(COMPACT)
+    assert len(both[0].router._directs) == len(VERSIONS)
     assert not both[1].router._directs
     yield both
     for way in both:
@@ -105,12 +105,13 @@ def partition(index, offset=5, epoch=-1, metadata=""):
     )
 
 
-def frame(version, topics, group="g", generation=-1, member="", instance=None, client="c"):
+def frame(version, topics, group="g", *, client="c", **fields):
     request = OffsetCommitRequest(
         group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member,
-        group_instance_id=instance if version >= 7 else None,
+        generation_id_or_member_epoch=fields.get("generation", -1),
+        member_id=fields.get("member", ""),
+        group_instance_id=fields.get("instance") if version >= 7 else None,
+        retention_time_ms=fields.get("retention_ms", -1) if version < 5 else -1,
         topics=[
             OffsetCommitRequestTopic(
                 name=name if version < 10 else "",
@@ -132,7 +133,7 @@ def same(ways, data):
     return answers[0]
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+@pytest.mark.parametrize("version", VERSIONS)
 def test_both_ways_answer_alike(ways, version):
     epoch = 3 if version >= 6 else -1
     many = [partition(index, 2**40 + index, epoch) for index in range(300)]
@@ -156,9 +157,10 @@ def test_both_ways_answer_alike(ways, version):
         same(ways, frame(version, [("t", [partition(2, 8)])], group=group))
     same(ways, frame(version, [("t", [partition(2)])], generation=4, member="m"))
     same(ways, frame(version, [("t", [partition(2)])], member="m", instance="i"))
+    same(ways, frame(version, [("t", [partition(2)])], retention_ms=3_600_000))
 
 
-@pytest.mark.parametrize("version", COMPACT)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_commits_without_metadata_go_the_direct_way(ways, version):
     direct = ways[0].direct[version]
 
@@ -169,6 +171,7 @@ def test_commits_without_metadata_go_the_direct_way(ways, version):
         return answer is not NOT_DIRECT
 
     assert served([("t", [partition(1), partition(299, metadata=None)]), ("other", [partition(0)])])
+    assert served([("t", [partition(1)])], retention_ms=5)
     assert served([("t", [partition(index) for index in range(300)])], group="g" * 1000)
     assert served([("t", [partition(1)])], generation=4, member="m", instance="i")
     assert not served([("t", [partition(1, metadata="x")])])
@@ -178,7 +181,7 @@ def test_commits_without_metadata_go_the_direct_way(ways, version):
     assert not served([("t", [])])
 
 
-@pytest.mark.parametrize("version", COMPACT)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_no_bytes_are_taken_differently(ways, version):
     """Cut, changed and prolonged frames: refused alike, or answered alike."""
     chance = random.Random(version)

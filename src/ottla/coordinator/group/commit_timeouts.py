@@ -6,14 +6,24 @@ first one. What is on its way to the disk counts all the same once it is there. 
 """
 
 from collections import deque
-from typing import Any
+from typing import Protocol
 
 from ottla.coordinator.timers import Timers
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
-from ottla.pending import Pending
 
 _TIMER = "commit timeouts"
+
+
+class Waiting(Protocol):
+    """A commit, and whoever waits for it."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there was an answer."""
+
+    def resolve(self, outcome: KafkaError) -> None:
+        """Answer."""
 
 
 class CommitTimeouts:
@@ -23,15 +33,15 @@ class CommitTimeouts:
         self._timers = timers
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._waiting: deque[tuple[float, Pending[Any]]] = deque()
+        self._waiting: deque[tuple[float, Waiting]] = deque()
         """Use: commits that were not durable at once, with their ends, the first one first."""
 
-    def watch(self, pending: Pending[Any]) -> None:
+    def watch(self, commit: Waiting) -> None:
         """Answer with COORDINATOR_NOT_AVAILABLE unless there is another answer in time."""
-        if pending.is_done:
+        if commit.is_done:
             return
         self._forget_done()
-        self._waiting.append((self._clock.monotonic() + self._timeout_ms / 1000, pending))
+        self._waiting.append((self._clock.monotonic() + self._timeout_ms / 1000, commit))
         if _TIMER not in self._timers:
             self._timers.schedule(_TIMER, self._timeout_ms, self._ring)
 
@@ -43,9 +53,9 @@ class CommitTimeouts:
         now = self._clock.monotonic()
         self._forget_done()
         while self._waiting and self._waiting[0][0] <= now:
-            _, pending = self._waiting.popleft()
+            _, commit = self._waiting.popleft()
             why = f"not durable after {self._timeout_ms} ms"
-            pending.resolve(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, why))
+            commit.resolve(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, why))
             self._forget_done()
         if self._waiting:
             delay_ms = int((self._waiting[0][0] - now) * 1000) + 1

@@ -79,7 +79,12 @@ def write(request: CommitRequest, now_ms: int, metadata_length_max: int) -> Writ
     taken: list[TopicCommit] = []
     for topic, asked, topic_id in request.topics:
         partitions = asked
-        if any(metadata for _, _, _, metadata in asked):
+        has_metadata = False
+        for _, _, _, metadata in asked:
+            if metadata:
+                has_metadata = True
+                break
+        if has_metadata:
             partitions = []
             for commit in asked:
                 fits = _fits(commit[3] or "", metadata_length_max)

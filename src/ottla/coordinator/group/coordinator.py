@@ -15,17 +15,17 @@ from ottla.cluster.arriving import Arriving
 from ottla.coordinator.group import records
 from ottla.coordinator.group.classic import events
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Member
-from ottla.coordinator.group.commits import check_commit, check_delete, check_offset_delete
-from ottla.coordinator.group.committing import RECORD_BYTES_MIN, CommitRequest, write
+from ottla.coordinator.group.commits import check_delete, check_offset_delete
+from ottla.coordinator.group.committing import CommitRequest
 from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.machine import (
     Heartbeat,
     HeartbeatAnswer,
-    check_committed,
     check_heartbeat,
     check_member_epoch,
 )
+from ottla.coordinator.group.offset_write import NewGroups, OffsetWrite
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups, GroupsShard
@@ -96,6 +96,9 @@ class GroupCoordinator:
         self._settings = settings
         self._configs = configs
         self._arriving = Arriving()
+        self._new_groups = NewGroups(
+            self._check_room, self._arriving.begin, settings.metadata_length_max
+        )
 
     @property
     def runtime(self) -> CoordinatorRuntime[Groups]:
@@ -244,45 +247,23 @@ class GroupCoordinator:
 
     def commit(self, request: CommitRequest) -> Pending[list[ErrorCode] | KafkaError]:
         """Write offsets; answered when they are durable. One code per commit, in order."""
+        pending: Pending[list[ErrorCode] | KafkaError] = Pending()
+        self.commit_then(request, pending.resolve)
+        return pending
 
-        def run(shard: GroupsShard, pending: Pending[list[ErrorCode] | KafkaError]) -> None:
-            machine = shard.machine
-            group = machine.groups.get(request.group_id)
-            consumers = machine.consumers.groups.get(request.group_id)
-            if request.check is not None:
-                request.check()
-            if consumers is None:
-                check_commit(group, request)
-            else:
-                _check_consumer_commit(consumers, request)
-            is_new = group is None and consumers is None
-            if is_new:
-                self._check_room(request.group_id, ErrorCode.POLICY_VIOLATION)
-            if group is not None and group.state in (
-                GroupState.STABLE,
-                GroupState.PREPARING_REBALANCE,
-            ):
-                machine.keep_alive(group, request.member_id)
-            shard.check_room(sum(len(one.partitions) for one in request.topics), RECORD_BYTES_MIN)
-            written = write(request, shard.clock.wall_ms(), self._settings.metadata_length_max)
-            codes, found = written.codes, written.records
-
-            def apply(base_offset: int) -> None:
-                machine.take_commit(request, written, base_offset)
-
-            def done(error: KafkaError | None) -> None:
-                arrived()
-                if not pending.is_done:  # It may have taken too long.
-                    pending.resolve(codes if error is None else error)
-
-            if found:
-                arrived = self._arriving.begin(request.group_id) if is_new else _nothing
-                shard.append(found, done, apply=apply, producer=request.producer)
-                machine.commit_timeouts.watch(pending)
-            else:
-                pending.resolve(codes)
-
-        return self._in_turn(request.group_id, run, empty_id=not request.is_transactional)
+    def commit_then(
+        self, request: CommitRequest, told: Callable[[list[ErrorCode] | KafkaError], None]
+    ) -> None:
+        """Do as ``commit``, but call ``told``, perhaps before this returns."""
+        try:
+            if not request.group_id and request.producer is not None:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+            shard = self._runtime.shard_for(request.group_id)
+        except KafkaError as error:
+            told(error.as_value())
+            return
+        write = OffsetWrite(shard, request, told, self._new_groups)
+        shard.execute(write.run, write.resolve)
 
     def end_transaction(
         self, partition: int, batch: bytearray, marker: EndMarker, transaction_version: int
@@ -482,25 +463,6 @@ def _known(shard: GroupsShard, group_id: str) -> ClassicGroup:
     return group
 
 
-def _check_consumer_commit(group: ConsumerGroup, request: CommitRequest) -> None:
-    """Raise KafkaError unless a KIP-848 group takes the commit."""
-    is_nobody = (request.member_id, request.instance_id, request.generation) == ("", None, -1)
-    if request.is_transactional and is_nobody:
-        return
-    is_old = not request.is_transactional and not request.tells_unknown_group
-    member = group.members.get(request.member_id)
-    if is_old and member is not None and member.classic is None:
-        why = "the consumer protocol needs OffsetCommit v9"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
-    places = ((topic.topic_id, one[0]) for topic in request.topics for one in topic.partitions)
-    try:
-        check_committed(group, request.member_id, request.generation, places)
-    except KafkaError as error:
-        if request.is_transactional and error.code is ErrorCode.STALE_MEMBER_EPOCH:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.why) from error
-        raise
-
-
 def _topics_resized(delta: MetadataDelta) -> set[str]:
     """Return the topics that came, went, or have other partitions."""
     names = {topic.name for topic in (*delta.topics_created, *delta.topics_deleted)}
@@ -520,7 +482,3 @@ def _before(pending: Pending[Value], first: Callable[[], None]) -> Pending[Value
 
     ahead.on_done(done)
     return ahead
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -7,6 +7,7 @@ hundred thousand. A test holds both ways against each other.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 
@@ -31,6 +32,9 @@ _SHORT_TEXT_BYTES_MAX = 126
 """The compact length of a longer one takes a second byte."""
 _TOPIC_ID_TAG = bytes((1, 0, 16))
 """One tag, its number, and the bytes behind it."""
+_CACHED_KEY_HEADS_MAX = 4096
+_CACHED_NAMES_LENGTH_MAX = 256
+"""Longer ones are nobody's habit, and would make the cache large."""
 OFFSET_COMMIT_VERSIONS = 4
 GROUP_METADATA_VERSIONS = 4
 
@@ -50,7 +54,10 @@ def offset_records(  # noqa: PLR0917 - what a topic's commits have in common
 
     Raises StructError for a text that is too long to store.
     """
-    head = _offset_key_head(group, topic)
+    if len(group) + len(topic) <= _CACHED_NAMES_LENGTH_MAX:
+        head = _cached_key_head(group, topic)
+    else:
+        head = _offset_key_head(group, topic)
     is_usual = expire_ms == NEVER_EXPIRES and topic_id != NULL_TOPIC_ID
     tail = _INT64.pack(time_ms) + _TOPIC_ID_TAG + topic_id
     empty_and_tail = b"\1" + tail
@@ -109,6 +116,9 @@ def _offset_key_head(group_id: str, topic_name: str) -> bytes:
             topic,
         )
     )
+
+
+_cached_key_head = lru_cache(_CACHED_KEY_HEADS_MAX)(_offset_key_head)
 
 
 def written(make: Callable[[], CoordinatorRecord]) -> CoordinatorRecord:

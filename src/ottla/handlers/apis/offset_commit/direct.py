@@ -1,19 +1,24 @@
 """The direct way of OffsetCommit, as consumers send it: one tuple per partition, no objects.
 
 Owns where the fields of such a request stand, and the bytes of its answer. Below it is the way of
-every commit (``GroupCoordinator.commit``). Any other request (metadata, a partition that does not
-exist, any tag, versions before 8) is left to the ordinary way by returning ``NOT_DIRECT`` before
-anything has happened. The message tables stay the truth: a test holds both ways against each other,
-byte for byte, in every version. Texts and arrays are compact, lengths and counts one too large.
+every commit (``GroupCoordinator.commit_then``). Any other request (metadata, a partition that does
+not exist, any tag) is left to the ordinary way by returning ``NOT_DIRECT`` before anything has
+happened. The message tables stay the truth: a test holds both ways against each other, byte for
+byte, in every version.
 
-    request   v8-10   tags(0) group:string generation:int32 member:string instance:string?
+    request   v2-7    group:string generation:int32 member:string [v7 instance:string?]
+                      [v2-4 retention:int64] topics:array
+              v8-10   tags(0) group:string generation:int32 member:string instance:string?
                       topics:array tags(0)
-    topic             name:string, v10 id:uuid  partitions:array  tags(0)
-    partition         index:int32 offset:int64 leader_epoch:int32 metadata:string?(empty) tags(0)
+    topic             name:string, v10 id:uuid  partitions:array  [v8+ tags(0)]
+    partition         index:int32 offset:int64 [v6+ leader_epoch:int32] metadata:string?(empty)
+                      [v8+ tags(0)]
 
-    response  v8-10   tags(0) throttle:int32(0) topics:array tags(0)
-    topic             name:string, v10 id:uuid  partitions:array  tags(0)
-    partition         index:int32 error:int16 tags(0)
+    response          [v3+ throttle:int32(0)] topics:array [v8+ tags(0)]
+    topic             name:string, v10 id:uuid  partitions:array  [v8+ tags(0)]
+    partition         index:int32 error:int16 [v8+ tags(0)]
+
+From v8 on texts and arrays are compact: lengths and counts one too large, as varints.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -25,23 +30,38 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
 from ottla.ids import TOPIC_ID_BYTES, TopicId
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.pending import Pending
 from ottla.protocol.compiler import STRING_BYTES_MAX
 from ottla.protocol.header import LENGTH_BYTES
 from ottla.protocol.primitives import get_uvarint, put_uvarint
 
+THROTTLED_SINCE = 3
+RETENTION_BEFORE = 5
+LEADER_EPOCHS_SINCE = 6
+INSTANCES_SINCE = 7
 COMPACT_SINCE = 8
 TELLS_UNKNOWN_GROUP_SINCE = 9
 IDS_SINCE = 10
 
+NO_RETENTION = -1
+_INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_OLD_PARTITION = struct.Struct(">iqh")
+_PLAIN_PARTITION = struct.Struct(">iqih")
 _PARTITION = struct.Struct(">iqiBB")
+_EMPTY_PLAIN_TEXTS = (-1, 0)
 _EMPTY_TEXTS = (0, 1)
 """Null, and a text without characters."""
-_ANSWER_HEAD = struct.Struct(">iixi")
+_TO_TOPICS = struct.Struct(">iii")
+"""Length, correlation id, count of topics."""
+_TO_TOPICS_V3 = struct.Struct(">iiii")
+"""The same, with a throttle time before the count."""
+_TO_COMPACT_TOPICS = struct.Struct(">iixi")
 """Length, correlation id, no tags, throttle time."""
-_CODE = struct.Struct(">hx")
+_ANSWERED = struct.Struct(">ih")
+_COMPACT_ANSWERED = struct.Struct(">ihx")
 
 Echo = tuple[bytes, list[PartitionCommit]]
 """What an answer repeats of a topic: its name or id with the length in front, its partitions."""
@@ -51,10 +71,11 @@ class DirectOffsetCommit:
     """Serves such requests of one version."""
 
     def __init__(self, version: int, groups: GroupCoordinator, image: MetadataImage) -> None:
-        self._has_ids = version >= IDS_SINCE
+        self._version = version
         self._tells_unknown_group = version >= TELLS_UNKNOWN_GROUP_SINCE
         self._groups = groups
         self._image = image
+        self._read = self._read_compact if version >= COMPACT_SINCE else self._read_plain
 
     def serve(
         self, frame: memoryview, position: int, correlation_id: int
@@ -70,16 +91,84 @@ class DirectOffsetCommit:
             return NOT_DIRECT
         if request is None:
             return NOT_DIRECT
+        answered: Pending[Answer | None] = Pending()
 
-        def answer(outcome: list[ErrorCode] | KafkaError) -> Answer | None:
+        def told(outcome: list[ErrorCode] | KafkaError) -> None:
             # One partition is refused by itself for its metadata only, and there is none.
             code = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
-            return [_answer(echoes, code, correlation_id)]
+            answered.resolve([self._answer(echoes, code, correlation_id)])
 
-        return self._groups.commit(request).then(answer)
+        self._groups.commit_then(request, told)
+        return answered.value if answered.value is not None else answered
 
-    def _read(self, frame: memoryview, position: int, echoes: list[Echo]) -> CommitRequest | None:
-        """Read a request, and what its answer repeats; None if it is of another form."""
+    # Requests. All return None for one of another form.
+
+    def _read_plain(
+        self, frame: memoryview, position: int, echoes: list[Echo]
+    ) -> CommitRequest | None:
+        """Read a request up to v7, and what its answer repeats."""
+        version = self._version
+        group, position = _plain_text(frame, position)
+        (generation,) = _INT32.unpack_from(frame, position)
+        member, position = _plain_text(frame, position + _INT32.size)
+        instance: str | None = None
+        if version >= INSTANCES_SINCE:
+            instance, position = _plain_text(frame, position)
+        retention_ms = NO_RETENTION
+        if version < RETENTION_BEFORE:
+            (retention_ms,) = _INT64.unpack_from(frame, position)
+            position += _INT64.size
+        (topic_count,) = _INT32.unpack_from(frame, position)
+        position += _INT32.size
+        if group is None or member is None or topic_count < 1:
+            return None
+        topics: list[TopicCommit] = []
+        for _ in range(topic_count):
+            begin = position
+            name, position = _plain_text(frame, position)
+            topic = self._image.topic(name or "")
+            (partition_count,) = _INT32.unpack_from(frame, position)
+            head = bytes(frame[begin:position])
+            position += _INT32.size
+            if topic is None or partition_count < 1:
+                return None
+            partitions, position = self._plain_partitions(frame, position, partition_count, topic)
+            if partitions is None:
+                return None
+            topics.append(TopicCommit(topic.name, partitions, topic.topic_id))
+            echoes.append((head, partitions))
+        if position != len(frame):
+            return None
+        return CommitRequest(
+            group, member, instance, generation, retention_ms, topics, self._tells_unknown_group
+        )
+
+    def _plain_partitions(
+        self, frame: memoryview, position: int, partition_count: int, topic: TopicImage
+    ) -> tuple[list[PartitionCommit] | None, int]:
+        """Return the partitions of a topic, and where they end."""
+        has_epochs = self._version >= LEADER_EPOCHS_SINCE
+        form = _PLAIN_PARTITION if has_epochs else _OLD_PARTITION
+        end = position + partition_count * form.size
+        if end > len(frame):
+            return None, end
+        count = len(topic.partitions)
+        partitions: list[PartitionCommit] = []
+        epoch = -1
+        for fields in form.iter_unpack(frame[position:end]):
+            if has_epochs:
+                index, offset, epoch, text = fields
+            else:
+                index, offset, text = fields
+            if text not in _EMPTY_PLAIN_TEXTS or not 0 <= index < count:
+                return None, end
+            partitions.append((index, offset, epoch, None))
+        return partitions, end
+
+    def _read_compact(
+        self, frame: memoryview, position: int, echoes: list[Echo]
+    ) -> CommitRequest | None:
+        """Read a request from v8 on, and what its answer repeats."""
         if frame[position]:
             return None
         group, position = _text(frame, position + 1)
@@ -92,7 +181,7 @@ class DirectOffsetCommit:
         topics: list[TopicCommit] = []
         for _ in range(topic_count - 1):
             begin = position
-            if self._has_ids:
+            if self._version >= IDS_SINCE:
                 position += TOPIC_ID_BYTES
                 topic = self._image.topic_by_id(TopicId(bytes(frame[begin:position])))
             else:
@@ -115,8 +204,44 @@ class DirectOffsetCommit:
         if position + 1 != len(frame) or frame[position]:
             return None
         return CommitRequest(
-            group, member, instance, generation, -1, topics, self._tells_unknown_group
+            group, member, instance, generation, NO_RETENTION, topics, self._tells_unknown_group
         )
+
+    # Answers.
+
+    def _answer(self, echoes: list[Echo], code: ErrorCode, correlation_id: int) -> bytes:
+        """Return the framed answer: the same code for all."""
+        if self._version >= COMPACT_SINCE:
+            return _compact_answer(echoes, code, correlation_id)
+        parts = [b""]
+        size_bytes = 0
+        pack, pack_count = _ANSWERED.pack, _INT32.pack
+        for head, partitions in echoes:
+            parts += (head, pack_count(len(partitions)))
+            size_bytes += len(head) + _INT32.size + len(partitions) * _ANSWERED.size
+            for partition in partitions:
+                parts.append(pack(partition[0], code))
+        if self._version < THROTTLED_SINCE:
+            size_bytes += _TO_TOPICS.size - LENGTH_BYTES
+            parts[0] = _TO_TOPICS.pack(size_bytes, correlation_id, len(echoes))
+        else:
+            size_bytes += _TO_TOPICS_V3.size - LENGTH_BYTES
+            parts[0] = _TO_TOPICS_V3.pack(size_bytes, correlation_id, 0, len(echoes))
+        return b"".join(parts)
+
+
+def _plain_text(frame: memoryview, position: int) -> tuple[str | None, int]:
+    """Return a text and where it ends. Raises struct.error, MalformedMessage."""
+    (length,) = _INT16.unpack_from(frame, position)
+    position += _INT16.size
+    if length < 0:
+        if length < -1:
+            raise MalformedMessage(f"a text of {length} bytes")
+        return None, position
+    end = position + length
+    if end > len(frame):
+        raise MalformedMessage(f"a text of {length} bytes")
+    return str(frame[position:end], "utf-8", "replace"), end
 
 
 def _text(frame: memoryview, position: int) -> tuple[str | None, int]:
@@ -130,17 +255,16 @@ def _text(frame: memoryview, position: int) -> tuple[str | None, int]:
     return str(frame[position:end], "utf-8", "replace"), end
 
 
-def _answer(echoes: list[Echo], code: ErrorCode, correlation_id: int) -> bytearray:
-    """Return the framed answer: the same code for all."""
-    out = bytearray(_ANSWER_HEAD.size)
+def _compact_answer(echoes: list[Echo], code: ErrorCode, correlation_id: int) -> bytes:
+    out = bytearray(_TO_COMPACT_TOPICS.size)
     put_uvarint(out, len(echoes) + 1)
-    tail, pack = _CODE.pack(code), _INT32.pack
+    pack = _COMPACT_ANSWERED.pack
     for head, partitions in echoes:
         out += head
         put_uvarint(out, len(partitions) + 1)
         for partition in partitions:
-            out += pack(partition[0]) + tail
+            out += pack(partition[0], code)
         out.append(0)
     out.append(0)
-    _ANSWER_HEAD.pack_into(out, 0, len(out) - LENGTH_BYTES, correlation_id, 0)
-    return out
+    _TO_COMPACT_TOPICS.pack_into(out, 0, len(out) - LENGTH_BYTES, correlation_id, 0)
+    return bytes(out)

@@ -7,7 +7,6 @@ from ottla.coordinator.group.committing import CommitRequest
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.offset_commit.direct import (
-    COMPACT_SINCE,
     IDS_SINCE,
     TELLS_UNKNOWN_GROUP_SINCE,
     DirectOffsetCommit,
@@ -58,11 +57,9 @@ class OffsetCommit:
         )
         return committed.then(lambda outcome: _response(request, found.codes(outcome)))
 
-    def direct(self, version: int, encode: Encode) -> Direct | None:
-        """Return the direct way of commits without metadata; None for versions without one."""
+    def direct(self, version: int, encode: Encode) -> Direct:
+        """Return the direct way of commits without metadata."""
         del encode
-        if version < COMPACT_SINCE:
-            return None
         return DirectOffsetCommit(version, self._groups, self._image).serve
 
     def _topic(self, asked: OffsetCommitRequestTopic, version: int) -> TopicImage | None:
