@@ -1,4 +1,4 @@
-"""Build the eight extensions, loops over records and one over syncs, where a C compiler is at hand.
+"""Build the nine extensions, loops over records and one over syncs, where a C compiler is at hand.
 
 Everything else is declared in pyproject.toml. The extension comes from the very .py file that is
 installed beside it: whoever cannot build it gets the same results from the interpreted form.
@@ -16,9 +16,9 @@ extensions = cythonize(
             extra_compile_args=["-g0"],  # without symbols it is a fifth of the size
         )
         for name in (
-            *("records.kernels", "records.cleaning", "records.time_search", "env.sync_loop"),
+            *("records.kernels", "records.batch_walk", "records.time_search", "records.cleaning"),
             *("records.columnar.columns", "records.columnar.writer"),
-            *("records.columnar.avro", "records.columnar.row_sums"),
+            *("records.columnar.avro", "records.columnar.row_sums", "env.sync_loop"),
         )
     ],
     build_dir="build",  # the generated C stays out of the sources

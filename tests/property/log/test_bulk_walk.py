@@ -23,7 +23,7 @@ from ottla.log.rolling import time_of_first_batch
 from ottla.log.segment import bulk_walk
 from ottla.log.segment.bulk_walk import beginnings, headers_at, producer_positions
 from ottla.log.segment.scan import Walk
-from ottla.records import kernels
+from ottla.records import batch_walk
 from ottla.records.batch import BatchHeader, patch_offsets
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
@@ -33,15 +33,15 @@ NOW = 1_700_000_000_000
 LOG = "/t-0/00000000000000000000.log"
 
 
-def interpreted_kernels():
-    path = Path(ottla.records.__path__[0]) / "kernels.py"
-    spec = importlib.util.spec_from_file_location("interpreted_kernels", path)
+def interpreted_walk():
+    path = Path(ottla.records.__path__[0]) / "batch_walk.py"
+    spec = importlib.util.spec_from_file_location("interpreted_walk", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-FORMS = {"compiled": kernels.walk_batches, "interpreted": interpreted_kernels().walk_batches}
+FORMS = {"compiled": batch_walk.walk_batches, "interpreted": interpreted_walk().walk_batches}
 
 
 @pytest.fixture(params=list(FORMS))
@@ -249,20 +249,20 @@ def test_beginnings_are_the_changes_of_epoch(form):
 def test_an_array_that_is_too_small_is_refused():
 
     words, table = array("I", bytes(64)), array("q", bytes(1024))
-    state = array("q", bytes(8 * kernels.WALK_STATE_SIZE))
+    state = array("q", bytes(8 * batch_walk.WALK_STATE_SIZE))
     good = [memoryview(b""), state, words, words, table, table]
     for walk in FORMS.values():
-        assert walk(*good) == kernels.WALK_NEEDS_DATA
+        assert walk(*good) == batch_walk.WALK_NEEDS_DATA
         for ordinal, empty in enumerate("xqIIqq"):
             if ordinal:
                 bad = [*good]
                 bad[ordinal] = array(empty)
                 with pytest.raises(ValueError, match="small"):
                     walk(*bad)
-        state[kernels.DATA_END] = 1
+        state[batch_walk.DATA_END] = 1
         with pytest.raises(ValueError, match="smaller than told"):
             walk(*good)
-        state[kernels.DATA_END] = 0
+        state[batch_walk.DATA_END] = 0
 
 
 def test_offsets_at_the_edges_of_their_type():
@@ -270,13 +270,13 @@ def test_offsets_at_the_edges_of_their_type():
         batch = build_batch([Record(timestamp=-1, key=None, value=b"")])
         struct.pack_into(">q", batch, 0, offset)
         for walk in FORMS.values():
-            state = array("q", bytes(8 * kernels.WALK_STATE_SIZE))
-            state[kernels.NEXT_OFFSET] = offset
-            state[kernels.LEADER_EPOCH] = -1
-            state[kernels.DATA_END] = state[kernels.FILE_END] = len(batch)
-            state[kernels.VERIFY] = 1
+            state = array("q", bytes(8 * batch_walk.WALK_STATE_SIZE))
+            state[batch_walk.NEXT_OFFSET] = offset
+            state[batch_walk.LEADER_EPOCH] = -1
+            state[batch_walk.DATA_END] = state[batch_walk.FILE_END] = len(batch)
+            state[batch_walk.VERIFY] = 1
             words, table = array("I", bytes(64)), array("q", bytes(1024))
             outcome = walk(memoryview(batch), state, words, words, table, table)
             is_within = offset <= 2**31 - 1
-            assert outcome == (kernels.WALK_NEEDS_DATA if is_within else kernels.WALK_UNUSUAL)
-            assert state[kernels.POSITION] == (len(batch) if is_within else 0)
+            assert outcome == (batch_walk.WALK_NEEDS_DATA if is_within else batch_walk.WALK_UNUSUAL)
+            assert state[batch_walk.POSITION] == (len(batch) if is_within else 0)

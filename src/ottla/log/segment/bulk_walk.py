@@ -1,7 +1,7 @@
 """Going through a log file at the speed of memory, as long as every batch is an ordinary one.
 
 The companion of ``log.scan``: a ``Walk`` takes one batch at a time and judges it; a ``BulkWalk``
-lets the kernel (``ottla.records.kernels.walk_batches``) pass over ordinary batches by thousands
+lets the kernel (``ottla.records.batch_walk``) pass over ordinary batches by thousands
 and stops before the first one that is not (another leader epoch, a gap, a wrong sum, the end). So
 it decides nothing: who goes through a log judges with the ``Walk`` and lets this one help.
 
@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 from ottla.env.disk import File
 from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
-from ottla.records import kernels
+from ottla.records import batch_walk as kernel
 from ottla.records.batch import (
     HEADER_SIZE_BYTES,
     NO_PRODUCER_ID,
     BatchHeader,
     read_header,
 )
-from ottla.records.kernels import walk_batches
+from ottla.records.batch_walk import walk_batches
 
 VERIFY_CHUNK_BYTES = 1024 * 1024
 """Read at a time to sum it: more would not stay in the processor's cache."""
@@ -38,7 +38,7 @@ BULK_BYTES_MIN = 64 * 1024
 
 _OUTPUT_COUNT = 1024
 _PRODUCER_SLOTS_MIN = 64
-_SLOT = kernels.PRODUCER_SLOT_SIZE
+_SLOT = kernel.PRODUCER_SLOT_SIZE
 
 PRODUCER_ID = 9
 """Which field of ``Walk.header`` it is."""
@@ -87,12 +87,12 @@ class BulkWalk:
         self._file = file
         self._end = end
         self._chunk_bytes = VERIFY_CHUNK_BYTES if verify_crc else HEADERS_CHUNK_BYTES
-        self._state = state = array("q", bytes(8 * kernels.WALK_STATE_SIZE))
-        state[kernels.FILE_END] = end
-        state[kernels.BASE_OFFSET] = base_offset
-        state[kernels.INDEX_INTERVAL] = index_interval_bytes
-        state[kernels.MAY_SKIP] = may_skip
-        state[kernels.VERIFY] = verify_crc
+        self._state = state = array("q", bytes(8 * kernel.WALK_STATE_SIZE))
+        state[kernel.FILE_END] = end
+        state[kernel.BASE_OFFSET] = base_offset
+        state[kernel.INDEX_INTERVAL] = index_interval_bytes
+        state[kernel.MAY_SKIP] = may_skip
+        state[kernel.VERIFY] = verify_crc
         self._noted: list[int] = []
         # Made when there is enough to walk over; most logs of a start need none of these.
         self._buffer = memoryview(b"")
@@ -122,13 +122,13 @@ class BulkWalk:
         if not self._buffer:
             self._allocate()
         state = self._state
-        state[kernels.POSITION] = position
-        state[kernels.NEXT_OFFSET] = next_offset
-        state[kernels.LEADER_EPOCH] = leader_epoch
-        state[kernels.LATEST_TIMESTAMP] = latest_timestamp
-        state[kernels.LATEST_OFFSET] = latest_offset
-        state[kernels.ENTRY_TIMESTAMP] = entry_timestamp
-        state[kernels.BYTES_SINCE_ENTRY] = bytes_since_entry
+        state[kernel.POSITION] = position
+        state[kernel.NEXT_OFFSET] = next_offset
+        state[kernel.LEADER_EPOCH] = leader_epoch
+        state[kernel.LATEST_TIMESTAMP] = latest_timestamp
+        state[kernel.LATEST_OFFSET] = latest_offset
+        state[kernel.ENTRY_TIMESTAMP] = entry_timestamp
+        state[kernel.BYTES_SINCE_ENTRY] = bytes_since_entry
         offsets, times = array("I"), array("I")
         while True:
             reason = walk_batches(
@@ -139,28 +139,28 @@ class BulkWalk:
                 self._noted_output,
                 self._producers,
             )
-            offsets += self._offset_output[: state[kernels.OFFSET_WORDS]]
-            times += self._time_output[: state[kernels.TIME_WORDS]]
-            self._noted += self._noted_output[: state[kernels.NOTED_COUNT]]
-            if reason == kernels.WALK_PRODUCERS_FULL:
+            offsets += self._offset_output[: state[kernel.OFFSET_WORDS]]
+            times += self._time_output[: state[kernel.TIME_WORDS]]
+            self._noted += self._noted_output[: state[kernel.NOTED_COUNT]]
+            if reason == kernel.WALK_PRODUCERS_FULL:
                 self._grow_producers()
-            elif reason == kernels.WALK_UNUSUAL or (
-                reason == kernels.WALK_NEEDS_DATA and not self._read_on()
+            elif reason == kernel.WALK_UNUSUAL or (
+                reason == kernel.WALK_NEEDS_DATA and not self._read_on()
             ):
                 break
-        if state[kernels.POSITION] == position:
+        if state[kernel.POSITION] == position:
             return None
         if sys.byteorder == "little":
             offsets.byteswap()
             times.byteswap()
         return Stretch(
-            end_position=state[kernels.POSITION],
-            next_offset=state[kernels.NEXT_OFFSET],
+            end_position=state[kernel.POSITION],
+            next_offset=state[kernel.NEXT_OFFSET],
             offset_entries=offsets.tobytes(),
             time_entries=times.tobytes(),
-            latest_timestamp=state[kernels.LATEST_TIMESTAMP],
-            latest_offset=state[kernels.LATEST_OFFSET],
-            bytes_since_entry=state[kernels.BYTES_SINCE_ENTRY],
+            latest_timestamp=state[kernel.LATEST_TIMESTAMP],
+            latest_offset=state[kernel.LATEST_OFFSET],
+            bytes_since_entry=state[kernel.BYTES_SINCE_ENTRY],
         )
 
     def _allocate(self) -> None:
@@ -174,14 +174,14 @@ class BulkWalk:
     def _read_on(self) -> bool:
         """Have the data begin at the next batch; False when that brings no byte more of it."""
         state, buffer = self._state, self._buffer
-        position, end = state[kernels.POSITION], state[kernels.DATA_END]
-        begin = state[kernels.DATA_POSITION]
-        length = min(len(buffer), state[kernels.FILE_END] - position)
+        position, end = state[kernel.POSITION], state[kernel.DATA_END]
+        begin = state[kernel.DATA_POSITION]
+        length = min(len(buffer), state[kernel.FILE_END] - position)
         if (begin == position and end > begin) or length < HEADER_SIZE_BYTES:
             return False
         read = self._file.read_into(position, buffer[:length])
-        state[kernels.DATA_POSITION] = position
-        state[kernels.DATA_END] = position + read
+        state[kernel.DATA_POSITION] = position
+        state[kernel.DATA_END] = position + read
         return read >= HEADER_SIZE_BYTES
 
     # -- producers ------------------------------------------------------------------------------
