@@ -8,10 +8,11 @@ from ottla.client.asyncio.fetcher import Fetcher
 from ottla.client.asyncio.producer import Producer
 from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.wire.fetching import FetchLimits
-from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.reading import read_records
 from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from ottla.records.batch_walk import next_offset
 
 
 def settings(server):

@@ -14,7 +14,6 @@ TABLES = {
     "src/ottla/config/broker.py",
     "src/ottla/records/columnar/avro.py",
     "src/ottla/records/cleaning.py",
-    "src/ottla/records/columnar/columns.py",
 }
 """One long table each: data, read by looking up. Or one unit for the C compiler."""
 OTTLA_IMPORT_MS_MAX = 15

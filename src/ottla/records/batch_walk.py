@@ -97,6 +97,8 @@ _INDEX_INTERVAL = cython.declare(cython.int, INDEX_INTERVAL)
 _MAY_SKIP = cython.declare(cython.int, MAY_SKIP)
 _VERIFY = cython.declare(cython.int, VERIFY)
 _HEADER_BYTES = cython.declare(cython.int, 61)
+_MAGIC_END = cython.declare(cython.int, 17)
+_OFFSET_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 _WORD_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
 
 PRODUCER_SLOT_SIZE = 8
@@ -286,6 +288,34 @@ def _pass(
     state[_BYTES_SINCE_ENTRY] += size
     state[_POSITION] += size
     return 0
+
+
+def next_offset(data: Buffer, offset: int) -> int:
+    """Return the offset behind the whole batches in ``data``; ``offset`` if there is none.
+
+    Only headers are looked at, of any format, and nothing is checked but where they stand.
+    """
+    view: cython.const[cython.uchar][::1] = data
+    found: cython.longlong = offset
+    position: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(view)
+    size: cython.longlong
+    last: cython.longlong
+    delta: cython.longlong
+    while end - position >= _MAGIC_END:
+        size = int32_at(view, position + 8) + 12
+        if size < _MAGIC_END or size > end - position:
+            break
+        last = int64_at(view, position)  # which formats 0 and 1 begin with
+        if view[position + 16] >= 2:
+            if size < _HEADER_BYTES:
+                break
+            delta = int32_at(view, position + 23)
+            last = -1 if last < 0 or delta < 0 or last > _OFFSET_MAX - delta else last + delta
+        if found <= last < _OFFSET_MAX:
+            found = last + 1
+        position += size
+    return found
 
 
 if cython.compiled:

@@ -28,6 +28,11 @@ def cclass(kind: type[_Object]) -> type[_Object]:
     return kind
 
 
+def final(kind: type[_Object]) -> type[_Object]:
+    """Return the class; Cython would call its methods without a table."""
+    return kind
+
+
 def inline(function: _Function) -> _Function:
     """Return the function; Cython would tell the C compiler to put it where it is called."""
     return function

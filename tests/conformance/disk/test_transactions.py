@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.reading import read_records
 from ottla.env.clock import SystemClock
 from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SystemRng
@@ -16,6 +16,7 @@ from ottla.log.aborted import aborted_transactions
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
+from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record

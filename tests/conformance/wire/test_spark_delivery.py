@@ -17,10 +17,11 @@ from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.blocking.producer import BlockingProducer
 from ottla.client.wire.fetching import FetchLimits
 from ottla.client.wire.offsets import LATEST
-from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.reading import read_records
 from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.writing import transaction

@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.reading import read_records
 from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
@@ -19,6 +19,7 @@ from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
 from ottla.log.directories.recovery import open_log
 from ottla.log.segment.transaction_index import ENTRY
+from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.decode import decode_batches

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import struct
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.reading import read_records
 from ottla.errors import KafkaError
 from ottla.records import batch as b
+from ottla.records import batch_walk
+from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.columnar import buffers as column_buffers
 from ottla.records.columnar import columns as imported
+from ottla.records.columnar import scope
 from ottla.records.columnar.decoder import ColumnDecoder
 from ottla.records.compression import Codec, compress
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
@@ -48,15 +52,17 @@ BATCHES = st.lists(
 )
 
 
-def load_interpreted():
-    path = Path(imported.__file__).parent / "columns.py"
-    spec = importlib.util.spec_from_file_location("interpreted_columns", path)
+def load_interpreted(kernel=imported):
+    name = kernel.__name__.rsplit(".", 1)[-1]
+    path = Path(kernel.__file__).parent / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"interpreted_{name}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 FORMS = {"compiled": imported, "interpreted": load_interpreted()}
+WALKS = (batch_walk, load_interpreted(batch_walk))
 
 
 @pytest.fixture(scope="module", params=FORMS)
@@ -64,6 +70,12 @@ def form(request):
     if request.param == "compiled" and not imported.COMPILED:
         pytest.skip("the extension is not built: python setup.py build_ext --inplace")
     return request.param
+
+
+def test_the_compilers_scope_is_the_documented_one():
+    declared = (Path(scope.__file__).parent / "scope.pxd").read_text()
+    for name, number in re.findall(r"^    (\w+) = (-?\d+)$", declared, re.MULTILINE):
+        assert getattr(scope, name) == int(number), name
 
 
 @contextmanager
@@ -209,8 +221,8 @@ def test_batches_cut_anywhere_are_read_up_to_the_cut_and_on_from_there(form, bat
     data, end = built(batches)
     cut = more.draw(st.integers(0, len(data)))
     rows, after = columns(form, data[:cut], 0, end)
-    assert after == next_offset(memoryview(data)[:cut], 0)
-    assert after == FORMS[form].next_offset(memoryview(data)[:cut], 0)
+    for walk in WALKS:
+        assert after == walk.next_offset(memoryview(data)[:cut], 0)
     more_rows, _ = columns(form, data, after, end)
     assert rows + more_rows == plain(data, 0, end)
 

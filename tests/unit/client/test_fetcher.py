@@ -4,11 +4,12 @@ import pytest
 
 from ottla.client.asyncio.fetcher import Fetcher
 from ottla.client.wire.offsets import EARLIEST, LATEST
-from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.reading import read_records
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.apis import ApiKey
 from ottla.records.batch import patch_offsets
+from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record

@@ -4,9 +4,9 @@ from zlib import crc32
 
 import pytest
 
-from ottla.client.wire.reading import next_offset
 from ottla.env.memory_disk import MemoryDisk
 from ottla.log.segment.scan import Walk
+from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 

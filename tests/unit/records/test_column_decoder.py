@@ -11,8 +11,9 @@ from ottla.records import batch as b
 from ottla.records.batch import TimestampType, batch_crc, patch_offsets
 from ottla.records.builder import build_batch
 from ottla.records.columnar import columns as kernel
-from ottla.records.columnar.columns import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
+from ottla.records.columnar import scope as fields
 from ottla.records.columnar.decoder import ColumnDecoder
+from ottla.records.columnar.scope import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from ottla.records.compression import Codec
 from ottla.records.record import Record
 
@@ -197,11 +198,11 @@ def test_a_header_that_cannot_be_is_refused(position, form, value, why):
 
 
 def test_buffers_smaller_than_scope_says_are_never_written_to():
-    scope = [0] * kernel.SCOPE_SIZE
-    scope[kernel.WANTED], scope[kernel.ROWS_MAX] = KEY, 100
+    scope = [0] * fields.SCOPE_SIZE
+    scope[fields.WANTED], scope[fields.ROWS_MAX] = KEY, 100
     nothing, bits = array("i", [0]), bytearray(1)
     buffers = [nothing, bits, bits] * 2 + [array("q")] * 2 + [bits] + [nothing] * 2
     buffers += [bits, nothing, bits, nothing, bits, bits]
-    filler = kernel.Filler(array("q", scope), *buffers)
+    filler = kernel.Filler(array("q", scope), tuple(buffers))
     with pytest.raises(ValueError, match="smaller than scope says"):
         filler.fill(bytes(make([b"v"])))

@@ -13,10 +13,11 @@ from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.backoff import Backoff
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.fetching import FetchLimits, fetch_request, fetch_version_limit, read_fetch
-from ottla.client.wire.reading import next_offset, read_records
+from ottla.client.wire.reading import read_records
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import FetchResponse
+from ottla.records.batch_walk import next_offset
 from ottla.records.record import Record
 
 ANSWERS_AHEAD = 2

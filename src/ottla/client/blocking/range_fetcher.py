@@ -23,7 +23,7 @@ from ottla.client.wire.fetching import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicId, TopicPartition
 from ottla.protocol.messages.fetch import FetchResponse
-from ottla.records.columnar.columns import next_offset
+from ottla.records.batch_walk import next_offset
 
 ESTIMATE_SLACK_BYTES = 64 << 10
 """Asked for beyond the estimate of what a range still holds."""

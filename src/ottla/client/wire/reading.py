@@ -6,29 +6,11 @@ aborted transactions. Source: Kafka's documentation of isolation.level; KIP-98.
 
 from collections.abc import Iterator, Sequence
 
-from ottla.records.batch import MAGIC_POSITION, MAGIC_V2, read_header, read_size_bytes
 from ottla.records.control import ControlType, control_type_of
 from ottla.records.decode import decode_batches
 from ottla.records.record import DecodedBatch, Record
 
 DECOMPRESSED_MAX_BYTES = 1 << 30
-
-
-def next_offset(records: memoryview, offset: int) -> int:
-    """Return the offset behind the complete batches of ``records``; ``offset`` if there is none."""
-    position = 0
-    while len(records) - position > MAGIC_POSITION:
-        size_bytes = read_size_bytes(records, position)
-        if not MAGIC_POSITION < size_bytes <= len(records) - position:
-            break
-        if records[position + MAGIC_POSITION] < MAGIC_V2:
-            # Formats 0 and 1 begin with the offset of their last record.
-            last_offset = int.from_bytes(records[position : position + 8], "big", signed=True)
-            offset = max(offset, last_offset + 1)
-        else:
-            offset = max(offset, read_header(records, position).next_offset)
-        position += size_bytes
-    return offset
 
 
 def read_records(

@@ -10,7 +10,8 @@ from array import array
 from typing import NamedTuple
 
 from ottla.records.columnar import columns as kernel
-from ottla.records.columnar.columns import HEADERS, KEY, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+from ottla.records.columnar import scope as fields
+from ottla.records.columnar.scope import HEADERS, KEY, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 
 SETS_MAX = 3
 """Sets kept: the one being filled, and those of which the taker may still hold views."""
@@ -92,8 +93,7 @@ class BufferSet:
         self._name_ends, self._name_data = ends(HEADERS, headers), data(HEADERS)
         self._content_ends, self._content_bits = ends(HEADERS, headers), bits(HEADERS, headers + 1)
         self._content_data = data(HEADERS)
-        self.filler = kernel.Filler(
-            scope,
+        buffers = (
             self._key_ends,
             self._key_bits,
             self._key_data,
@@ -112,57 +112,58 @@ class BufferSet:
             self._content_bits,
             self._content_data,
         )
+        self.filler = kernel.Filler(scope, buffers)
 
     def take(self) -> Columns:
         """Hand out what was filled, as scope counts it, and set scope's counts to nothing."""
         scope = self._scope
-        rows = scope[kernel.ROWS]
+        rows = scope[fields.ROWS]
         filled = Columns(
             rows=rows,
             key=self._bytes(
                 self._view(self._key_ends, rows + 1),
-                self._bits(self._key_bits, rows, scope[kernel.KEY_NULLS]),
-                self._view(self._key_data, scope[kernel.KEY_BYTES]),
-                scope[kernel.KEY_NULLS],
+                self._bits(self._key_bits, rows, scope[fields.KEY_NULLS]),
+                self._view(self._key_data, scope[fields.KEY_BYTES]),
+                scope[fields.KEY_NULLS],
             ),
             value=self._bytes(
                 self._view(self._value_ends, rows + 1),
-                self._bits(self._value_bits, rows, scope[kernel.VALUE_NULLS]),
-                self._view(self._value_data, scope[kernel.VALUE_BYTES]),
-                scope[kernel.VALUE_NULLS],
+                self._bits(self._value_bits, rows, scope[fields.VALUE_NULLS]),
+                self._view(self._value_data, scope[fields.VALUE_BYTES]),
+                scope[fields.VALUE_NULLS],
             ),
             offset=self._view(self._offsets, rows),
             timestamp=self._view(self._timestamps, rows),
-            timestamp_bits=self._bits(self._timestamp_bits, rows, scope[kernel.TIMESTAMP_NULLS]),
-            timestamp_nulls=scope[kernel.TIMESTAMP_NULLS],
+            timestamp_bits=self._bits(self._timestamp_bits, rows, scope[fields.TIMESTAMP_NULLS]),
+            timestamp_nulls=scope[fields.TIMESTAMP_NULLS],
             timestamp_type=self._view(self._types, rows),
             headers=self._headers(rows) if self._wanted & HEADERS else None,
         )
-        scope[kernel.ROWS : kernel.NAMES_PLAIN + 1] = _NOTHING
+        scope[fields.ROWS : fields.NAMES_PLAIN + 1] = _NOTHING
         return filled
 
     def _headers(self, rows: int) -> HeadersColumn:
         scope = self._scope
-        count = scope[kernel.HEADER_COUNT]
-        nulls = scope[kernel.CONTENT_NULLS]
+        count = scope[fields.HEADER_COUNT]
+        nulls = scope[fields.CONTENT_NULLS]
         return HeadersColumn(
             ends=self._view(self._header_ends, rows + 1),
-            bits=self._bits(self._header_bits, rows, scope[kernel.HEADER_NULLS]),
-            nulls=scope[kernel.HEADER_NULLS],
+            bits=self._bits(self._header_bits, rows, scope[fields.HEADER_NULLS]),
+            nulls=scope[fields.HEADER_NULLS],
             total=count,
             names=self._bytes(
                 self._view(self._name_ends, count + 1),
                 None,
-                self._view(self._name_data, scope[kernel.NAME_BYTES]),
+                self._view(self._name_data, scope[fields.NAME_BYTES]),
                 0,
             ),
             contents=self._bytes(
                 self._view(self._content_ends, count + 1),
                 self._bits(self._content_bits, count, nulls),
-                self._view(self._content_data, scope[kernel.CONTENT_BYTES]),
+                self._view(self._content_data, scope[fields.CONTENT_BYTES]),
                 nulls,
             ),
-            names_plain=bool(scope[kernel.NAMES_PLAIN]),
+            names_plain=bool(scope[fields.NAMES_PLAIN]),
         )
 
     def _bytes(
@@ -202,7 +203,7 @@ class BufferSet:
         return True
 
 
-_NOTHING = array("q", [0] * (kernel.NAMES_PLAIN - kernel.ROWS) + [1])
+_NOTHING = array("q", [0] * (fields.NAMES_PLAIN - fields.ROWS) + [1])
 """The counts in scope for empty buffers: NAMES_PLAIN, the last of them, is true of no names."""
 
 
@@ -210,7 +211,7 @@ class BufferPool:
     """Hands out sets that are free; makes them as large as was said to be expected."""
 
     def __init__(self, wanted: int, scope: "array[int]") -> None:
-        scope[kernel.ROWS : kernel.NAMES_PLAIN + 1] = _NOTHING
+        scope[fields.ROWS : fields.NAMES_PLAIN + 1] = _NOTHING
         self._wanted = wanted
         self._scope = scope
         self._sets: list[BufferSet] = []

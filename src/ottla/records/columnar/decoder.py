@@ -23,8 +23,9 @@ from ottla.records.batch import (
 )
 from ottla.records.builder import build_batch
 from ottla.records.columnar import columns as kernel
+from ottla.records.columnar import scope as fields
 from ottla.records.columnar.buffers import BufferPool, BufferSet, Columns
-from ottla.records.columnar.columns import (
+from ottla.records.columnar.scope import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -86,9 +87,9 @@ class ColumnDecoder:
         self._rows_max = rows_max
         self._decompressed_bytes_max = decompressed_bytes_max
         self._decompress = decompress
-        self._scope = array("q", bytes(8 * kernel.SCOPE_SIZE))
-        self._scope[kernel.WANTED] = wanted
-        self._scope[kernel.NAMES_PLAIN] = 1
+        self._scope = array("q", bytes(8 * fields.SCOPE_SIZE))
+        self._scope[fields.WANTED] = wanted
+        self._scope[fields.NAMES_PLAIN] = 1
         self._pool = BufferPool(wanted, self._scope)
         self._set: BufferSet | None = None
         self._waiting: list[tuple[int, int]] = []
@@ -123,11 +124,11 @@ class ColumnDecoder:
         scope[NEXT_OFFSET] = self.next_offset = start
         while True:
             ended = self._filler().fill(records)
-            if ended == kernel.FULL:
+            if ended == fields.FULL:
                 yield from self._full()
-            elif ended == kernel.SPECIAL:
+            elif ended == fields.SPECIAL:
                 yield from self._special(records)
-            elif ended == kernel.OLD:
+            elif ended == fields.OLD:
                 if not (yield from self._old(records)):
                     break
             elif ended < 0:
@@ -217,11 +218,11 @@ class ColumnDecoder:
 
     def _records(self, payload: "bytes | memoryview") -> Iterator[Columns]:
         scope = self._scope
-        scope[kernel.AT], scope[LEFT] = 0, scope[COUNT]
-        scope[kernel.RECORDS_STOP] = len(payload)
+        scope[fields.AT], scope[LEFT] = 0, scope[COUNT]
+        scope[fields.RECORDS_STOP] = len(payload)
         while scope[SIZE_BYTES]:
             ended = self._filler().fill_records(payload)
-            if ended == kernel.FULL:
+            if ended == fields.FULL:
                 yield from self._full()
             elif ended < 0:
                 self._refuse(ended)
@@ -249,8 +250,8 @@ class ColumnDecoder:
     def _filler(self) -> kernel.Filler:
         if self._set is None:
             self._set = self._pool.free_set()
-            self._scope[kernel.ROWS_MAX] = self._set.rows
-            self._scope[kernel.TARGET_BYTES] = self._target_bytes
+            self._scope[fields.ROWS_MAX] = self._set.rows
+            self._scope[fields.TARGET_BYTES] = self._target_bytes
         return self._set.filler
 
     def _full(self) -> Iterator[Columns]:
@@ -259,13 +260,13 @@ class ColumnDecoder:
         if filled is not None:
             yield filled
         else:
-            self._pool.expect_record(self._scope[kernel.RECORD_BYTES])
+            self._pool.expect_record(self._scope[fields.RECORD_BYTES])
             self._set = None
 
     # -- errors ------------------------------------------------------------------------------------
 
     def _refuse(self, reason: int) -> NoReturn:
-        why = kernel.REASONS[reason]
+        why = fields.REASONS[reason]
         raise self._corrupt(KafkaError(ErrorCode.CORRUPT_MESSAGE, why))
 
     def _corrupt(self, error: KafkaError) -> KafkaError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ottla.records.columnar import columns as kernel
+from ottla.records.columnar import scope as fields
 from ottla.records.columnar.buffers import BytesColumn, Columns, HeadersColumn
 from ottla.records.columnar.decoder import TARGET_BYTES, ColumnDecoder
 from ottla.spark.offsets import OffsetRange
@@ -40,12 +40,12 @@ TYPES = {
 }
 """Every column there is; all but the last are those of a query that does not ask for headers."""
 _FLAGS = {
-    "key": kernel.KEY,
-    "value": kernel.VALUE,
-    "offset": kernel.OFFSET,
-    "timestamp": kernel.TIMESTAMP,
-    "timestampType": kernel.TIMESTAMP_TYPE,
-    "headers": kernel.HEADERS,
+    "key": fields.KEY,
+    "value": fields.VALUE,
+    "offset": fields.OFFSET,
+    "timestamp": fields.TIMESTAMP,
+    "timestampType": fields.TIMESTAMP_TYPE,
+    "headers": fields.HEADERS,
 }
 
 
@@ -77,7 +77,7 @@ class ArrowDecoder:
         if self._values is not None:
             at = self.schema.get_field_index("value")
             self.schema = self.schema.set(at, pa.field("value", self._values.type))
-            wanted |= kernel.OFFSET  # to say where a malformed value is
+            wanted |= fields.OFFSET  # to say where a malformed value is
         self._decoder = ColumnDecoder(wanted, target_bytes=target_bytes, decompress=Decompressor())
         self._columns = tuple(columns)
         self._topic = ""
