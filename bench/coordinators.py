@@ -76,7 +76,7 @@ class Bench:
         self.meter = meter
         self.members = members
         self.groups = groups
-        self.coordinators = broker._coordinators  # noqa: SLF001 - it is asked without the network
+        self.coordinators = broker.node.work.coordinators
         self.broker = broker
 
     @property

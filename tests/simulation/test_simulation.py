@@ -65,7 +65,9 @@ def test_an_acknowledged_record_that_is_gone_is_found(monkeypatch):
 
 def test_a_node_that_gives_up_without_a_fault_is_found():
     world = a_calm_world("test.up")
-    world.loop.call_for(world.clients_life, 20.0, lambda: world.node.broker._give_up(OSError("x")))
+    world.loop.call_for(
+        world.clients_life, 20.0, lambda: world.node.broker._giving_up.give_up(OSError("x"))
+    )
     assert not world.run()
     assert "gave up" in world.problems[0]
 

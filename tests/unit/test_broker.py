@@ -19,6 +19,7 @@ from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.metadata.store import Put, Unavailable
+from ottla.node.work import measure_log_dirs
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.header import encode_request_header
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -107,7 +108,7 @@ async def test_the_first_client_does_not_find_a_cluster_without_brokers(monkeypa
     ],
 )
 async def test_fewer_connections_than_wanted_are_told_once(given, open_files_max, said, caplog):
-    caplog.set_level("INFO", "ottla.broker")
+    caplog.set_level("INFO", "ottla")
     broker = make_broker(make_environment(open_files_max=open_files_max), **given)
     await broker.start()
     await broker.stop()
@@ -121,10 +122,10 @@ async def test_one_unreadable_partition_does_not_take_the_node_with_it(tmp_path)
     broker = make_broker(make_environment(RealDisk()), **given)
     await broker.start()
     created = asyncio.get_running_loop().create_future()
-    broker._controller().create_topics([NewTopic("t", 2)]).on_done(created.set_result)
+    broker.node.work.controller.create_topics([NewTopic("t", 2)]).on_done(created.set_result)
     await created
     batch = memoryview(bytearray(build_batch([Record(value=b"v")])))
-    broker._replica_manager.appends.many(
+    broker.node.work.replica_manager.appends.many(
         [(TopicPartition("t", 0), batch)], acks=-1, timeout_ms=1000
     )
     await broker.stop()
@@ -134,7 +135,7 @@ async def test_one_unreadable_partition_does_not_take_the_node_with_it(tmp_path)
     environment = make_environment(RealDisk())
     broker = make_broker(environment, **given)
     await broker.start()
-    manager = broker._replica_manager
+    manager = broker.node.work.replica_manager
     answer = await asyncio.wait_for(environment.net.client.answer, 5)
     assert manager.offline(TopicPartition("t", 0)) is not None
     assert manager.leader_of(TopicPartition("t", 1)).log_start_offset == 0
@@ -155,11 +156,11 @@ async def started_on_two_disks(tmp_path):
 
 async def test_a_lost_disk_stops_the_node_only_with_the_metadata(tmp_path):
     broker = await started_on_two_disks(tmp_path)
-    manager = broker._log_manager
+    manager = broker.node.data.logs
     manager.fail_directory(str(tmp_path / "two"), OSError(5, "Input/output error"))
     assert not broker.failed.is_set()
     told = asyncio.get_running_loop().create_future()
-    broker._measure_log_dirs().on_done(told.set_result)
+    measure_log_dirs(broker.node.data.logs, broker._env).on_done(told.set_result)
     measured = (await told).value
     assert [found.error is None for found in measured] == [True, False]
     manager.fail_directory(str(tmp_path / "one"), OSError(5, "Input/output error"))
@@ -170,7 +171,7 @@ async def test_a_lost_disk_stops_the_node_only_with_the_metadata(tmp_path):
 
 async def test_a_broken_metadata_store_ends_the_node_with_its_reason(tmp_path, caplog):
     broker = await started_on_two_disks(tmp_path)
-    store = broker._store
+    store = broker.node.data.store
     store._file._break("disk I/O error while committing")
     with pytest.raises(Unavailable):
         await store.commit([], [Put("a", b"")])
@@ -189,9 +190,9 @@ async def test_a_node_that_follows_its_metadata_no_more_ends_with_its_reason(cap
     def fault(image, delta):
         raise RuntimeError("a listener's")
 
-    broker._follower.add_listener(fault)
+    broker.node.data.follower.add_listener(fault)
     created = asyncio.get_running_loop().create_future()
-    broker._controller().create_topics([NewTopic("t", 1)]).on_done(created.set_result)
+    broker.node.work.controller.create_topics([NewTopic("t", 1)]).on_done(created.set_result)
     await created
     assert broker.failed.is_set()
     assert "could not be followed" in str(broker.failure)

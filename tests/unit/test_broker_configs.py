@@ -59,23 +59,25 @@ async def alter(broker, kind, name, **texts):
     changes = [
         ConfigChange(key.replace("_", "."), Operation.SET, value) for key, value in texts.items()
     ]
-    outcome = await done(broker._configs().alter([Alteration(kind, name, changes, False)]))
+    outcome = await done(broker.node.work.configs.alter([Alteration(kind, name, changes, False)]))
     assert outcome == [None]
 
 
 def max_bytes(broker, topic):
-    return broker._replica_manager.get(TopicPartition(topic, 0)).log.config.max_message_bytes
+    return broker.node.work.replica_manager.get(
+        TopicPartition(topic, 0)
+    ).log.config.max_message_bytes
 
 
 async def test_altered_configs_hold_for_open_logs_and_after_a_restart(start):
     broker = await start()
-    await done(broker._controller().create_topics([NewTopic("a"), NewTopic("b")]))
+    await done(broker.node.work.controller.create_topics([NewTopic("a"), NewTopic("b")]))
     await alter(broker, ResourceType.TOPIC, "a", max_message_bytes="500")
     await alter(broker, ResourceType.BROKER, "", message_max_bytes="700")
     assert (max_bytes(broker, "a"), max_bytes(broker, "b")) == (500, 700)
     await alter(broker, ResourceType.BROKER, "1", message_max_bytes="600")
     assert (max_bytes(broker, "a"), max_bytes(broker, "b")) == (500, 600)
-    await done(broker._controller().create_topics([NewTopic("c")]))
+    await done(broker.node.work.controller.create_topics([NewTopic("c")]))
     assert max_bytes(broker, "c") == 600
     broker = await start()
     assert [max_bytes(broker, topic) for topic in "abc"] == [500, 600, 600]
@@ -84,7 +86,7 @@ async def test_altered_configs_hold_for_open_logs_and_after_a_restart(start):
 async def test_a_topic_at_odds_with_what_it_follows_does_not_stop_the_node(start):
     broker = await start()
     lag = [("min.compaction.lag.ms", "1000")]
-    await done(broker._controller().create_topics([NewTopic("a", configs=lag)]))
+    await done(broker.node.work.controller.create_topics([NewTopic("a", configs=lag)]))
     await alter(broker, ResourceType.BROKER, "", log_cleaner_max_compaction_lag_ms="5")
     await alter(broker, ResourceType.BROKER, "", message_max_bytes="700")
     assert max_bytes(broker, "a") == 700
@@ -95,7 +97,7 @@ async def test_a_topic_at_odds_with_what_it_follows_does_not_stop_the_node(start
 async def test_fewer_connections_hold_for_the_next_client(start):
     broker = await start()
     await alter(broker, ResourceType.BROKER, "1", max_connections="0")
-    assert broker._config_in_force[MAX_CONNECTIONS] == 0
+    assert broker.configuration.in_force[MAX_CONNECTIONS] == 0
     host, port = broker.address
     ended = asyncio.get_running_loop().create_future()
 
@@ -110,10 +112,10 @@ async def test_fewer_connections_hold_for_the_next_client(start):
 
 async def test_a_shorter_delay_of_deletion_holds_at_once(start):
     broker = await start()
-    await done(broker._controller().create_topics([NewTopic("a")]))
-    await done(broker._controller().delete_topics([("a", None)]))
-    assert broker._log_manager.deleted
+    await done(broker.node.work.controller.create_topics([NewTopic("a")]))
+    await done(broker.node.work.controller.delete_topics([("a", None)]))
+    assert broker.node.data.logs.deleted
     await alter(broker, ResourceType.BROKER, "1", log_segment_delete_delay_ms="1")
     async with asyncio.timeout(5):
-        while broker._log_manager.deleted:  # noqa: ASYNC110 - a timer does it
+        while broker.node.data.logs.deleted:  # noqa: ASYNC110 - a timer does it
             await asyncio.sleep(0.005)

@@ -12,6 +12,7 @@ from ottla.environment import Environment
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.files.checkpoints import read_meta_properties
+from ottla.node.work import check_space
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 
@@ -44,7 +45,9 @@ async def resolved(pending):
 
 async def append(broker, where):
     batch = memoryview(bytearray(build_batch([Record(value=b"acknowledged")])))
-    answer = broker._replica_manager.appends.many([(where, batch)], acks=-1, timeout_ms=10_000)
+    answer = broker.node.work.replica_manager.appends.many(
+        [(where, batch)], acks=-1, timeout_ms=10_000
+    )
     if not isinstance(answer, list):
         answer = (await resolved(answer)).value
     return answer[0].code if hasattr(answer[0], "code") else ErrorCode.NONE
@@ -54,7 +57,7 @@ def ends(broker):
     """By partition, where its log ends; None: it is offline."""
     found = {}
     for where in PLACES:
-        partition = broker._replica_manager.get(where)
+        partition = broker.node.work.replica_manager.get(where)
         found[where] = None if partition.is_failed else partition.log.log_end_offset
     return found
 
@@ -62,7 +65,7 @@ def ends(broker):
 async def filled(one, two):
     """Have a topic in two log directories; return the partitions in the second one."""
     broker = await started(one, two)
-    await resolved(broker._controller().create_topics([NewTopic("t", len(PLACES))]))
+    await resolved(broker.node.work.controller.create_topics([NewTopic("t", len(PLACES))]))
     for where in PLACES:
         assert await append(broker, where) is ErrorCode.NONE
     await broker.stop()
@@ -81,8 +84,10 @@ async def test_what_lies_in_a_directory_left_out_of_log_dirs_is_offline_and_come
         broker = await started(*others)
         assert ends(broker) == {where: None if where in away else 1 for where in PLACES}
         assert await append(broker, away[0]) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert f"not in log.dirs: {two}" in broker._replica_manager.offline(away[0])
-        await resolved(broker._controller().create_topics([NewTopic(f"new{len(others)}", 2)]))
+        assert f"not in log.dirs: {two}" in broker.node.work.replica_manager.offline(away[0])
+        await resolved(
+            broker.node.work.controller.create_topics([NewTopic(f"new{len(others)}", 2)])
+        )
         await broker.stop()
     assert "ottla.log.dirs.given.up" in caplog.text
     broker = await started(one, two, three)
@@ -117,7 +122,7 @@ async def test_a_directory_that_has_lost_its_identity_only_is_not_missed(paths, 
     for _ in range(2):
         broker = await started(one, two)
         assert ends(broker) == dict.fromkeys(PLACES, 1)
-        assert not broker._log_manager.missing
+        assert not broker.node.data.logs.missing
         await broker.stop()
     assert "given.up" not in caplog.text
 
@@ -140,11 +145,11 @@ async def test_a_topic_deleted_while_a_directory_is_missing_stays_deleted(paths)
     await filled(one, two)
     for log_dirs in ((one,), (one,), (one, two)):
         broker = await started(*log_dirs)
-        if "t" in broker._follower.image.topics:
+        if "t" in broker.node.data.follower.image.topics:
             assert log_dirs == (one,)
-            topic_id = broker._follower.image.topics["t"].topic_id
-            await resolved(broker._controller().delete_topics([(None, topic_id)]))
-        assert "t" not in broker._follower.image.topics
+            topic_id = broker.node.data.follower.image.topics["t"].topic_id
+            await resolved(broker.node.work.controller.delete_topics([(None, topic_id)]))
+        assert "t" not in broker.node.data.follower.image.topics
         await broker.stop()
     assert not [path for path in two.iterdir() if path.name in map(str, PLACES)]
 
@@ -161,12 +166,12 @@ async def test_a_log_directory_that_vanishes_takes_no_more_records(paths, tmp_pa
         two.rename(tmp_path / "elsewhere")
     if by == "another one":
         shutil.copytree(tmp_path / "elsewhere", two)
-    await broker._check_space()
+    await check_space(broker.node.data.logs, broker._env)
     for where in PLACES:
         code = ErrorCode.KAFKA_STORAGE_ERROR if where in away else ErrorCode.NONE
         assert await append(broker, where) is code
     assert not broker.failed.is_set()
     one.rename(tmp_path / "metadata")
-    await broker._check_space()
+    await check_space(broker.node.data.logs, broker._env)
     assert "not at its path any more" in str(broker.failure)
     await broker.stop()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import ottla.broker as module
+import ottla.node.doors as module
+from ottla.broker import Broker
 from ottla.config.broker import BROKER_TABLE
 from ottla.config.files import broker_config
 from ottla.config.topic import TOPIC_TABLE
@@ -29,7 +30,7 @@ async def test_every_api_that_is_served_has_its_bound_told(rows, monkeypatch):
         return routers[-1]
 
     monkeypatch.setattr(module, "router_of", remember)
-    broker = module.Broker(broker_config({"listeners": "PLAINTEXT://127.0.0.1:0"}), memory=True)
+    broker = Broker(broker_config({"listeners": "PLAINTEXT://127.0.0.1:0"}), memory=True)
     await broker.start()
     await broker.stop()
     served = {API_TABLE[key].name for key in routers[0].served()}

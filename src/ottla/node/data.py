@@ -1,0 +1,193 @@
+"""What a node has on disk, opened: its log directories, and the metadata that it follows.
+
+Owns the order of opening, and of closing. Knows no partition's leader, and no client.
+Source: reliability rules 3 and 16 (first start, clean stop).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from ottla.cluster.adoption import adopt
+from ottla.cluster.known_directories import look_for_known
+from ottla.config import broker as options
+from ottla.env.executor import run
+from ottla.env.rng import Rng
+from ottla.environment import Environment
+from ottla.ids import TopicId, topic_id_text
+from ottla.log.directories.directory import LogDirectoryUnusable
+from ottla.log.directories.manager import LogManager
+from ottla.log.directories.space import SpaceLimits
+from ottla.log.files.checkpoints import read_meta_properties
+from ottla.log.files.layout import META_PROPERTIES
+from ottla.metadata.image import ImageFollower
+from ottla.metadata.keys import Keys
+from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
+from ottla.metadata.values import MetaValue, decode_meta, encode_meta
+from ottla.node.configuration import Configuration
+from ottla.node.giving_up import METADATA_FILE, GivingUp
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.settings import space_limits_of
+
+logger = logging.getLogger(__name__)
+
+STORE_CLUSTER = "local"
+"""The name of the one cluster in the embedded store's keys."""
+OpenStore = Callable[[], Awaitable[MetadataStore]]
+"""What opens a store that others share, or that a simulation keeps."""
+
+
+class Logs(NamedTuple):
+    """The log directories and every log in them."""
+
+    manager: LogManager
+    cluster_id: str
+    """Theirs; made anew where there was none."""
+    are_new: bool
+    """Whether this start made the first directory."""
+
+
+class Data(NamedTuple):
+    """All that is kept."""
+
+    logs: LogManager
+    keys: Keys
+    store: MetadataStore
+    follower: ImageFollower
+
+
+def open_logs(environment: Environment, configuration: Configuration, giving_up: GivingUp) -> Logs:
+    """Take the directories and open the logs in them; makes a cluster id if there is none.
+
+    Blocks. Raises LogDirectoryUnusable.
+    """
+    log_dirs, disk = configuration.log_dirs, environment.disk
+    try:
+        known = read_meta_properties(disk, f"{log_dirs[0]}/{META_PROPERTIES}")
+    except OSError as error:
+        why = f"its {META_PROPERTIES} cannot be read ({error.strerror})"
+        raise giving_up.without_metadata(why) from error
+    _look_for_metadata_elsewhere(environment, log_dirs)
+    cluster_id = _new_cluster_id(environment.rng) if known is None else known.cluster_id
+    manager = LogManager(
+        disk=disk,
+        clock=environment.clock,
+        rng=environment.rng,
+        log_dirs=log_dirs,
+        cluster_id=cluster_id,
+        node_id=configuration.node_id,
+        config_for=lambda topic: configuration.settings_of(topic).log,
+        space=SpaceLimits() if configuration.is_memory else space_limits_of(configuration.at_start),
+        recovery_threads=environment.recovery_threads,
+        making_threads=environment.making_threads,
+    )
+    manager.start()
+    return Logs(manager, cluster_id, are_new=known is None)
+
+
+def watch_logs(manager: LogManager, log_dirs: tuple[str, ...], giving_up: GivingUp) -> None:
+    """Say which logs cannot be served, and give up when the metadata's directory fails.
+
+    Raises LogDirectoryUnusable when it has failed already.
+    """
+    first = manager.directories[log_dirs[0]]
+    if first.failure is not None:
+        raise giving_up.without_metadata(str(first.failure)) from first.failure
+    manager.listeners.append(giving_up.directory_changed)
+    for where, fault in manager.offline.items():
+        logger.error("%s is offline: %s", where, fault)
+
+
+async def open_store(
+    environment: Environment, configuration: Configuration, giving_up: GivingUp
+) -> MetadataStore:
+    """Open the node's own metadata store."""
+    if configuration.is_memory:
+        from ottla.metadata.memory_store import MemoryStore  # noqa: PLC0415 - a disk needs none
+
+        return MemoryStore(environment.clock)
+    from ottla.metadata.sqlite_store import SqliteStore  # noqa: PLC0415 - memory needs none
+
+    store = await SqliteStore.open(
+        f"{configuration.log_dirs[0]}/{METADATA_FILE}",
+        disk=environment.disk,
+        clock=environment.clock,
+        executor=environment.store_executor,
+    )
+    store.on_broken = giving_up.store_broke
+    return store
+
+
+async def agree_on_cluster(store: MetadataStore, keys: Keys, cluster_id: str) -> str:
+    """Return the cluster's id: a store that has none takes over ``cluster_id``."""
+    meta = Put(keys.meta, encode_meta(MetaValue(cluster_id)))
+    try:
+        await store.commit([Guard(keys.meta, mod_rev=ABSENT)], [meta])
+    except GuardFailed as error:
+        if error.found is not None:
+            return decode_meta(error.found.value).cluster_id
+    return cluster_id
+
+
+async def follow(
+    data: Data, environment: Environment, configuration: Configuration, giving_up: GivingUp
+) -> None:
+    """Read the metadata and bring the log directories into line with it.
+
+    Takes in partitions on disk that the store does not know; finishes interrupted deletions.
+    """
+    follower, manager = data.follower, data.logs
+    configuration.read_from(follower.image)
+    follower.add_listener(configuration.follow)
+    follower.mirror.on_failed = giving_up.mirror_ended
+    await follower.start()
+    manager.miss(
+        await look_for_known(
+            data.store,
+            data.keys,
+            configuration.node_id,
+            manager.directories.values(),
+            configuration.at_start[options.LOG_DIRS_GIVEN_UP],
+        )
+    )
+    revision = await adopt(
+        data.store,
+        data.keys,
+        follower.image,
+        manager,
+        node_id=configuration.node_id,
+        rng=environment.rng,
+    )
+    await follower.reached(revision)
+
+
+async def close_logs(
+    manager: LogManager, environment: Environment, replicas: ReplicaManager | None
+) -> None:
+    """Close every log durably and say that the stop was clean."""
+    stop = partial(manager.stop, threads=environment.stop_threads)
+    if replicas is not None:
+        stop = partial(stop, high_watermark_of=replicas.hosting.high_watermark_of)
+    await run(environment.executor, stop)
+
+
+def _look_for_metadata_elsewhere(environment: Environment, log_dirs: tuple[str, ...]) -> None:
+    """Refuse to begin without the metadata when another log directory has it.
+
+    Topics would be taken in again, without their configs: retention takes what is to stay.
+    """
+    disk, (first, *others) = environment.disk, log_dirs
+    if not others or disk.exists(f"{first}/{METADATA_FILE}"):
+        return
+    for other in others:
+        with suppress(OSError):
+            if disk.exists(f"{other}/{METADATA_FILE}"):
+                why = f"the cluster's metadata is not here, but in {other}"
+                raise LogDirectoryUnusable(first, why, f"name {other} first in log.dirs")
+
+
+def _new_cluster_id(rng: Rng) -> str:
+    """Return a random id in the form that Kafka's tools make."""
+    return topic_id_text(TopicId(rng.random_bytes(16)))

@@ -1,0 +1,210 @@
+"""What a node does with its data: replicas, coordinators, housekeeping, administration.
+
+Owns how they are put together. Knows no client: the doors are opened in front of it.
+"""
+
+from typing import NamedTuple
+
+from ottla.cluster.configs import Configs
+from ottla.cluster.controller import Controller, Hosted
+from ottla.cluster.producer_ids import ProducerIds
+from ottla.cluster.topics import Placement
+from ottla.config import broker as options
+from ottla.config import coordinator as coordinator_options
+from ottla.config.topic import topic_config
+from ottla.coordinator.making import Coordinators, coordinators_of
+from ottla.coordinator.shard import Context
+from ottla.env.awake_clock import AwakeClock
+from ottla.env.executor import run
+from ottla.environment import Environment
+from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
+from ottla.housekeeping.flush_sweep import FlushSweep
+from ottla.housekeeping.housekeeper import Housekeeper
+from ottla.housekeeping.schedule import Schedule
+from ottla.housekeeping.snapshot_sweep import SWEEP_INTERVAL_MS
+from ottla.log.directories.directory import LogDirectory
+from ottla.log.directories.manager import LogManager
+from ottla.node.configuration import Configuration
+from ottla.node.data import Data
+from ottla.pending import Pending, pending_of
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.request_memory import RequestMemory
+from ottla.settings import (
+    cleaner_settings_of,
+    coordinator_settings_of,
+    group_topic_of,
+    transaction_topic_of,
+)
+from ottla.turns import Turns
+
+SPACE_CHECK_INTERVAL_MS = 1000
+"""How soon a node notices that its disk is nearly full, or has space again."""
+
+
+class Work(NamedTuple):
+    """All that works on the data."""
+
+    replica_manager: ReplicaManager
+    housekeeper: Housekeeper
+    coordinators: Coordinators
+    controller: Controller
+    configs: Configs
+
+    def answer_waiting(self) -> None:
+        """Answer or send away whoever waits for more to come."""
+        self.replica_manager.answer_waiting_fetches()
+        self.coordinators.stop()
+
+    async def settle(self) -> None:
+        """Wait for what has begun and must come to its end."""
+        await self.housekeeper.settle()
+        await self.replica_manager.settle()
+
+
+def begin_work(
+    data: Data,
+    environment: Environment,
+    configuration: Configuration,
+    *,
+    turns: Turns,
+    awake_clock: AwakeClock,
+    request_memory: RequestMemory,
+) -> Work:
+    """Host the partitions, and let the coordinators load what they lead."""
+    config = configuration.at_start
+    interval_ms = config[options.LOG_FLUSH_SCHEDULER_INTERVAL_MS]
+    flush_sweep = FlushSweep(environment.clock, interval_ms, turns)
+    replica_manager = ReplicaManager(
+        node_id=configuration.node_id,
+        log_manager=data.logs,
+        clock=environment.clock,
+        executor=environment.executor,
+        settings=configuration.settings_of,
+        waiting_fetches_max=config[options.FETCH_MAX_WAITING],
+        watcher=flush_sweep,
+        read_executor=environment.read_executor,
+        request_memory=request_memory,
+        turns=turns,
+    )
+    housekeeper = Housekeeper(
+        replica_manager,
+        data.logs,
+        flush_sweep,
+        clock=environment.clock,
+        rng=environment.rng,
+        executor=environment.executor,
+        cleaner_executor=environment.cleaner_executor or environment.executor,
+        cleaner_settings=lambda: cleaner_settings_of(configuration.in_force),
+    )
+    replica_manager.host_all(data.follower.image)
+    data.follower.add_listener(replica_manager.apply)
+    coordinators = coordinators_of(
+        Context(replica_manager, environment.executor, awake_clock, turns=turns),
+        data.follower.image,
+        ProducerIds(data.store, data.keys.producer_id_block),
+        coordinator_settings_of(config),
+        configuration.node_id,
+    )
+    data.follower.add_listener(coordinators.apply)
+    replica_manager.hosting.listeners.append(coordinators.hosted)
+    awake_clock.start()
+    coordinators.start()
+    return Work(
+        replica_manager,
+        housekeeper,
+        coordinators,
+        _controller(data, environment, configuration, replica_manager),
+        Configs(
+            store=data.store,
+            keys=data.keys,
+            follower=data.follower,
+            node_id=configuration.node_id,
+            broker_config=lambda: configuration.in_force,
+            check_topic_config=lambda given: topic_config(given, configuration.in_force),
+            groups_max=config[coordinator_options.GROUP_CONFIGS_MAX],
+        ),
+    )
+
+
+def _controller(
+    data: Data,
+    environment: Environment,
+    configuration: Configuration,
+    replica_manager: ReplicaManager,
+) -> Controller:
+    config, image = configuration.at_start, data.follower.image
+    return Controller(
+        store=data.store,
+        keys=data.keys,
+        follower=data.follower,
+        rng=environment.rng,
+        placement=lambda: Placement(
+            live_nodes=sorted(image.brokers),
+            default_partition_count=config[options.NUM_PARTITIONS],
+            default_replication_factor=config[options.DEFAULT_REPLICATION_FACTOR],
+        ),
+        check_config=lambda given: topic_config(given, configuration.in_force),
+        partitions_max=config[options.MAX_PARTITIONS],
+        may_delete=config[options.DELETE_TOPIC_ENABLE],
+        internal_topics=[group_topic_of(config), transaction_topic_of(config)],
+        hosted=Hosted(replica_manager.hosting.done, data.logs.may_have_left),
+    )
+
+
+def keep_house(
+    schedule: Schedule,
+    keeper: Housekeeper,
+    logs: LogManager,
+    environment: Environment,
+    configuration: Configuration,
+) -> None:
+    """Have done in time what no request asks for; intervals follow the configuration."""
+
+    async def free_deleted() -> None:
+        await run(environment.executor, logs.remove_deleted)
+
+    async def look_at_space() -> None:
+        await check_space(logs, environment)
+
+    def follow() -> None:
+        config = configuration.in_force
+        schedule.change(config[options.LOG_SEGMENT_DELETE_DELAY_MS], free_deleted)
+        schedule.change(config[options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
+
+    every, config, deletion = schedule.every, configuration.in_force, keeper.deletion
+    every(SPACE_CHECK_INTERVAL_MS, look_at_space)
+    every(config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], deletion.checkpoint)
+    every(SWEEP_INTERVAL_MS, keeper.snapshot_producers)
+    every(config[options.LOG_RETENTION_CHECK_INTERVAL_MS], deletion.delete_old_segments)
+    every(
+        config[options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
+        deletion.checkpoint_high_watermarks,
+    )
+    every(config[options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
+    every(config[options.LOG_SEGMENT_DELETE_DELAY_MS], free_deleted)
+    configuration.listeners.append(follow)
+
+
+async def check_space(logs: LogManager, environment: Environment) -> None:
+    """Look whether the log directories have space left."""
+    logs.space_measured(await run(environment.executor, logs.measure_space))
+
+
+def measure_log_dirs(
+    logs: LogManager, environment: Environment
+) -> Pending[list[MeasuredDirectory]]:
+    """Return how large the log directories are, and which of them have failed."""
+    disk, directories = environment.disk, list(logs.directories.values())
+
+    def measured(directory: LogDirectory) -> MeasuredDirectory:
+        path = directory.path
+        if directory.failure is not None:
+            return MeasuredDirectory(path, -1, -1, directory.failure)
+        try:
+            return MeasuredDirectory(path, disk.total_bytes(path), disk.free_bytes(path))
+        except OSError as error:
+            return MeasuredDirectory(path, -1, -1, error)
+
+    return pending_of(
+        run(environment.executor, lambda: [measured(directory) for directory in directories])
+    )
