@@ -15,7 +15,6 @@ from __future__ import annotations  # else those of inner functions are made at 
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -29,6 +28,7 @@ from ottla.network.frame import LENGTH_BYTES, FrameReader, ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
 from ottla.network.patience import Patience
+from ottla.network.unanswered import Unanswered
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
 from ottla.request_memory import LetGo
@@ -36,7 +36,6 @@ from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
 
 logger = logging.getLogger(__name__)
 
-PRODUCE_KEY = 0
 SHARE_BYTES = 1024 * 1024
 """After so many bytes a connection lets the others read first. Without it a peer that keeps the
 socket full is read up to 32 times in a row by libuv, while the others wait for seconds."""
@@ -67,20 +66,6 @@ OpenDispatch = Callable[[Peer, Keep], Dispatch]
 """Called once per connection: what the requests of one connection share lives in the closure."""
 
 
-class _Waiting:
-    """A request whose answer is not there yet, or may not leave before its predecessor's."""
-
-    __slots__ = ("answer", "is_done", "is_failed", "overlaps", "pending", "size_bytes")
-
-    def __init__(self, size_bytes: int, *, overlaps: bool) -> None:
-        self.answer: Answer | None = None
-        self.is_done = False
-        self.is_failed = False
-        self.overlaps = overlaps
-        self.pending: Pending[Answer | None] | None = None
-        self.size_bytes = size_bytes
-
-
 class Connection(asyncio.BufferedProtocol):
     """The asyncio protocol of one accepted socket."""
 
@@ -109,8 +94,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._dispatch: Dispatch | None = None
-        self._waiting: deque[_Waiting] = deque()
-        self._waiting_bytes = 0  # Invariant: sum of size_bytes over _waiting.
+        self._unanswered = Unanswered(limits)
+        self._waiting = self._unanswered.requests
+        """Use: looked at in each round. Invariant: the one above's."""
         self._outgoing: Outgoing  # Made with the transport; asyncio calls connection_made first.
         self._is_read_paused = False
         self._is_in_round = False
@@ -142,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch = self._open_dispatch(self.peer, self._reader.keep)
         self._on_made(self)
         if self._is_draining:  # The listener stopped between the accept and now.
-            self._hang_up()
+            self.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to receive; the budget was asked before reading went on."""
@@ -167,16 +153,14 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._waiting or self._outgoing.size_bytes:
             self._is_draining = True
-            for waiting in list(self._waiting):
-                if waiting.pending is not None:
-                    waiting.pending.hurry()
+            self._unanswered.hurry()
             return True
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything: what only waits for an answer ends, other answers go nowhere."""
         self._is_lost = True
-        self._abandon_waiting()
+        self._unanswered.abandon()
         self._outgoing.end()
         self._reader.release()
         self._on_lost(self)
@@ -199,8 +183,13 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_drained()
 
     def close(self) -> None:
-        """Close without serving anything more."""
-        self._hang_up()
+        """Send what was written, then close. No further frame is served."""
+        self._is_draining = True
+        self._unanswered.abandon()
+        if self._transport is not None:
+            self._outgoing.clear()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
 
     def abort(self) -> None:
         """Cut the connection off at once."""
@@ -318,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._send_outgoing()
             if outgoing.is_paused or outgoing.size_bytes >= full_bytes:
                 return
-            if waiting and not self._may_overlap():
+            if waiting and not self._unanswered.may_overlap(reader.peek_key()):
                 return
             frame = reader.next_frame()
             if frame is None:
@@ -328,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             self._served_key = frame[1]  # Of the two bytes of the key the first is 0 so far.
             answer = dispatch(frame)
             if isinstance(answer, Pending):
-                self._wait_for(answer, len(frame))
+                self._unanswered.wait_for(answer, len(frame), self.peer.host, self._serve_soon)
             elif answer is not None:
                 self._answer_now(answer)
             if not held_bytes or self._has_had_its_time(began):
@@ -342,53 +331,11 @@ class Connection(asyncio.BufferedProtocol):
             self._stand_back()
         return True
 
-    def _may_overlap(self) -> bool:
-        """Tell whether the next frame may be served although answers are still waited for."""
-        return (
-            self._waiting[-1].overlaps
-            and self._reader.peek_key() == PRODUCE_KEY
-            and len(self._waiting) < self._limits.in_flight_max
-            and self._waiting_bytes < self._limits.in_flight_bytes_max
-        )
-
     def _answer_now(self, answer: Answer) -> None:
-        if not self._waiting:
-            self._outgoing.put(answer)
-            return
-        after = _Waiting(0, overlaps=True)
-        after.answer, after.is_done = answer, True
-        self._waiting.append(after)
-
-    def _wait_for(self, pending: Pending[Answer | None], size_bytes: int) -> None:
-        waiting = _Waiting(size_bytes, overlaps=pending.overlaps)
-        waiting.pending = pending
-        self._waiting.append(waiting)
-        self._waiting_bytes += size_bytes
-
-        def done(resolved: Pending[Answer | None]) -> None:
-            waiting.is_done = True
-            waiting.answer = resolved.value
-            if resolved.error is not None:
-                waiting.is_failed = True
-                self._report_failure(resolved.error)
-            self._serve_soon()
-
-        pending.on_done(done)
-
-    def _abandon_waiting(self) -> None:
-        """Say of each request that nobody waits for its answer any more."""
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        self._waiting_bytes = 0
-        for each in waiting:
-            if each.pending is not None:
-                each.pending.cancel()
-
-    def _report_failure(self, error: Exception) -> None:
-        if isinstance(error, CloseConnection | MalformedMessage):
-            logger.debug("closing %s: %s", self.peer.host, error)
+        if self._waiting:
+            self._unanswered.answer(answer)
         else:
-            logger.error("closing %s: its request failed", self.peer.host, exc_info=error)
+            self._outgoing.put(answer)
 
     def _serve_soon(self) -> None:
         """Have a round in this turn of the loop if an answer may leave; one round for all of them.
@@ -397,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._is_in_round or self._is_round_due:
             return
-        if self._waiting and self._waiting[0].is_done:
+        if self._unanswered.has_answer:
             assert self._loop is not None, "requests arrive after connection_made"
             self._is_round_due = True
             self._loop.call_soon(self._serve_due)
@@ -426,16 +373,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _release_answers(self) -> None:
         """Move the answers that are there, from the oldest on, to the way out."""
-        waiting = self._waiting
-        while waiting and waiting[0].is_done:
-            first = waiting.popleft()
-            self._waiting_bytes -= first.size_bytes
-            if first.is_failed:
-                # Whatever came after it cannot be answered in order any more.
-                self._is_draining = True
-                self._abandon_waiting()
-            elif first.answer is not None:
-                self._outgoing.put(first.answer)
+        if not self._unanswered.release(self._outgoing):
+            self._is_draining = True
 
     def _send_outgoing(self) -> None:
         try:
@@ -443,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._stand_back()
         except RegionUnreadable as error:
             logger.error("closing %s: %s", self.peer.host, error)  # noqa: TRY400 - no traceback
-            self._hang_up()
+            self.close()
 
     # Pace and end.
 
@@ -481,13 +420,4 @@ class Connection(asyncio.BufferedProtocol):
 
     def _close_if_drained(self) -> None:
         if self._is_draining and not self._waiting and not self._outgoing.size_bytes:
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        """Send what was written, then close. No further frame is served."""
-        self._is_draining = True
-        self._abandon_waiting()
-        if self._transport is not None:
-            self._outgoing.clear()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.close()
+            self.close()
