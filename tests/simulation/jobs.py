@@ -104,7 +104,9 @@ class Jobs:
         """Those that have begun and are not over; a dict, for its order."""
         self.pauses = 0
         self.loop_waits = 0
-        """How often the loop stood still for a lock."""
+        """How often the loop stood still for others."""
+        self.held_up = None
+        """Called, without arguments, when the loop needs a lock that a job holds."""
         self._rng = rng
         self._chance = chance
         self._begun = 0
@@ -181,8 +183,11 @@ class Lock:
         self._is_held = False
 
     def acquire(self):
+        jobs = self._jobs
         while self._is_held:
-            self._jobs.wait(self._line)
+            if jobs.running is None and jobs.held_up is not None:
+                jobs.held_up()
+            jobs.wait(self._line)
         self._is_held = True
         return True
 

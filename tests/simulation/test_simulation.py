@@ -72,6 +72,32 @@ def test_a_node_that_gives_up_without_a_fault_is_found():
     assert "gave up" in world.problems[0]
 
 
+def test_a_lock_that_the_loop_shares_with_slow_work_is_found():
+    world = a_calm_world("test.lock")
+    world.mix.pause_chance = world.jobs._chance = 1.0
+
+    def meet():
+        lock, executor = Threads(world.jobs).Lock(), world.node.environment.executor
+
+        def hold():
+            with lock:
+                world.node._files.exists("/a")
+
+        for _ in range(8):
+            executor.submit(hold, lambda *_: None)
+        world.loop.call_later(1e-4, look, lock)
+
+    def look(lock):
+        with lock:
+            world.loop.call_later(1e-4, look, lock)
+
+    world.loop.call_for(
+        world.clients_life, 20.0, lambda: world.loop.call_for(world.node.life, 0.0, meet)
+    )
+    assert not world.run()
+    assert "waits for a lock" in world.problems[0]
+
+
 def test_a_producer_that_waits_for_ever_is_found(monkeypatch):
     world = a_calm_world("test.stuck")
     world.loop.call_for(

@@ -76,6 +76,7 @@ class World:
         self.limit_seconds = seconds
         self.loop = SimulatedLoop()
         self.jobs = Jobs(self.loop, random.Random(f"{seed}/jobs"), chance=self.mix.pause_chance)
+        self.jobs.held_up = self._held_up
         self.trace = Trace(self.loop, sink=sink)
         self.random = random.Random(f"{seed}/world")
         self.network = SimulatedNetwork(self.loop, random.Random(f"{seed}/network"), self.trace)
@@ -141,6 +142,11 @@ class World:
         if error is not None:
             text += "\n" + "".join(traceback.format_exception(error))
         self.problems.append(f"at {self.loop.now:.3f} s: {text}")
+
+    def _held_up(self):
+        if self.node.is_up:
+            stack = "".join(traceback.format_stack(limit=8))
+            self.problem(f"the loop waits for a lock that a job holds at its disk\n{stack}")
 
     def node_ended(self, node):
         """Nobody works any more on what was asked of it."""

@@ -1,6 +1,7 @@
 """A name that comes back brings nothing of its former partition with it."""
 
 import errno
+from threading import Thread
 
 import pytest
 
@@ -9,6 +10,7 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
+from ottla.log.directories import offset_checkpoints
 from ottla.log.directories.making import Wanted
 from ottla.log.directories.offset_checkpoints import OFFSET_CHECKPOINTS
 from ottla.log.files.checkpoints import read_offset_checkpoint, write_offset_checkpoint
@@ -111,6 +113,28 @@ def test_a_checkpoint_on_its_way_does_not_bring_a_deleted_partitions_entry_back(
     after = make_manager(memory.crash(SeededRng(1)), "/d")
     after.start()
     assert (after.get(TP).log_start_offset, after.get(TP).log_end_offset) == (0, 5)
+
+
+def test_checkpoints_that_are_being_written_do_not_hold_up_the_loop(
+    make_manager, memory, batch, monkeypatch
+):
+    manager = make_manager(memory, "/d")
+    manager.start()
+    append(manager.create(TP, NEW_ID), batch(5))
+    later = []
+
+    def write(disk, path, offsets):
+        # A slow disk: meanwhile the loop wants to save something newer.
+        loop = Thread(target=lambda: later.append(manager.high_watermark_job()), daemon=True)
+        loop.start()
+        loop.join(10)
+        write_offset_checkpoint(disk, path, offsets)
+
+    monkeypatch.setattr(offset_checkpoints, "write_offset_checkpoint", write)
+    job = manager.checkpoint_job()
+    job.run()
+    assert not job.failures
+    assert len(later) == len(job.files), "each was made while a file was written"
 
 
 def test_entries_left_by_a_crash_are_forgotten_before_their_name_is_used(

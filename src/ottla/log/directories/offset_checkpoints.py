@@ -82,7 +82,7 @@ class OffsetCheckpoints:
         self._lock = new_lock()
         """Use: held while files are written, so that none is written by two threads."""
         self._jobs: set[CheckpointJob] = set()
-        """Those that have not run. Changed with the lock held."""
+        """Those that have not run. The loop adds, with no lock; who takes one out holds it."""
         self._on_disk: dict[str, Offsets] = {}
         """What each file says, by its path. Use: values are replaced, never changed. Invariant: has
         every entry that is on disk, and after a write that was refused those that may be; a file
@@ -142,8 +142,7 @@ class OffsetCheckpoints:
     def job(self, files: dict[str, Offsets]) -> CheckpointJob:
         """Return the work that makes ``files``, by path, say just that. It has to be run."""
         job = CheckpointJob(self, files)
-        with self._lock:
-            self._jobs.add(job)
+        self._jobs.add(job)  # Without the lock, which a job may hold for long.
         return job
 
     # -- on any thread ------------------------------------------------------------------------
@@ -169,7 +168,7 @@ class OffsetCheckpoints:
         if not self._tells_of(names):
             return outcome
         with self._lock:
-            for job in self._jobs:
+            for job in list(self._jobs):
                 for path, offsets in job.files.items():
                     for name in names if log_dir in (None, dirname(path)) else ():
                         offsets.pop(name, None)
