@@ -273,6 +273,34 @@ def test_what_another_directory_says_of_the_name_is_forgotten_too(make_manager, 
         assert mentions(memory, TP, log_dir) == set()
 
 
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_directory_that_goes_offline_while_a_topic_is_made_anew_takes_nothing_of_it(
+    make_manager, memory, batch, is_clean
+):
+    """Its checkpoints cannot be told to forget the former topic; a sync failed, writes go on."""
+    manager = make_manager(memory, "/d")
+    manager.start()
+    append(manager.create(TP, OLD_ID), batch(41))
+    checkpoint(manager)
+    manager.delete(TP)
+    job = manager.maker.making_job([Wanted(TP, NEW_ID)])
+    manager.fail_directory("/d/logs", OSError(errno.EIO, "I/O error"))
+    job.run()
+    assert manager.maker.made(job)[TP].code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not memory.exists(f"/d/logs/{TP}")
+    if is_clean:
+        manager.stop()
+    else:
+        manager._release()
+    after = make_manager(memory, "/d")
+    after.start()
+    assert after.offline == {}, "the former topic's recovery point is not believed"
+    assert len(after.logs) == 0
+    found = after.create(TP, NEW_ID)
+    assert (found.log_start_offset, found.log_end_offset) == (0, 0)
+    assert mentions(memory) == set()
+
+
 @pytest.mark.parametrize("call", [DiskCall.SYNC_DIRECTORY, DiskCall.RENAME])
 def test_entries_of_a_checkpoint_whose_writing_was_refused_are_forgotten_all_the_same(
     make_manager, memory, batch, call

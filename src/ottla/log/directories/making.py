@@ -119,6 +119,8 @@ class MakingJob:
         if new.found is not None:
             write_partition_metadata(disk, metadata, new.topic_id)
             return new.found
+        if new.kept is None:
+            self._insist_on_free_name(new)
         for directory, target in new.leftovers:
             if disk.exists(directory):
                 disk.rename(directory, target)
@@ -149,6 +151,17 @@ class MakingJob:
             log.abandon()
             raise
         return log
+
+    def _insist_on_free_name(self, new: NewLog) -> None:
+        """Raise KafkaError when its log directory went offline before the name was forgotten.
+
+        Its disk may well take a new log, which the next start would believe to be the former one.
+        """
+        assert self.forgotten is not None, "names are freed first"
+        log_dir = dirname(new.directory)
+        if log_dir in self.forgotten.passed_over:
+            why = f"{log_dir} is offline, and still tells of a former {new.where}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
     def _sync(self, log_dir: str) -> None:
         made = [

@@ -54,7 +54,7 @@ def as_flushed(_: TopicPartition) -> int | None:
 class CheckpointJob:
     """Offsets as of one moment, on their way to the disk. Made on the loop, run in an executor."""
 
-    __slots__ = ("_owner", "failures", "files", "filled")
+    __slots__ = ("_owner", "failures", "files", "filled", "passed_over")
 
     def __init__(self, owner: "OffsetCheckpoints", files: dict[str, Offsets]) -> None:
         self._owner = owner
@@ -64,6 +64,8 @@ class CheckpointJob:
         """By log directory: why its checkpoints are not what they should be."""
         self.filled: set[str] = set()
         """Log directories that were full, whether the reserve helped or not."""
+        self.passed_over: set[str] = set()
+        """Log directories that are offline, where names that were to be forgotten are told of."""
 
     def run(self) -> None:
         """Write the checkpoints. Blocks; on any thread.
@@ -162,7 +164,8 @@ class OffsetCheckpoints:
         In ``log_dir``, None: everywhere; no log or offline partition there has such a name. Blocks
         when something is to be written: at most once each file. The names are free if the job
         returned, which has run, has no ``failures``; hand it to ``LogManager.checkpointed`` on the
-        loop. A log directory that is offline is passed over: nothing is made there before a start.
+        loop. A log directory that is offline is passed over: nothing may be made there before a
+        start.
         """
         outcome = CheckpointJob(self, {})
         if not self._tells_of(names):
@@ -175,9 +178,11 @@ class OffsetCheckpoints:
             gone = set(names)
             for path, offsets in list(self._on_disk.items()):
                 is_meant = log_dir in (None, dirname(path))
-                if not is_meant or not self._directories[dirname(path)].is_online:
+                if not is_meant or not any(name in offsets for name in gone):
                     continue
-                if any(name in offsets for name in gone):
+                if not self._directories[dirname(path)].is_online:
+                    outcome.passed_over.add(dirname(path))
+                else:
                     left = {where: offset for where, offset in offsets.items() if where not in gone}
                     outcome.files[path] = left
                     self._write(path, left, outcome)
