@@ -28,12 +28,16 @@ class Trouble:
         self.errors = {}
         """By call: (chance, errno, the log directory it is about or ''). """
         self.pace = 1.0
+        self.store_pace = 1.0
+        self.store_fails = False
+        """The next commit of the metadata store meets an I/O error."""
         self.has_lost_pages = False
         """A sync has failed: what reads back may not be on the device."""
 
     def heal(self):
         self.errors.clear()
-        self.pace = 1.0
+        self.pace = self.store_pace = 1.0
+        self.store_fails = False
 
 
 class SimulatedDisk(FaultyDisk):

@@ -7,6 +7,16 @@ from ottla.env.faulty_disk import DiskCall
 
 RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
+GIVES_UP_SECONDS = 30.0
+"""Until a node that cannot go on has ended itself."""
+READ_ONLY_REFUSES = (
+    DiskCall.WRITE,
+    DiskCall.TRUNCATE,
+    DiskCall.MAKE_DIRECTORY,
+    DiskCall.RENAME,
+    DiskCall.REMOVE,
+    DiskCall.LOCK,
+)
 
 
 class Nemesis:
@@ -20,6 +30,8 @@ class Nemesis:
         self.may_give_up = False
         """The disk was broken in this life of the node: it may end itself, or have partitions
         offline until it ends."""
+        self.ahead_ms = 0
+        """How far the node's wall clock has been ahead at most."""
         self._is_healing = True
         self._faults = {
             "kill": self._kill,
@@ -37,6 +49,10 @@ class Nemesis:
             "other-disk-error": self._other_disk_error,
             "full": self._full,
             "descriptors": self._descriptors,
+            "read-only": self._read_only,
+            "clock": self._clock,
+            "slow-store": self._slow_store,
+            "store-error": self._store_error,
         }
 
     @property
@@ -190,6 +206,14 @@ class Nemesis:
         self._errors(self.random.sample(calls, 2), errno.EIO, 0.3)
         await self._last(1.0)
 
+    async def _read_only(self):
+        """A log directory is mounted read-only, as kernels do with a file system in doubt."""
+        self.may_give_up = True
+        below = self.random.choice(self.world.log_dirs)
+        for call in READ_ONLY_REFUSES:
+            self.node.trouble.errors[call] = (1.0, errno.EROFS, below)
+        await self._last(2.0)
+
     async def _full(self):
         self._errors([DiskCall.WRITE, DiskCall.MAKE_DIRECTORY], errno.ENOSPC, 0.8)
         await self._last(5.0)
@@ -203,3 +227,28 @@ class Nemesis:
             )
             await self._last(5.0)
             descriptors.limit = limit
+
+    # -- the clock and the store ---------------------------------------------------------------
+
+    async def _clock(self):
+        """Let the wall clock jump; it is right again when faults end."""
+        clock = self.node.clock
+        clock.skew_ms = self.random.choice([-1, 1]) * self.random.choice([50, 3_000, 40_000])
+        self.ahead_ms = max(self.ahead_ms, clock.skew_ms)
+        await self._last(20.0)
+        clock.skew_ms = 0
+
+    async def _slow_store(self):
+        self.node.trouble.store_pace = self.random.choice([10.0, 100.0, 1000.0])
+        await self._last(5.0)
+
+    async def _store_error(self):
+        """One commit fails: nobody knows whether it holds. The node has to end itself."""
+        self.may_give_up = True
+        self.node.trouble.store_fails = True
+        await self._last(2.0)
+        life = self.node.life
+        if self.node.has_broken_store:
+            await self.world.sleep(GIVES_UP_SECONDS)
+            if self.node.life is life:
+                self.world.problem("the metadata store is out of use, and its node goes on")

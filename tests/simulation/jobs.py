@@ -45,6 +45,8 @@ class Job:
         self.is_waiting = False
         """For a lock; whoever frees it wakes this job."""
         self.is_over = False
+        self.has_turn = False
+        """It runs, or has let one run that it began."""
         self.turn = 0
         """Which of its turns is to come."""
         self._jobs = jobs
@@ -73,13 +75,13 @@ class Job:
         jobs = self._jobs
         before, jobs.running = jobs.running, self
         self.turn += 1
-        self.is_waiting = False
+        self.is_waiting, self.has_turn = False, True
         self._stack.parent = getcurrent()
         asyncio._set_running_loop(None)  # As in a thread: there is none.
         try:
             outcome = switch()
         finally:
-            jobs.running = before
+            jobs.running, self.has_turn = before, False
             if before is None:
                 asyncio._set_running_loop(jobs.loop)
         if self.is_over:
@@ -127,7 +129,9 @@ class Jobs:
     def pause(self):
         """Be told of a call of the disk: the job that makes it may stop here."""
         job = self.running
-        if job is None or not job.chance or self._rng.random() >= job.chance:
+        if job is None or not job.chance or job.life.is_dead:
+            return
+        if self._rng.random() >= job.chance:
             return
         self.pauses += 1
         mean = LATE_SECONDS if self._rng.random() < LATE_CHANCE else job.seconds()
@@ -140,7 +144,7 @@ class Jobs:
     def hurry(self, is_over):
         """Have jobs run, here and now, until ``is_over()``. Raises Deadlock."""
         while not is_over():
-            ready = [job for job in self.alive if not job.is_waiting]
+            ready = [job for job in self.alive if not (job.is_waiting or job.has_turn)]
             if not ready:
                 raise Deadlock(f"{len(self.alive)} jobs, each waits for another")
             for job in ready:
@@ -148,13 +152,15 @@ class Jobs:
                     job.go_on()
 
     def bury(self, life):
-        """End the jobs of a life that has ended; the one that has the turn does so by itself."""
-        for job in [job for job in self.alive if job.life is life and job is not self.running]:
+        """End the jobs of a life that has ended; those that have the turn do so by themselves."""
+        for job in [job for job in self.alive if job.life is life and not job.has_turn]:
             job.die()
 
     def wait(self, line):
         """Stand in ``line`` until woken. While the loop waits, others run at once."""
         job = self.running
+        if (self.loop if job is None else job).life.is_dead:
+            raise DiskKilled("the process has ended")  # Nobody would wake it.
         if job is None:
             self.loop_waits += 1
             mark = object()

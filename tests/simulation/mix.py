@@ -63,6 +63,10 @@ FAULTS = (
     "other-disk-error",
     "full",
     "descriptors",
+    "read-only",
+    "clock",
+    "slow-store",
+    "store-error",
 )
 
 

@@ -151,9 +151,16 @@ class Node:
             loop=world.loop,
             rng=self._stream("store"),
             trace=world.trace,
+            trouble=self.trouble,
             seconds=world.mix.commit_seconds,
         )
+        self._connection.on_broken = self.broker._store_broke
         return self._connection
+
+    @property
+    def has_broken_store(self):
+        """The store failed in this life: it has to end."""
+        return self.is_running and self._connection is not None and self._connection.is_broken
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -187,6 +194,8 @@ class Node:
         if not life.is_dead:
             if task.exception() is not None:
                 self.world.problem(f"{self.name}: stop failed: {task.exception()!r}")
+            elif self.world.has_no_fault:
+                self.world.inspector.look_at_end(self)
             self._end(life)
 
     def _end(self, life, *, power=False):

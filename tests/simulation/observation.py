@@ -237,7 +237,8 @@ class Observer(Client):
             return
         there = {one.offset for one in records}  # Some may have been compacted in between.
         seen = {one.offset for one in visible if one.offset in there}
-        observed = Observation(start, end, records, controls, seen, self.world.seconds())
+        latest = self.world.seconds() + self.world.nemesis.ahead_ms / 1000
+        observed = Observation(start, end, records, controls, seen, latest)
         judge = PartitionJudge(self.history, topic, partition, observed)
         for problem in judge.judge():
             self.world.problem(problem)

@@ -8,26 +8,42 @@ before the next life reads anything.
 import asyncio
 
 from ottla.metadata.memory_store import MemoryStore
-from ottla.metadata.store import Unavailable
+from ottla.metadata.store import Ambiguous, Unavailable
+
+LONGEST_SECONDS = 3.0
+"""However slow it is: what waits for it goes on soon after it is well again."""
 
 
 class SimulatedStore:
     """One life's connection to a MemoryStore of the world."""
 
-    def __init__(self, inner, *, loop, rng, trace, seconds):
+    def __init__(self, inner, *, loop, rng, trace, trouble, seconds):
         self._inner = inner
         self._loop = loop
         self._rng = rng
         self._trace = trace
+        self._trouble = trouble
         self._seconds = seconds
         self._sessions = []
         self._line = asyncio.Lock()
         self._is_closed = False
+        self.on_broken = None
+        """Called with the reason when a commit has failed: nothing works from then on."""
+        self.is_broken = False
 
     async def _wait(self):
-        if self._is_closed:
-            raise Unavailable("the metadata store is closed")
-        await asyncio.sleep(self._rng.expovariate(1 / self._seconds))
+        if self._is_closed or self.is_broken:
+            raise Unavailable("the metadata store is out of use")
+        seconds = self._rng.expovariate(1 / self._seconds) * self._trouble.store_pace
+        await asyncio.sleep(min(seconds, LONGEST_SECONDS))
+
+    def _break(self):
+        """Fail as a file does whose sync failed; half of the time the commit holds."""
+        self._trouble.store_fails = False
+        self.is_broken = True
+        self._trace.note("store", "broken")
+        self._loop.call_soon(self.on_broken, "I/O error while committing")
+        raise Ambiguous("I/O error while committing")
 
     async def get(self, key):
         async with self._line:
@@ -42,8 +58,13 @@ class SimulatedStore:
     async def commit(self, guards, ops):
         async with self._line:
             await self._wait()
+            fails = self._trouble.store_fails
+            if fails and self._rng.random() < 0.5:
+                self._break()
             revision = await self._inner.commit(guards, ops)
             self._trace.note("commit", revision, *(f"{type(op).__name__}:{op.key}" for op in ops))
+            if fails:
+                self._break()
             await self._wait()
             return revision
 

@@ -1,9 +1,11 @@
 """The simulation itself: it repeats, it judges, and some worlds of it stay whole."""
 
 import random
+from contextlib import suppress
 
 import pytest
 
+from ottla.env.faulty_disk import DiskKilled
 from ottla.env.gate import Gate
 from tests.simulation.__main__ import digest_elsewhere, live
 from tests.simulation.jobs import Deadlock, Jobs, Threads, threads_of
@@ -144,23 +146,46 @@ def test_jobs_and_the_loop_go_on_while_a_job_stops_at_its_disk():
 
 def test_a_job_that_stopped_ends_with_its_process():
     jobs, life, begin = jobs_of_a_world()
-    left = []
+    lock, left = Threads(jobs).Lock(), []
+    lock.acquire()
 
     def work():
         try:
             for _ in range(5):
                 jobs.pause()
         finally:
+            jobs.pause()
+            with suppress(DiskKilled):
+                lock.acquire()
             left.append(True)
 
     outcomes = [begin(work) for _ in range(8)]
     stopped = len(jobs.alive)
+    assert not left
     life.is_dead = True
     jobs.bury(life)
-    assert stopped > 0
+    assert stopped == 8, "at a pause, or at the lock"
     assert len(left) == 8
     assert not jobs.alive
-    assert sum(map(len, outcomes)) == 8 - stopped, "nobody is told of the others"
+    assert not any(outcomes), "nobody is told"
+
+
+def test_a_job_may_end_its_process_while_another_waits_for_it():
+    jobs, life, begin = jobs_of_a_world()
+
+    def end_the_process():
+        life.is_dead = True
+        jobs.bury(life)
+        raise DiskKilled
+
+    def work():
+        thread = Threads(jobs).Thread(target=end_the_process)
+        thread.start()
+        thread.join()
+
+    outcomes = [begin(work) for _ in range(3)]
+    assert not jobs.alive
+    assert not any(outcomes)
 
 
 def test_a_lock_is_held_by_one_job_though_it_stops_inside():

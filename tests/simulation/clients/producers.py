@@ -48,7 +48,7 @@ class Producer(Client):
         self._next += count
         topic_id = BY_NAME if by_name else topic.topic_id
         has_tombstones = not by_name
-        timestamp_ms = self.world.node.clock.wall_ms()
+        timestamp_ms = int(self.world.seconds() * 1000)
         data = make_batch(
             ids,
             topic_id,
