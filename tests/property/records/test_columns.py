@@ -18,9 +18,9 @@ from ottla.records import batch as b
 from ottla.records import batch_walk
 from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
+from ottla.records.columnar import avro_tables, scope
 from ottla.records.columnar import buffers as column_buffers
 from ottla.records.columnar import columns as imported
-from ottla.records.columnar import scope
 from ottla.records.columnar.decoder import ColumnDecoder
 from ottla.records.compression import Codec, compress
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
@@ -72,10 +72,13 @@ def form(request):
     return request.param
 
 
-def test_the_compilers_scope_is_the_documented_one():
-    declared = (Path(scope.__file__).parent / "scope.pxd").read_text()
-    for name, number in re.findall(r"^    (\w+) = (-?\d+)$", declared, re.MULTILINE):
-        assert getattr(scope, name) == int(number), name
+@pytest.mark.parametrize("tables", [scope, avro_tables])
+def test_the_compilers_numbers_are_the_documented_ones(tables):
+    declared = Path(tables.__file__).with_suffix(".pxd").read_text()
+    found = re.findall(r"^    (\w+) = (-?\d+)$", declared, re.MULTILINE)
+    assert len(found) > 20
+    for name, number in found:
+        assert getattr(tables, name) == int(number), name
 
 
 @contextmanager

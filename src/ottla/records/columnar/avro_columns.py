@@ -13,29 +13,30 @@ from typing import NamedTuple
 
 from ottla.errors import OttlaError
 from ottla.records.columnar import avro as kernel
+from ottla.records.columnar import avro_tables as tables
 
 ALIGNMENT = 64
 """What Arrow recommends."""
 ENDS_MAX = 0x7FFFFFFF
-_LISTS = (kernel.ARRAY, kernel.MAP)
-_BYTES = (kernel.OCTETS, kernel.FIXED)
+_LISTS = (tables.ARRAY, tables.MAP)
+_BYTES = (tables.OCTETS, tables.FIXED)
 _ENDS = (*_LISTS, *_BYTES)
 _WIDTHS = {
-    kernel.INT: 4,
-    kernel.ENUM: 4,
-    kernel.FLOAT: 4,
-    kernel.LONG: 8,
-    kernel.MILLIS: 8,
-    kernel.DOUBLE: 8,
-    kernel.DECIMAL: 16,
-    kernel.FIXED_DECIMAL: 16,
+    tables.INT: 4,
+    tables.ENUM: 4,
+    tables.FLOAT: 4,
+    tables.LONG: 8,
+    tables.MILLIS: 8,
+    tables.DOUBLE: 8,
+    tables.DECIMAL: 16,
+    tables.FIXED_DECIMAL: 16,
     **dict.fromkeys(_ENDS, 4),
 }
 """Bytes of a value in a column, or of an end."""
 _LEAST = {
-    kernel.NULL: 0,
-    kernel.FLOAT: 4,
-    kernel.DOUBLE: 8,
+    tables.NULL: 0,
+    tables.FLOAT: 4,
+    tables.DOUBLE: 8,
 }
 
 
@@ -63,12 +64,12 @@ class Node:
 
     def least_bytes(self) -> int:
         """Return how short a datum can be: 0, or a number that is not too large."""
-        if self.value_branch >= 0 or self.kind == kernel.UNION:
+        if self.value_branch >= 0 or self.kind == tables.UNION:
             return 1
         match self.kind:
-            case kernel.RECORD:
+            case tables.RECORD:
                 return sum(child.least_bytes() for child in self.children)
-            case kernel.FIXED | kernel.FIXED_DECIMAL:
+            case tables.FIXED | tables.FIXED_DECIMAL:
                 return self.size
             case _:
                 return _LEAST.get(self.kind, 1)
@@ -102,9 +103,9 @@ class AvroReader:
         bounds: list[int] = []
         table: list[int] = []
         for node, sibling in _with_siblings(root):
-            assert node.number * kernel.NODE_SIZE == len(table), "in the order of their numbers"
+            assert node.number * tables.NODE_SIZE == len(table), "in the order of their numbers"
             table += _row(node, sibling, branches, bounds)
-        self._columns = array("q", bytes(8 * kernel.COLUMN_SIZE * len(nodes)))
+        self._columns = array("q", bytes(8 * tables.COLUMN_SIZE * len(nodes)))
         self._kernel = kernel.Reader(
             array("i", table),
             array("i", branches or [0]),
@@ -118,7 +119,7 @@ class AvroReader:
         """Judge values; return how many are malformed.
 
         ``ends``: int32, one more than values, in ``data``. ``statuses``: ABSENT where a value is
-        null, else GOOD; gets one of ``kernel.REASONS`` where one is malformed.
+        null, else GOOD; gets one of ``tables.REASONS`` where one is malformed.
         """
         self._columns[:] = array("q", bytes(8 * len(self._columns)))
         return self._kernel.measure(data, ends, statuses)
@@ -132,18 +133,18 @@ class AvroReader:
         room = self._lay_out(len(statuses))
         buffer = bytearray(room)
         for node in self._nodes:
-            bits = self._field(node, kernel.BITS_AT)
-            size = _bits_bytes(node, self._field(node, kernel.SLOTS_MAX))
+            bits = self._field(node, tables.BITS_AT)
+            size = _bits_bytes(node, self._field(node, tables.SLOTS_MAX))
             buffer[bits : bits + size] = b"\xff" * size
         views = memoryview(buffer)
         as_numbers = views.cast("i"), views.cast("q"), views.cast("Q")
         reason = self._kernel.fill(data, ends, statuses, (views, *as_numbers))
         if reason:
-            raise Unfillable(kernel.REASONS[reason])
+            raise Unfillable(tables.REASONS[reason])
         return {node.number: self._column(node, views) for node in self._nodes}
 
     def _field(self, node: Node, name: int) -> int:
-        return self._columns[node.number * kernel.COLUMN_SIZE + name]
+        return self._columns[node.number * tables.COLUMN_SIZE + name]
 
     def _lay_out(self, rows: int) -> int:
         """Give each column its place; return how many bytes there are in all."""
@@ -151,38 +152,38 @@ class AvroReader:
         slots = {0: rows}
         for node in self._nodes:
             count = slots[node.number]
-            used = self._field(node, kernel.USED)
+            used = self._field(node, tables.USED)
             if used > ENDS_MAX:
                 raise Unfillable(f"{used} items of one array in {rows} values")
             for child in node.children:
                 slots[child.number] = used if node.kind in _LISTS else count
             width = _WIDTHS.get(node.kind, 0)
-            row = [0] * kernel.COLUMN_SIZE
-            row[kernel.SLOTS_MAX], row[kernel.USED_MAX] = count, used
-            row[kernel.BITS_AT] = at
+            row = [0] * tables.COLUMN_SIZE
+            row[tables.SLOTS_MAX], row[tables.USED_MAX] = count, used
+            row[tables.BITS_AT] = at
             at = _aligned(at + _bits_bytes(node, count))
-            row[kernel.VALUES_AT] = at // width if width else at
+            row[tables.VALUES_AT] = at // width if width else at
             at = _aligned(at + _values_bytes(node, count))
-            row[kernel.DATA_AT] = at
+            row[tables.DATA_AT] = at
             at = _aligned(at + (used if node.kind in _BYTES else 0))
-            first = node.number * kernel.COLUMN_SIZE
-            self._columns[first : first + kernel.COLUMN_SIZE] = array("q", row)
+            first = node.number * tables.COLUMN_SIZE
+            self._columns[first : first + tables.COLUMN_SIZE] = array("q", row)
         return at
 
     def _column(self, node: Node, views: memoryview) -> Column:
-        slots = self._field(node, kernel.SLOTS)
-        assert slots == self._field(node, kernel.SLOTS_MAX), "as many values as were measured"
-        bits = self._field(node, kernel.BITS_AT)
-        values = self._field(node, kernel.VALUES_AT) * (_WIDTHS.get(node.kind, 0) or 1)
-        data = self._field(node, kernel.DATA_AT)
-        used = self._field(node, kernel.USED) if node.kind in _BYTES else 0
+        slots = self._field(node, tables.SLOTS)
+        assert slots == self._field(node, tables.SLOTS_MAX), "as many values as were measured"
+        bits = self._field(node, tables.BITS_AT)
+        values = self._field(node, tables.VALUES_AT) * (_WIDTHS.get(node.kind, 0) or 1)
+        data = self._field(node, tables.DATA_AT)
+        used = self._field(node, tables.USED) if node.kind in _BYTES else 0
         return Column(
             slots,
-            self._field(node, kernel.NULLS),
+            self._field(node, tables.NULLS),
             views[bits : bits + _bits_bytes(node, slots)],
             views[values : values + _values_bytes(node, slots)],
             views[data : data + used],
-            bool(self._field(node, kernel.DOUBLES)),
+            bool(self._field(node, tables.DOUBLES)),
         )
 
 
@@ -204,29 +205,29 @@ def _with_siblings(node: Node, sibling: Node | None = None) -> Iterator[tuple[No
 
 
 def _row(node: Node, sibling: Node | None, branches: list[int], bounds: list[int]) -> list[int]:
-    row = [0] * kernel.NODE_SIZE
-    row[kernel.KIND] = node.kind
-    row[kernel.FIRST] = node.children[0].number if node.children else -1
-    row[kernel.NEXT] = -1 if sibling is None else sibling.number
-    row[kernel.NULL_BRANCH], row[kernel.VALUE_BRANCH] = node.null_branch, node.value_branch
-    row[kernel.SIZE], row[kernel.SKIPPED] = node.size, int(node.is_skipped)
+    row = [0] * tables.NODE_SIZE
+    row[tables.KIND] = node.kind
+    row[tables.FIRST] = node.children[0].number if node.children else -1
+    row[tables.NEXT] = -1 if sibling is None else sibling.number
+    row[tables.NULL_BRANCH], row[tables.VALUE_BRANCH] = node.null_branch, node.value_branch
+    row[tables.SIZE], row[tables.SKIPPED] = node.size, int(node.is_skipped)
     if node.kind in _LISTS:
-        row[kernel.SIZE] = sum(child.least_bytes() for child in node.children)
-    elif node.kind == kernel.UNION:
-        row[kernel.SIZE], row[kernel.MORE] = len(node.branches), len(branches)
+        row[tables.SIZE] = sum(child.least_bytes() for child in node.children)
+    elif node.kind == tables.UNION:
+        row[tables.SIZE], row[tables.MORE] = len(node.branches), len(branches)
         branches += [each if each < 0 else node.children[each].number for each in node.branches]
-    elif node.kind in {kernel.DECIMAL, kernel.FIXED_DECIMAL}:
-        row[kernel.MORE] = len(bounds)
+    elif node.kind in {tables.DECIMAL, tables.FIXED_DECIMAL}:
+        row[tables.MORE] = len(bounds)
         bounds += [*divmod(10**node.precision, 1 << 64)]
     return row
 
 
 def _bits_bytes(node: Node, slots: int) -> int:
-    return 0 if node.kind == kernel.NULL else (slots + 7) // 8
+    return 0 if node.kind == tables.NULL else (slots + 7) // 8
 
 
 def _values_bytes(node: Node, slots: int) -> int:
-    if node.kind == kernel.BOOLEAN:
+    if node.kind == tables.BOOLEAN:
         return _bits_bytes(node, slots)
     return _WIDTHS.get(node.kind, 0) * (slots + 1 if node.kind in _ENDS else slots)
 

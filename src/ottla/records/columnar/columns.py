@@ -74,8 +74,6 @@ _CONTROL_BIT = cython.declare(cython.int, 0x20)
 _DATA_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 
 
-@cython.final
-@cython.cclass
 class Filler:
     """A scope and a set of buffers, and what fills them. Buffers of unwanted columns are empty.
 
@@ -134,7 +132,6 @@ class Filler:
         view: cython.const[cython.uchar][::1] = payload
         return self._take_in(view, True)
 
-    @cython.cfunc
     def _take_in(
         self, view: cython.const[cython.uchar][::1], only_records: cython.bint
     ) -> cython.int:
@@ -147,7 +144,6 @@ class Filler:
         self._view = None
         return reason
 
-    @cython.cfunc
     def _check(self, size: cython.Py_ssize_t) -> cython.int:
         """Hold the numbers that the loop trusts against the sizes of what they count in."""
         rows: cython.longlong = self._scope[ROWS_MAX]
@@ -177,9 +173,6 @@ class Filler:
             raise ValueError("the buffers are smaller than scope says")
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _fill(self, only_records: cython.bint) -> cython.int:
         """Take records and batches in turn; return why not further, or what is wrong."""
         reason: cython.int
@@ -199,9 +192,6 @@ class Filler:
             if reason != _BEGUN:
                 return reason
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _begin_batch(self) -> cython.int:  # noqa: C901, PLR0911, PLR0912 - one case after the other
         """Make the batch at POSITION the one under way, pass it over, or say why not."""
         position: cython.Py_ssize_t = self._scope[POSITION]
@@ -252,19 +242,11 @@ class Filler:
         self._scope[LEFT] = self._scope[COUNT]
         return _BEGUN
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _sum(self, at: cython.Py_ssize_t, size: cython.longlong) -> cython.longlong:
         if cython.compiled:
             return ottla_crc32c(cython.address(self._view[at]), size)
         return crc32c(self._view[at : at + size])
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _read_header(self, position: cython.Py_ssize_t) -> cython.int:
         self._scope[LAST_DELTA] = int32_at(self._view, position + 23)
         self._scope[ATTRIBUTES] = uint16_at(self._view, position + 21)
@@ -274,10 +256,6 @@ class Filler:
         self._scope[MAX_TIMESTAMP] = int64_at(self._view, position + 35)
         return 0
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _end_batch(self) -> cython.int:
         next_offset: cython.longlong = self._scope[BASE_OFFSET] + self._scope[LAST_DELTA] + 1
         self._scope[POSITION] += self._scope[SIZE_BYTES]
@@ -285,9 +263,6 @@ class Filler:
         self._scope[NEXT_OFFSET] = max(self._scope[NEXT_OFFSET], next_offset)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _take_records(self) -> cython.int:  # noqa: C901, PLR0912, PLR0915 - variables, see below
         """Take the rest of the batch under way; return 0, FULL, or what is wrong.
 
@@ -358,19 +333,11 @@ class Filler:
             self._scope[RECORD_BYTES] = stop - start
         return FULL if at == _NO_ROOM or is_full else 0
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _room_bytes(self) -> cython.longlong:
         """Return how many bytes keys and values may have before it is enough."""
         headers: cython.longlong = self._scope[NAME_BYTES] + self._scope[CONTENT_BYTES]
         return self._scope[TARGET_BYTES] - headers
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _put_numbers(
         self,
         row: cython.Py_ssize_t,
@@ -387,10 +354,6 @@ class Filler:
             self._types[row] = ((attributes >> 3) & 1) - ((attributes >> 16) & 1)
         return 0
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _put_timestamp(self, row: cython.Py_ssize_t, delta: cython.longlong) -> cython.int:
         base: cython.longlong = self._scope[BASE_TIMESTAMP]
         if self._scope[ATTRIBUTES] & _LOG_APPEND_TIME_BIT:
@@ -408,9 +371,6 @@ class Filler:
         self._timestamps[row] = delta * 1000
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _take_headers(  # noqa: C901, PLR0911, PLR0912, PLR0915 - each field has its own faults
         self, row: cython.Py_ssize_t, at: cython.Py_ssize_t, stop: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -474,10 +434,6 @@ class Filler:
         return at
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _record_head(
     view: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> tuple[cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong, cython.longlong]:
@@ -501,10 +457,6 @@ def _record_head(
     return at, end, timestamp, offset
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _take_octets(  # noqa: PLR0917 - C arguments
     view: cython.const[cython.uchar][::1],
     at: cython.Py_ssize_t,
@@ -527,10 +479,6 @@ def _take_octets(  # noqa: PLR0917 - C arguments
     return at + size, size
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _put_end(
     ends: cython.int[::1],
     bits: cython.uchar[::1],
@@ -547,19 +495,11 @@ def _put_end(
     return end
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _clear(bits: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.int:
     bits[at >> 3] &= ~(1 << (at & 7)) & 0xFF
     return 0
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _is_plain(
     view: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.longlong
 ) -> cython.bint:
@@ -571,10 +511,6 @@ def _is_plain(
     return True
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _copy(
     source: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,

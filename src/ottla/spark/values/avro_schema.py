@@ -36,7 +36,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.records.columnar import avro as kernel
+from ottla.records.columnar import avro_tables as tables
 from ottla.records.columnar.avro_columns import Node
 
 DEPTH_MAX = 64
@@ -46,21 +46,21 @@ DECIMAL_DIGITS_MAX = 38
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 PRIMITIVES: dict[str, tuple[int, type[DataType]]] = {
-    "null": (kernel.NULL, NullType),
-    "boolean": (kernel.BOOLEAN, BooleanType),
-    "int": (kernel.INT, IntegerType),
-    "long": (kernel.LONG, LongType),
-    "float": (kernel.FLOAT, FloatType),
-    "double": (kernel.DOUBLE, DoubleType),
-    "bytes": (kernel.OCTETS, BinaryType),
-    "string": (kernel.OCTETS, StringType),
+    "null": (tables.NULL, NullType),
+    "boolean": (tables.BOOLEAN, BooleanType),
+    "int": (tables.INT, IntegerType),
+    "long": (tables.LONG, LongType),
+    "float": (tables.FLOAT, FloatType),
+    "double": (tables.DOUBLE, DoubleType),
+    "bytes": (tables.OCTETS, BinaryType),
+    "string": (tables.OCTETS, StringType),
 }
 LOGICAL: dict[tuple[str, str], tuple[int, type[DataType]]] = {
-    ("int", "date"): (kernel.INT, DateType),
-    ("long", "timestamp-millis"): (kernel.MILLIS, TimestampType),
-    ("long", "timestamp-micros"): (kernel.LONG, TimestampType),
-    ("long", "local-timestamp-millis"): (kernel.MILLIS, TimestampNTZType),
-    ("long", "local-timestamp-micros"): (kernel.LONG, TimestampNTZType),
+    ("int", "date"): (tables.INT, DateType),
+    ("long", "timestamp-millis"): (tables.MILLIS, TimestampType),
+    ("long", "timestamp-micros"): (tables.LONG, TimestampType),
+    ("long", "local-timestamp-millis"): (tables.MILLIS, TimestampNTZType),
+    ("long", "local-timestamp-micros"): (tables.LONG, TimestampNTZType),
 }
 REFUSED = {
     ("long", "time-micros"),
@@ -87,7 +87,7 @@ class AvroType:
     @property
     def is_widened(self) -> bool:
         """Whether this is a union whose branches are one column."""
-        return self.node.kind == kernel.UNION and not isinstance(self.kind, StructType)
+        return self.node.kind == tables.UNION and not isinstance(self.kind, StructType)
 
 
 def parse_avro_schema(text: str) -> AvroType:
@@ -108,7 +108,7 @@ def select_fields(found: AvroType, wanted: StructType) -> AvroType:
 
     Their types must be those that the fields have; whether they are nullable does not matter.
     """
-    if not isinstance(found.kind, StructType) or found.node.kind != kernel.RECORD:
+    if not isinstance(found.kind, StructType) or found.node.kind != tables.RECORD:
         message = "only fields of a record can be chosen"
         raise ValueError(message)
     fields = dict(zip(found.kind.names, found.children, strict=True))
@@ -178,13 +178,13 @@ class _Parser:
             case "array":
                 items = self.type(schema.get("items"), space, [*path, "element"])
                 kind = ArrayType(items.kind, items.is_nullable)
-                node = Node(kernel.ARRAY, children=[items.node])
+                node = Node(tables.ARRAY, children=[items.node])
                 return AvroType(node, kind, children=(items,))
             case "map":
-                keys = AvroType(Node(kernel.OCTETS), StringType())
+                keys = AvroType(Node(tables.OCTETS), StringType())
                 values = self.type(schema.get("values"), space, [*path, "value"])
                 kind = MapType(StringType(), values.kind, values.is_nullable)
-                node = Node(kernel.MAP, children=[keys.node, values.node])
+                node = Node(tables.MAP, children=[keys.node, values.node])
                 return AvroType(node, kind, children=(keys, values))
             case str() if name in NAMED:
                 full, inner = _declared_name(schema, space, path)
@@ -204,13 +204,13 @@ class _Parser:
         match schema["type"]:
             case "enum":
                 symbols = _texts(schema.get("symbols"), "symbols", path)
-                return AvroType(Node(kernel.ENUM, len(symbols)), StringType(), symbols=symbols)
+                return AvroType(Node(tables.ENUM, len(symbols)), StringType(), symbols=symbols)
             case "fixed":
                 size = schema.get("size")
                 if type(size) is not int or not 0 <= size < 1 << 31:
                     raise _wrong(path, f"{full} needs a size in bytes, found {size!r}")
                 decimal = _logical(schema, "fixed", path)
-                return decimal or AvroType(Node(kernel.FIXED, size), BinaryType())
+                return decimal or AvroType(Node(tables.FIXED, size), BinaryType())
             case _:
                 return self._record(schema, full, space, path)
 
@@ -237,7 +237,7 @@ class _Parser:
                 for name, child in zip(names, children, strict=True)
             ]
         )
-        node = Node(kernel.RECORD, children=[child.node for child in children])
+        node = Node(tables.RECORD, children=[child.node for child in children])
         return AvroType(node, kind, children=children)
 
     def _union(self, branches: list[object], space: str, path: Sequence[str]) -> AvroType:
@@ -264,7 +264,7 @@ class _Parser:
         else:
             kind = StructType([StructField(f"member{i}", c.kind) for i, c in enumerate(children)])
         node = Node(
-            kernel.UNION,
+            tables.UNION,
             children=[child.node for child in children],
             branches=[
                 -1 if index == null else index - (0 <= null < index)
@@ -306,7 +306,7 @@ def _decimal(schema: dict[str, object], name: str, path: Sequence[str]) -> AvroT
         return None
     if precision > DECIMAL_DIGITS_MAX:
         raise _wrong(path, f"a decimal of {precision} digits: Spark has {DECIMAL_DIGITS_MAX}")
-    number = kernel.FIXED_DECIMAL if name == "fixed" else kernel.DECIMAL
+    number = tables.FIXED_DECIMAL if name == "fixed" else tables.DECIMAL
     return AvroType(Node(number, size, precision), DecimalType(precision, scale))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 
-from ottla.records.columnar import avro as kernel
+from ottla.records.columnar import avro_tables as tables
 from ottla.records.columnar.avro_columns import AvroReader, Column
 from ottla.spark.values.avro_schema import AvroType
 from ottla.spark.values.value_options import AvroOptions, Header, MalformedValue, Mode
@@ -62,16 +62,16 @@ class AvroValues:
         if self._mode is Mode.PERMISSIVE:
             return None
         if self._mode is Mode.FAILFAST:
-            index = next(at for at, status in enumerate(statuses) if status > kernel.ABSENT)
+            index = next(at for at, status in enumerate(statuses) if status > tables.ABSENT)
             start = bytes(values[index].as_py())[:32].hex(" ")
-            reason = kernel.REASONS[statuses[index]]
+            reason = tables.REASONS[statuses[index]]
             where = f"{partition} at offset {offsets[index]}"
             message = f"{where}: malformed Avro value: {reason} ({start}...)"
             raise MalformedValue(message)
-        stays = bytes(status <= kernel.ABSENT for status in statuses)
+        stays = bytes(status <= tables.ABSENT for status in statuses)
         for index, is_kept in enumerate(stays):
             if not is_kept:
-                statuses[index] = kernel.ABSENT
+                statuses[index] = tables.ABSENT
         bits = pa.Array.from_buffers(pa.uint8(), len(stays), [None, pa.py_buffer(stays)])
         return bits.cast(pa.bool_())
 
@@ -81,26 +81,26 @@ class AvroValues:
         bits = pa.py_buffer(column.bits) if column.nulls else None
         values = pa.py_buffer(column.values)
         match node.kind:
-            case kernel.NULL:
+            case tables.NULL:
                 return pa.nulls(column.slots)
-            case kernel.OCTETS | kernel.FIXED:
+            case tables.OCTETS | tables.FIXED:
                 buffers = [bits, values, pa.py_buffer(column.data)]
                 return pa.Array.from_buffers(kind, column.slots, buffers, column.nulls)
-            case kernel.ENUM:
+            case tables.ENUM:
                 places = _flat(pa.int32(), column.slots, [bits, values], column.nulls)
                 return self._symbols_of(found).take(places)
-            case kernel.ARRAY:
+            case tables.ARRAY:
                 items = self._array(found.children[0], kind.value_type, columns)
                 return _nested(kind, column, [bits, values], [items])
-            case kernel.MAP:
+            case tables.MAP:
                 return self._map(found, kind, columns)
-            case kernel.UNION if found.is_widened:
+            case tables.UNION if found.is_widened:
                 branches = [
                     self._array(child, to_arrow_type(child.kind), columns).cast(kind)
                     for child in found.children
                 ]
                 return pc.coalesce(*branches)
-            case kernel.RECORD | kernel.UNION:
+            case tables.RECORD | tables.UNION:
                 children = [
                     self._array(child, kind.field(index).type, columns)
                     for index, child in enumerate(found.children)
