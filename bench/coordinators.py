@@ -176,7 +176,7 @@ class Bench:
         shard = self.coordinator.runtime.shard_for("short")
 
         async def over() -> None:
-            await until(lambda: not shard.machine.groups["short"].members)
+            await until(lambda: not shard.machine.groups.known("short").members)
 
         await self.step(f"sessions: those of {count} members are over", over)
 

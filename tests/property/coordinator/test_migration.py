@@ -12,12 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.coordinator.group.classic.group import Protocol
+from ottla.coordinator.group.classic.group import ClassicGroup, Protocol
 from ottla.coordinator.group.classic.subscription import (
     assignment_bytes,
     read_assignment,
     read_subscription,
 )
+from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.coordinator.group.consumer.settings import ConsumerSettings, MigrationPolicy
 from ottla.errors import ErrorCode, KafkaError
@@ -261,7 +262,8 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def epochs_grow_while_there_are_members(self):
         machine = self.node.shard("g").machine
-        consumers, classic = machine.consumers.groups.get("g"), machine.groups.get("g")
+        groups = machine.groups
+        consumers, classic = groups.of(ConsumerGroup, "g"), groups.of(ClassicGroup, "g")
         epoch = 0
         if consumers is not None and consumers.members:
             epoch = consumers.epoch

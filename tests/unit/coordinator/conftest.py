@@ -118,7 +118,7 @@ class GroupNode:
         return self.runtime.shard_for(group)
 
     def group(self, group):
-        return self.shard(group).machine.groups[group]
+        return self.shard(group).machine.groups.get(group)
 
     def check(self):
         for shard in self.runtime.shards:

@@ -193,16 +193,16 @@ def waiters_of(make_groups, count):
     """What it costs that so many wait for a group, each of which writes something then."""
     groups = make_groups()
     shard = groups.shard("g")
-    consumers = shard.machine.consumers
+    line = shard.machine.line
     record = (b"\x00\x10\x00\x01g\x00\x01r", None)
     seen = []
 
     def write(number):
-        consumers.write("g", [record], lambda _: seen.append(number))
+        line.write("g", [record], lambda _: seen.append(number))
 
     def work():
         for number in range(count):
-            consumers.in_turn("g", lambda number=number: write(number), print)
+            line.in_turn("g", lambda number=number: write(number), print)
         while len(seen) < count:
             groups.executor.run_all()
             groups.clock.advance(0)
@@ -239,7 +239,7 @@ def test_a_decision_for_a_large_group_gives_way_and_its_group_waits(deciding):
     joined = heartbeat(busy, "one more")
     assert not joined.is_done
     busy.settle()
-    assert "one more" not in shard.machine.consumers.groups["g"].members
+    assert "one more" not in shard.machine.groups.get("g").members
     beats = [heartbeat(busy, "m1", epoch=1), heartbeat(busy, "m2", epoch=1)]
     alone = []
     shard.execute(lambda: alone.append(joined.is_done), print, alone=True)
@@ -251,7 +251,7 @@ def test_a_decision_for_a_large_group_gives_way_and_its_group_waits(deciding):
 
 
 def test_topics_that_change_while_a_group_decides_are_looked_at_by_its_next_heartbeat(deciding):
-    busy, group = deciding, deciding.shard("g").machine.consumers.groups["g"]
+    busy, group = deciding, deciding.shard("g").machine.groups.get("g")
     joined = heartbeat(busy, "one more")
     topic(busy, "t", partitions=4)
     old = busy.topics["t"]
@@ -278,15 +278,15 @@ def test_a_decision_under_way_ends_with_its_shard(deciding):
 def test_a_fault_in_a_decision_that_took_long_costs_that_request_only(deciding, monkeypatch):
     busy = deciding
     joined = heartbeat(busy, "one more")
-    consumers = busy.shard("g").machine.consumers
-    write = consumers.write
-    monkeypatch.setattr(consumers, "write", lambda *_: 1 // 0)
+    line = busy.shard("g").machine.line
+    write = line.write
+    monkeypatch.setattr(line, "write", lambda *_: 1 // 0)
     waiting = heartbeat(busy, "m1", epoch=1)
     for _ in range(1000):
         if joined.is_done:
             break
         busy.turn()
-    monkeypatch.setattr(consumers, "write", write)
+    monkeypatch.setattr(line, "write", write)
     assert joined.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
     (answer,) = finish(busy, [waiting])
     assert isinstance(answer, KafkaError) or answer.member_id == "m1"

@@ -1,13 +1,22 @@
 """Requests of the classic protocol to groups of the other one: decided, written and answered.
 
 Between the pure ``classic_in_consumer`` and the shard. Everything runs in the group's turn
-(``ConsumerGroups.in_turn``). Source: Kafka's GroupMetadataManager in its effect.
+(``GroupLine``). Source: Kafka's GroupMetadataManager in its effect.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ottla.coordinator.group.classic.events import Heartbeat, Join, JoinAnswer, Sync, SyncAnswer
+from ottla.coordinator.group.classic.events import (
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    LeaveAnswer,
+    LeavingMember,
+    Sync,
+    SyncAnswer,
+)
 from ottla.coordinator.group.consumer import machine as consumer_machine
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.targets import Topics
@@ -20,7 +29,7 @@ from ottla.pending import Pending
 
 
 class ClassicMembers:
-    """See the module. ``group`` is one of the ConsumerGroups', and has members."""
+    """Serves JoinGroup, SyncGroup, Heartbeat and LeaveGroup to KIP-848 groups with members."""
 
     def __init__(
         self,
@@ -34,12 +43,9 @@ class ClassicMembers:
         self._topics = topics
         self._consumers = consumers
 
-    def join(
-        self, group: ConsumerGroup, asked: Join, pending: Pending[JoinAnswer | KafkaError]
-    ) -> None:
+    def join(self, group_id: str, asked: Join, pending: Pending[JoinAnswer | KafkaError]) -> None:
         """Take a member in, or one step further; answered when that is durable."""
-        now_ms = self._shard.clock.wall_ms()
-        group_id = group.group_id
+        now_ms, group = self._shard.clock.wall_ms(), self._consumers.group(group_id)
 
         def done(joined: machine.Joined, error: KafkaError | None) -> None:
             if error is not None:
@@ -62,7 +68,7 @@ class ClassicMembers:
                 pending.resolve(joined.answer)
             else:
                 group.is_stale, group.topics_changed = False, set()
-                self._consumers.write(group_id, joined.records, partial(done, joined))
+                self._consumers.line.write(group_id, joined.records, partial(done, joined))
 
         def refuse(error: KafkaError) -> None:
             pending.resolve(JoinAnswer("", error.code))
@@ -70,15 +76,13 @@ class ClassicMembers:
         settings = self._settings.of(group_id)
         steps = machine.join(group, asked, self._topics, now_ms, settings)
         try:
-            self._consumers.decide(group, steps, decided, refuse)
+            self._consumers.line.decide(group_id, steps, decided, refuse)
         except KafkaError as error:
             refuse(error)
 
-    def sync(
-        self, group: ConsumerGroup, asked: Sync, pending: Pending[SyncAnswer | KafkaError]
-    ) -> None:
+    def sync(self, group_id: str, asked: Sync, pending: Pending[SyncAnswer | KafkaError]) -> None:
         """Tell a member what it has."""
-        group_id, member_id = group.group_id, asked.member_id
+        group, member_id = self._consumers.group(group_id), asked.member_id
         try:
             answer = machine.sync(group, asked, self._topics)
         except KafkaError as error:
@@ -90,16 +94,29 @@ class ClassicMembers:
         pending.resolve(answer)
 
     def heartbeat(
-        self, group: ConsumerGroup, beat: Heartbeat, pending: Pending[ErrorCode | KafkaError]
+        self, group_id: str, beat: Heartbeat, pending: Pending[ErrorCode | KafkaError]
     ) -> None:
         """Keep a member alive; it has so long to join again if it is told to."""
+        group = self._consumers.group(group_id)
         code = machine.heartbeat(group, beat)
-        self._consumers.keep_alive(group.group_id, group.members[beat.member_id])
+        self._consumers.keep_alive(group_id, group.members[beat.member_id])
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._await_join(group, beat.member_id)
         elif machine.needs_targets(group):
             self._await_targets(group)
         pending.resolve(code)
+
+    def leave(
+        self,
+        group_id: str,
+        members: Sequence[LeavingMember],
+        pending: Pending[tuple[LeaveAnswer, ...] | KafkaError],
+    ) -> None:
+        """Take members out, whatever they speak: tools send this to groups of any kind."""
+        self._consumers.leave(self._consumers.group(group_id), members, pending)
+
+    def heard_of(self, group_id: str, member_id: str) -> None:
+        """Note nothing: a commit does not extend a session here."""
 
     def _await_targets(self, group: ConsumerGroup) -> None:
         """Compute the targets as soon as it is time; Kafka waits for somebody to join."""

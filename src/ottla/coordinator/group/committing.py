@@ -6,7 +6,7 @@ would put into ``Offsets`` is put there by ``take``, and a test holds both ways 
 Whether a commit may be is decided in ``commits``; what the records look like, in ``records``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import NamedTuple
 
@@ -56,6 +56,12 @@ class CommitRequest(NamedTuple):
     def is_transactional(self) -> bool:
         """Whether it is part of a transaction."""
         return self.producer is not None
+
+    def places(self) -> Iterator[tuple[TopicId, int]]:
+        """Yield the partitions it commits."""
+        for topic in self.topics:
+            for partition, _, _, _ in topic.partitions:
+                yield topic.topic_id, partition
 
 
 class Written(NamedTuple):

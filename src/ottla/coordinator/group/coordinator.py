@@ -15,7 +15,6 @@ from ottla.cluster.arriving import Arriving
 from ottla.coordinator.group import records
 from ottla.coordinator.group.classic import events
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Member
-from ottla.coordinator.group.commits import check_delete, check_offset_delete
 from ottla.coordinator.group.committing import CommitRequest
 from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.consumer.group import ConsumerGroup
@@ -23,10 +22,10 @@ from ottla.coordinator.group.consumer.machine import (
     Heartbeat,
     HeartbeatAnswer,
     check_heartbeat,
-    check_member_epoch,
 )
 from ottla.coordinator.group.offset_write import NewGroups, OffsetWrite
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey
+from ottla.coordinator.group.registry import GroupKind
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups, GroupsShard
 from ottla.coordinator.records import CoordinatorRecord, EndMarker
@@ -40,9 +39,6 @@ from ottla.pending import Pending
 from ottla.protocol.compiler import STRING_BYTES_MAX
 
 Value = TypeVar("Value")
-
-CLASSIC = "classic"
-CONSUMER = "consumer"
 
 
 class _Turn(Enum):
@@ -144,19 +140,11 @@ class GroupCoordinator:
 
         def run(shard: GroupsShard, pending: Pending[events.JoinAnswer | KafkaError]) -> None:
             machine = shard.machine
-            is_new = group_id not in machine.groups
-            event = make_event(pending, is_new)
+            event = make_event(pending, machine.classic.is_new(group_id))
             self._check_join(event)
-            consumers = machine.consumers.groups.get(group_id)
-            if consumers is not None and consumers.members:
-                machine.classic_members.join(consumers, event, pending)
-                return
-            if is_new and event.member_id:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
-            if is_new and consumers is None:
+            if group_id not in machine.groups and not event.member_id:
                 self._check_room(group_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
-            group = machine.make_group(group_id) if is_new else machine.groups[group_id]
-            machine.happen(group, event)
+            machine.requests_to(group_id).join(group_id, event, pending)
 
         return self._in_turn_of_group(group_id, run)
 
@@ -175,11 +163,8 @@ class GroupCoordinator:
         """Take a leader's assignment, or hand one out; answered when it is durable."""
 
         def run(shard: GroupsShard, pending: Pending[events.SyncAnswer | KafkaError]) -> None:
-            machine, event = shard.machine, make_event(pending)
-            if group_id in machine.consumers.groups:
-                machine.classic_members.sync(machine.consumers.groups[group_id], event, pending)
-            else:
-                machine.happen(_known(shard, group_id), event)
+            requests = shard.machine.requests_to(group_id)
+            requests.sync(group_id, make_event(pending), pending)
 
         return self._in_turn_of_group(group_id, run)
 
@@ -189,12 +174,8 @@ class GroupCoordinator:
         """Keep a member alive."""
 
         def run(shard: GroupsShard, pending: Pending[ErrorCode | KafkaError]) -> None:
-            machine, event = shard.machine, make_event(pending)
-            if group_id in machine.consumers.groups:
-                group = machine.consumers.groups[group_id]
-                machine.classic_members.heartbeat(group, event, pending)
-            else:
-                machine.happen(_known(shard, group_id), event)
+            requests = shard.machine.requests_to(group_id)
+            requests.heartbeat(group_id, make_event(pending), pending)
 
         return self._in_turn_of_group(group_id, run)
 
@@ -206,11 +187,7 @@ class GroupCoordinator:
         def run(
             shard: GroupsShard, pending: Pending[tuple[events.LeaveAnswer, ...] | KafkaError]
         ) -> None:
-            consumers = shard.machine.consumers
-            if group_id in consumers.groups:
-                consumers.leave(consumers.groups[group_id], members, pending)
-            else:
-                shard.machine.happen(_known(shard, group_id), events.Leave(pending, members))
+            shard.machine.requests_to(group_id).leave(group_id, members, pending)
 
         return self._in_turn_of_group(group_id, run)
 
@@ -222,7 +199,7 @@ class GroupCoordinator:
         """Let a member join, live on, take a step to its target, or leave."""
 
         def run(shard: GroupsShard, pending: Pending[HeartbeatAnswer | KafkaError]) -> None:
-            if beat.epoch == 0 and not shard.machine.knows(group_id):
+            if beat.epoch == 0 and group_id not in shard.machine.groups:
                 self._check_room(group_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
                 pending = _before(pending, self._arriving.begin(group_id))
             shard.machine.consumers.heartbeat(group_id, beat, pending)
@@ -314,9 +291,9 @@ class GroupCoordinator:
 
         def run(shard: GroupsShard, pending: Pending[list[FetchedOffset] | KafkaError]) -> None:
             offsets = shard.machine.offsets
-            consumers = shard.machine.consumers.groups.get(group_id)
-            if consumers is not None and (member[0] is not None or member[1] >= 0):
-                check_member_epoch(consumers, member[0] or "", member[1])
+            group = shard.machine.groups.get(group_id)
+            if group is not None:
+                group.check_fetch(*member)
             found = []
             for topic, partition in wanted:
                 if require_stable and offsets.is_pending(group_id, topic, partition):
@@ -337,12 +314,8 @@ class GroupCoordinator:
 
         def run(shard: GroupsShard, pending: Pending[list[ErrorCode] | KafkaError]) -> None:
             machine = shard.machine
-            group: ClassicGroup | ConsumerGroup
-            if group_id in machine.consumers.groups:
-                group = machine.consumers.groups[group_id]
-            else:
-                group = machine.group(group_id)
-                check_offset_delete(group)
+            group = machine.groups.known(group_id)
+            group.check_offset_delete()
             known = set(machine.offsets.all_of_group(group_id))
             codes: list[ErrorCode] = []
             found: list[CoordinatorRecord] = []
@@ -371,27 +344,24 @@ class GroupCoordinator:
         An error while any of its shards is loading: the list would have a hole.
         """
         states = {state.lower() for state in states}
-        wanted = {one.lower() for one in types} or {CLASSIC, CONSUMER}
+        wanted = {one.lower() for one in types} or {kind.value for kind in GroupKind}
         found: list[ListedGroup] = []
         for shard in self._runtime.shards:
             if shard.state is ShardState.LOADING:
                 why = f"{shard.where} is loading"
                 return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
-            for group in shard.machine.groups.values() if CLASSIC in wanted else ():
-                protocol_type = group.protocol_type or ""
-                found.append(ListedGroup(group.group_id, protocol_type, group.state.value, CLASSIC))
-            if CONSUMER in wanted:
-                found += [
-                    ListedGroup(one.group_id, CONSUMER, one.state.value, CONSUMER)
-                    for one in shard.machine.consumers.groups.values()
-                ]
+            found += [
+                ListedGroup(one.group_id, one.protocol_type or "", one.state.value, one.kind.value)
+                for one in shard.machine.groups
+                if one.kind.value in wanted
+            ]
         return [group for group in found if not states or group.state.lower() in states]
 
     def describe_group(self, group_id: str) -> Pending[DescribedGroup | KafkaError]:
         """Return a group's members; GROUP_ID_NOT_FOUND when there is no such group."""
 
         def run(shard: GroupsShard, pending: Pending[DescribedGroup | KafkaError]) -> None:
-            group = shard.machine.group(group_id)
+            group = shard.machine.classic.group(group_id)
             is_stable = group.state is GroupState.STABLE
             protocol = (group.protocol or "") if is_stable else ""
             pending.resolve(DescribedGroup(group, protocol, tuple(group.members.values())))
@@ -402,12 +372,7 @@ class GroupCoordinator:
         """Delete an empty group and all its offsets; answered when that is durable."""
 
         def run(shard: GroupsShard, pending: Pending[KafkaError | None]) -> None:
-            consumers = shard.machine.consumers.groups.get(group_id)
-            if consumers is None:
-                check_delete(shard.machine.group(group_id))
-            elif consumers.members:
-                why = f"the group is {consumers.state.value}"
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, why)
+            shard.machine.groups.known(group_id).check_delete()
             shard.append_each(shard.machine.tombstones_of_group(group_id), pending.resolve)
 
         return self._in_turn(group_id, run, empty_id=True, turn=_Turn.ALONE)
@@ -418,8 +383,7 @@ class GroupCoordinator:
         """Raise KafkaError of that code if there may not be one more group."""
         limit = self._settings.groups_max
         count = len(self._arriving) + sum(
-            len(shard.machine.groups) + len(shard.machine.consumers.groups)
-            for shard in self._runtime.shards
+            len(shard.machine.groups) for shard in self._runtime.shards
         )
         if count >= limit and group_id not in self._arriving:
             raise KafkaError(code, f"there are {count} groups; ottla.groups.max is {limit}")
@@ -430,7 +394,9 @@ class GroupCoordinator:
         """Run an operation of a member: behind what its group is writing."""
 
         def in_turn(shard: GroupsShard, pending: Pending[Value | KafkaError]) -> None:
-            shard.machine.consumers.in_turn(group_id, lambda: run(shard, pending), pending.resolve)
+            shard.machine.consumers.line.in_turn(
+                group_id, lambda: run(shard, pending), pending.resolve
+            )
 
         return self._in_turn(group_id, in_turn)
 
@@ -454,13 +420,6 @@ class GroupCoordinator:
         if turn is _Turn.AT_ONCE:
             return shard.look(lambda pending: run(shard, pending))
         return shard.answer(lambda pending: run(shard, pending), alone=turn is _Turn.ALONE)
-
-
-def _known(shard: GroupsShard, group_id: str) -> ClassicGroup:
-    group = shard.machine.groups.get(group_id)
-    if group is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
-    return group
 
 
 def _topics_resized(delta: MetadataDelta) -> set[str]:

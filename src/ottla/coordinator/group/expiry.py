@@ -8,33 +8,33 @@ refused write, may have kept it from being forgotten with its topic.
 Source: KIP-211; Kafka's OffsetExpirationCondition.
 """
 
-from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer.targets import Topics
 from ottla.coordinator.group.offsets import NEVER_EXPIRES, CommittedOffset, OffsetKey, Offsets
+from ottla.coordinator.group.registry import Group
 from ottla.ids import NULL_TOPIC_ID
+from ottla.sliced import STRIDE, Steps
 
 
 def expired_offsets(
-    group: ClassicGroup, offsets: Offsets, now_ms: int, retention_ms: int
-) -> tuple[list[OffsetKey], bool]:
-    """Return the offsets of ``group`` to be forgotten, and whether nothing is left then."""
-    is_simple = group.protocol_type is None
-    is_empty = group.state is GroupState.EMPTY
-    is_read_known = group.is_consumer_group and group.subscribed_topics is not None
-    if not is_simple and not is_empty and not (is_read_known and group.state is GroupState.STABLE):
-        return [], not offsets.of_group(group.group_id)
+    group: Group, offsets: Offsets, now_ms: int, retention_ms: int
+) -> Steps[tuple[list[OffsetKey], bool]]:
+    """Return the offsets of ``group`` to be forgotten, and whether nothing is left then.
+
+    In steps between which neither changes.
+    """
     expired: list[OffsetKey] = []
     is_all = True
-    for topic, partition, committed in offsets.committed_of_group(group.group_id):
-        base_ms = committed.commit_timestamp_ms
-        if is_empty and not is_simple and group.state_timestamp_ms >= 0:
-            base_ms = group.state_timestamp_ms
+    for ordinal, place in enumerate(offsets.committed_of_group(group.group_id), 1):
+        if not ordinal % STRIDE:
+            yield None
+        topic, partition, committed = place
+        from_ms = group.retained_from_ms(topic, committed.commit_timestamp_ms)
         due_ms = committed.expire_timestamp_ms
-        if due_ms == NEVER_EXPIRES:
-            due_ms = base_ms + retention_ms
+        if due_ms == NEVER_EXPIRES and from_ms is not None:
+            due_ms = from_ms + retention_ms
         if (
-            now_ms >= due_ms
-            and not group.is_subscribed_to(topic)
+            from_ms is not None
+            and now_ms >= due_ms
             and not offsets.is_pending(group.group_id, topic, partition)
         ):
             expired.append(OffsetKey(group.group_id, topic, partition))

@@ -2,8 +2,8 @@
 
 An operation of the shard (``run``), what follows in memory when it is durable (``apply``), and the
 end (``done``), in one object: commits are what group coordinators do most, and three closures and a
-Pending for each cost as much as the write. Whether a commit may be is decided in ``commits`` and by
-the group's own machine; what it becomes, in ``committing``.
+Pending for each cost as much as the write. Whether a commit may be is decided by its group; what it
+becomes, in ``committing``.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -11,16 +11,10 @@ from __future__ import annotations  # else those of inner functions are made at 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.coordinator.group.classic.group import GroupState
-from ottla.coordinator.group.commits import check_commit
 from ottla.coordinator.group.committing import RECORD_BYTES_MIN, CommitRequest, Written, write
-from ottla.coordinator.group.consumer.group import ConsumerGroup
-from ottla.coordinator.group.consumer.machine import check_committed
+from ottla.coordinator.group.registry import check_unknown_commit
 from ottla.coordinator.group.shard import GroupsShard
 from ottla.errors import ErrorCode, KafkaError
-
-_HEARD_OF = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
-"""In these states a commit keeps its member alive."""
 
 
 class NewGroups(NamedTuple):
@@ -61,18 +55,15 @@ class OffsetWrite:
         shard, request = self._shard, self._request
         machine, group_id = shard.machine, request.group_id
         group = machine.groups.get(group_id)
-        consumers = machine.consumers.groups.get(group_id)
         if request.check is not None:
             request.check()
-        if consumers is not None:
-            _check_consumer_commit(consumers, request)
-        else:
-            check_commit(group, request)
-        is_new = group is None and consumers is None
-        if is_new:
+        if group is None:
+            check_unknown_commit(request)
             self._new_groups.check_room(group_id, ErrorCode.POLICY_VIOLATION)
-        if group is not None and group.state in _HEARD_OF:
-            machine.keep_alive(group, request.member_id)
+        else:
+            group.check_commit(request)
+            if request.member_id:
+                machine.requests_to(group_id).heard_of(group_id, request.member_id)
         count = 0
         for topic in request.topics:
             count += len(topic.partitions)
@@ -82,7 +73,7 @@ class OffsetWrite:
         if not written.records:
             self.resolve(written.codes)
             return
-        if is_new:
+        if group is None:
             self._arrived = self._new_groups.begin(group_id)
         shard.append(written.records, self.done, apply=self.apply, producer=request.producer)
         if not self.is_done:
@@ -104,22 +95,3 @@ class OffsetWrite:
         """Tell who waits, once."""
         self.is_done = True
         self._told(outcome)
-
-
-def _check_consumer_commit(group: ConsumerGroup, request: CommitRequest) -> None:
-    """Raise KafkaError unless a KIP-848 group takes the commit."""
-    is_nobody = (request.member_id, request.instance_id, request.generation) == ("", None, -1)
-    if request.is_transactional and is_nobody:
-        return
-    is_old = not request.is_transactional and not request.tells_unknown_group
-    member = group.members.get(request.member_id)
-    if is_old and member is not None and member.classic is None:
-        why = "the consumer protocol needs OffsetCommit v9"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
-    places = ((topic.topic_id, one[0]) for topic in request.topics for one in topic.partitions)
-    try:
-        check_committed(group, request.member_id, request.generation, places)
-    except KafkaError as error:
-        if request.is_transactional and error.code is ErrorCode.STALE_MEMBER_EPOCH:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.why) from error
-        raise

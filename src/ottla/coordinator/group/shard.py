@@ -1,50 +1,77 @@
-"""The groups of one partition of ``__consumer_offsets``: what is in memory, and effects done.
+"""The groups of one partition of ``__consumer_offsets``, and their offsets: what is in memory.
 
-Between the pure machine (``classic.machine``), the offsets and the runtime's shard, which writes
-and tells what is durable. Knows nothing of requests' formats.
+One registry of the groups; what happens to those of each kind is carried out in ``classic_groups``,
+``consumer_groups`` and ``classic_members``. Knows nothing of requests' formats.
 Source: Kafka's GroupCoordinatorShard.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
-from typing import TypeAlias, cast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from ottla.coordinator.group import records, tables
-from ottla.coordinator.group.answering import Answering
 from ottla.coordinator.group.classic import events
-from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
-from ottla.coordinator.group.classic.machine import step
-from ottla.coordinator.group.classic.rebalance import answer_join, answer_sync, session_timer
+from ottla.coordinator.group.classic_groups import ClassicGroups
 from ottla.coordinator.group.classic_members import ClassicMembers
 from ottla.coordinator.group.commit_timeouts import CommitTimeouts
 from ottla.coordinator.group.committing import CommitRequest, Written, take
 from ottla.coordinator.group.consumer import records as consumer_records
-from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.targets import Topics
 from ottla.coordinator.group.consumer_groups import ConsumerGroups
 from ottla.coordinator.group.expiry import expired_offsets, is_of_former, offsets_of_former
+from ottla.coordinator.group.group_line import GroupLine
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey, Offsets
+from ottla.coordinator.group.registry import Group, GroupKind, Registry
 from ottla.coordinator.group.settings import ConsumerSettingsByGroup, GroupSettings
 from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
 from ottla.coordinator.shard import Shard, ShardState
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import KafkaError
 from ottla.pending import Pending
+from ottla.sliced import Steps
 
 logger = logging.getLogger(__name__)
 
 GroupsShard: TypeAlias = "Shard[Groups]"
 _EXPIRY_TIMER = "expiry"
-SOME = 64
-"""Effects carried out at once; of more, those that may wait have turns with everybody else."""
 FORGET_RETRY_MS = 1000
 """Until what could not be forgotten is tried again."""
 
 
+class GroupsOfKind(Protocol):
+    """What happens to the groups of one kind."""
+
+    def loaded(self) -> Iterator[None]:
+        """Give the members of every group a new session."""
+
+    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
+        """Return what deletes a group, without its offsets."""
+
+
+class ClassicRequests(Protocol):
+    """Requests of the classic protocol to a group of one kind. In the group's turn."""
+
+    def join(self, group_id: str, event: events.Join, pending: Pending[Any]) -> None:
+        """Let a member join."""
+
+    def sync(self, group_id: str, event: events.Sync, pending: Pending[Any]) -> None:
+        """Take a leader's assignment, or hand one out."""
+
+    def heartbeat(self, group_id: str, event: events.Heartbeat, pending: Pending[Any]) -> None:
+        """Keep a member alive."""
+
+    def leave(
+        self, group_id: str, members: Sequence[events.LeavingMember], pending: Pending[Any]
+    ) -> None:
+        """Take members out."""
+
+    def heard_of(self, group_id: str, member_id: str) -> None:
+        """Hear that a member commits."""
+
+
 class Groups:
-    """A shard's state machine: classic groups and committed offsets."""
+    """A shard's state machine: groups of all kinds and committed offsets."""
 
     def __init__(
         self,
@@ -58,21 +85,26 @@ class Groups:
         self._shard = shard
         self._settings = settings
         self._topics = topics
-        self.groups: dict[str, ClassicGroup] = {}
-        self.consumers = ConsumerGroups(shard, by_group, topics, self)
+        self.groups = Registry()
+        self.line = GroupLine(shard, self._note_changed)
+        """Use: of all groups: a classic one may be about to become another."""
+        self.classic = ClassicGroups(shard, settings.classic, self.groups, self.line)
+        self.consumers = ConsumerGroups(
+            shard, by_group, topics, groups=self.groups, classic=self.classic, line=self.line
+        )
         """Those of KIP-848."""
-        self.classic_members = ClassicMembers(shard, by_group, topics, self.consumers)
-        """Those of such groups that speak the classic protocol."""
+        self._kinds: Mapping[GroupKind, GroupsOfKind] = {
+            GroupKind.CLASSIC: self.classic,
+            GroupKind.CONSUMER: self.consumers,
+        }
+        self._requests: Mapping[GroupKind, ClassicRequests] = {
+            GroupKind.CLASSIC: self.classic,
+            GroupKind.CONSUMER: ClassicMembers(shard, by_group, topics, self.consumers),
+        }
         self.offsets = Offsets()
         self._offset_keys = records.OffsetKeyReader()
         self.commit_timeouts = CommitTimeouts(shard.timers, shard.clock, settings.commit_timeout_ms)
-        self._replaced: dict[str, ConsumerGroup] = {}
-        """Use: empty KIP-848 groups whose place a classic one takes that is not written yet."""
-        self._rebalancing: set[str] = set()
-        """Use: at a load, groups that were KIP-848 ones and whose last record is the one that ended
-        that: their first rebalance was under way."""
         self._unknown_types: set[int] = set()
-        self._answering = Answering(shard.turns)
 
     # What the runtime calls.
 
@@ -82,7 +114,7 @@ class Groups:
         if kind in records.OFFSET_KEY_TYPES:
             self._replay_offset(stored)
         elif kind == tables.GROUP_METADATA:
-            self._replay_group(stored)
+            self.classic.replay(stored)
         elif kind in consumer_records.KEY_TYPES:
             self.consumers.replay(kind, stored)
         elif kind not in self._unknown_types:
@@ -100,58 +132,33 @@ class Groups:
             return
         value = records.read_offset_value(stored)
         self.offsets.put(group, topic, partition, value, stored.producer_id)
-        self._know(group)
+        self.classic.know(group)
 
     def take_commit(self, request: CommitRequest, written: Written, base_offset: int) -> None:
         """Take what a durable commit says: as a replay of its records, which begin there, would."""
         producer_id = -1 if request.producer is None else request.producer.producer_id
         take(self.offsets, request.group_id, written, base_offset, producer_id)
-        self._know(request.group_id)
-
-    def _know(self, group: str) -> None:
-        """Whoever has offsets is a group."""
-        if group not in self.groups and group not in self.consumers.groups:
-            self.groups[group] = ClassicGroup(group, self._shard.clock.wall_ms())
-
-    def _replay_group(self, stored: StoredRecord) -> None:
-        group_id = records.read_group_key(stored)
-        if stored.value is None or group_id in self.groups:
-            self._rebalancing.discard(group_id)
-        if stored.value is None:
-            self.groups.pop(group_id, None)
-        else:
-            self.consumers.groups.pop(group_id, None)
-            self.groups[group_id] = records.read_group(group_id, stored)
+        self.classic.know(request.group_id)
 
     def end_transaction(self, marker: EndMarker) -> None:
         """Take or drop a transaction's offsets."""
         self.offsets.end_transaction(marker.producer_id, committed=marker.is_committed)
 
+    def _note_changed(self, group_id: str, names: Collection[str]) -> None:
+        self.consumers.note_changed(group_id, names)
+
     def loaded(self) -> Iterator[None]:
-        """Give the members of every group a new session, as after a restart of Kafka's."""
-        for group in list(self.groups.values()):
-            yield
-            for member in list(group.members.values()):
-                self._carry_out(group, [session_timer(member)])
-                yield
-            is_due = group.members and group.group_id in self._rebalancing
-            if is_due or len(group.members) > self._settings.classic.members_max:
-                self.happen(group, events.RejoinAll())
-        self._rebalancing.clear()
-        yield from self.consumers.loaded()
+        """Give the members of every group a new session."""
+        for kind in self._kinds.values():
+            yield from kind.loaded()
         self._schedule_expiry()
 
     def unloaded(self, error: KafkaError) -> None:
-        """Answer the members that wait."""
-        self.consumers.unloaded(error)
-        groups, self.groups = self.groups, {}
+        """Answer everybody who waits."""
+        self.line.unloaded(error)
+        self.classic.unloaded(error)
+        self.groups.clear()
         self.offsets = Offsets()
-        effects: list[events.Effect] = []
-        for group in groups.values():
-            for member in group.members.values():
-                answer_join(group, member, events.JoinAnswer(member.member_id, error.code), effects)
-                answer_sync(member, events.SyncAnswer(error.code), effects)
-        self._answering.take(_answer, effects)
 
     def committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return a committed offset of the topic that there is; None when there is none.
@@ -161,152 +168,14 @@ class Groups:
         found = self.offsets.get(group, topic, partition)
         return None if found is None or is_of_former(found, topic, self._topics) else found
 
-    # Groups.
+    def requests_to(self, group_id: str) -> ClassicRequests:
+        """Return who serves requests of the classic protocol to a group.
 
-    def group(self, group_id: str) -> ClassicGroup:
-        """Return a group. Raises KafkaError (GROUP_ID_NOT_FOUND)."""
-        group = self.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return group
-
-    def knows(self, group_id: str) -> bool:
-        """Tell whether there is a group of that id, of whatever kind."""
-        return group_id in self.groups or group_id in self.consumers.groups
-
-    def make_group(self, group_id: str) -> ClassicGroup:
-        """Put an empty group there; whoever asks for that has it written.
-
-        It takes the place of a KIP-848 one without members, if there is one.
+        A group without members is what those who join make of it.
         """
-        replaced = self.consumers.groups.pop(group_id, None)
-        if replaced is not None:
-            assert not replaced.members, "a group with members takes new ones itself"
-            self._replaced[group_id] = replaced
-        group = self.groups[group_id] = ClassicGroup(group_id, self._shard.clock.wall_ms())
-        return group
-
-    def happen(self, group: ClassicGroup, event: events.Event) -> None:
-        """Let an event happen to a group, and carry out what comes of it."""
-        now_ms = self._shard.clock.wall_ms()
-        self._carry_out(group, step(group, event, now_ms, self._settings.classic))
-
-    def adopt(self, group: ClassicGroup, *, rejoin: bool) -> None:
-        """Take over a group that was a KIP-848 one; ``rejoin``: its members have to come again."""
-        self.groups[group.group_id] = group
-        self._carry_out(group, [session_timer(member) for member in group.members.values()])
-        if rejoin:
-            self.happen(group, events.RejoinAll())
-
-    def left_behind(self, group_id: str) -> None:
-        """Hear that the log deletes a KIP-848 group; a classic one may follow."""
-        if self._shard.state is ShardState.LOADING:
-            self._rebalancing.add(group_id)
-
-    def dismiss(self, group: ClassicGroup) -> None:
-        """Let go of a group that is a KIP-848 one now, and of its members that wait."""
-        effects: list[events.Effect] = []
-        code = ErrorCode.REBALANCE_IN_PROGRESS
-        for member in group.members.values():
-            answer_join(group, member, events.JoinAnswer(member.member_id, code), effects)
-            answer_sync(member, events.SyncAnswer(code), effects)
-            effects.append(events.CancelTimer(events.TimerKind.SESSION, member.member_id))
-        effects.append(events.CancelTimer(events.TimerKind.JOIN))
-        effects.append(events.CancelTimer(events.TimerKind.SYNC))
-        self._carry_out(group, effects)
-
-    def keep_alive(self, group: ClassicGroup, member_id: str) -> None:
-        """Let a member live on that was heard of by other ways than a heartbeat."""
-        member = group.members.get(member_id)
-        if member is not None:
-            self._carry_out(group, [session_timer(member)])
-
-    def _carry_out(self, group: ClassicGroup, effects: Sequence[events.Effect]) -> None:
-        if len(effects) > SOME:
-            later = [one for one in effects if _may_wait(one)]
-            effects = [one for one in effects if not _may_wait(one)]
-            self._answering.take(partial(self._carry_out_one, group), later)
-        for effect in effects:
-            self._carry_out_one(group, effect)
-
-    def _carry_out_one(self, group: ClassicGroup, effect: events.Effect) -> None:
-        if isinstance(effect, events.SetTimer):
-            self._set_timer(group, effect)
-        elif isinstance(effect, events.Answer):
-            _answer(effect)
-        elif isinstance(effect, events.Gradually):
-            self._tell(group, effect)
-        elif isinstance(effect, events.CancelTimer):
-            self._shard.timers.cancel((group.group_id, effect.kind, effect.member_id))
-        elif isinstance(effect, events.Store):
-            self._store(group, effect)
-        else:
-            self._store_new(group, effect.reply)
-
-    def _tell(self, group: ClassicGroup, told: events.Gradually) -> None:
-        carry_out = partial(self._carry_out_one, group)
-        if told.members > SOME:
-            self._answering.take(carry_out, told.effects)
-        else:
-            for effect in told.effects:
-                carry_out(effect)
-
-    def _set_timer(self, group: ClassicGroup, effect: events.SetTimer) -> None:
-        def fire() -> None:
-            self._shard.execute(
-                lambda: self.consumers.in_turn(group.group_id, run, _forget), _forget
-            )
-
-        def run() -> None:
-            if self.groups.get(group.group_id) is group:
-                self.happen(group, effect.event)
-
-        key = (group.group_id, effect.kind, effect.member_id)
-        self._shard.timers.schedule(key, effect.delay_ms, fire)
-
-    def _store(self, group: ClassicGroup, effect: events.Store) -> None:
-        stored = effect.stored
-
-        def done(error: KafkaError | None) -> None:
-            if error is not None:
-                logger.warning("the group %.249r could not be written: %s", group.group_id, error)
-            if stored is not None and self.groups.get(group.group_id) is group:
-                code = ErrorCode.NONE if error is None else error.code
-                self.happen(group, stored._replace(code=code))
-
-        self._append(partial(records.group_record, group, effect.assignments), done)
-
-    def _store_new(self, group: ClassicGroup, reply: object) -> None:
-        replaced = self._replaced.pop(group.group_id, None)
-        tombstones = [] if replaced is None else consumer_records.group_tombstones(replaced)
-
-        def done(error: KafkaError | None) -> None:
-            if error is not None and replaced is not None:
-                self.consumers.groups.setdefault(group.group_id, replaced)
-            if error is not None and self.groups.get(group.group_id) is group:
-                # Nobody has a generation yet: it is as if the group had never been.
-                del self.groups[group.group_id]
-                effects: list[events.Effect] = []
-                for member in group.members.values():
-                    answer_join(group, member, events.JoinAnswer("", error.code), effects)
-                self._carry_out(group, effects)
-                _resolve(reply, events.JoinAnswer("", error.code))
-
-        self._append(partial(records.new_group_record, group), done, tombstones)
-
-    def _append(
-        self,
-        make: Callable[[], CoordinatorRecord],
-        done: Callable[[KafkaError | None], None],
-        tombstones: Sequence[CoordinatorRecord] = (),
-    ) -> None:
-        """Append a record of what is in memory already, behind what it makes obsolete."""
-        try:
-            record = records.written(make)
-        except KafkaError as error:
-            done(error)
-        else:
-            self._shard.append([*tombstones, record], done, replayed=False)
+        group = self.groups.get(group_id)
+        kind = GroupKind.CLASSIC if group is None or group.is_empty else group.kind
+        return self._requests[kind]
 
     # What is forgotten.
 
@@ -316,10 +185,10 @@ class Groups:
             records.offset_tombstone(OffsetKey(group_id, topic, partition))
             for topic, partition in self.offsets.all_of_group(group_id)
         ]
-        consumers = self.consumers.groups.get(group_id)
-        if consumers is not None:
-            return found + consumer_records.group_tombstones(consumers)
-        return [*found, records.group_tombstone(group_id)]
+        return found + self._tombstones(self.groups.known(group_id))
+
+    def _tombstones(self, group: Group) -> list[CoordinatorRecord]:
+        return self._kinds[group.kind].tombstones(group.group_id)
 
     def forget_topics(self, names: Collection[str]) -> None:
         """Forget all offsets of topics that are gone, those included that are being written.
@@ -352,23 +221,15 @@ class Groups:
         """Forget what has been kept for long enough, and empty groups that nothing is left of."""
         self._shard.in_steps(self._expire())
 
-    def _expire(self) -> Iterator[None]:
+    def _expire(self) -> Steps[None]:
         now_ms, retention_ms = self._shard.clock.wall_ms(), self._settings.offsets_retention_ms
         found: list[CoordinatorRecord] = []
         keys: list[OffsetKey] = []
-        groups: list[ClassicGroup | ConsumerGroup]
-        groups = [*self.groups.values(), *self.consumers.groups.values()]
-        for group in groups:
-            yield
-            if isinstance(group, ClassicGroup):
-                expired, is_all = expired_offsets(group, self.offsets, now_ms, retention_ms)
-                if is_all and group.state is GroupState.EMPTY:
-                    found.append(records.group_tombstone(group.group_id))
-            else:
-                expired, tombstones = self.consumers.expired(
-                    group, self.offsets, now_ms, retention_ms
-                )
-                found += tombstones
+        for group in list(self.groups):
+            yield None
+            expired, is_all = yield from expired_offsets(group, self.offsets, now_ms, retention_ms)
+            if is_all and group.is_empty:
+                found += self._tombstones(group)
             keys += expired
             keys += offsets_of_former(self.offsets, group.group_id, self._topics)
         if self._shard.state is ShardState.ACTIVE:
@@ -399,32 +260,9 @@ class Groups:
     def check(self) -> None:
         """Assert the invariants; for tests."""
         self.offsets.check()
-        for group in self.groups.values():
+        for group in self.groups:
             group.check()
-        self.consumers.check()
 
 
 def _forget(_: KafkaError) -> None:
     """Whoever waited for it is gone with the shard."""
-
-
-def _may_wait(effect: events.Effect) -> bool:
-    """Tell whether it does not matter to others if something is done a few turns later.
-
-    A member's session is extended with its answer, behind which it is heard of again. If it has
-    gone by then, the timer finds nobody.
-    """
-    is_session = isinstance(effect, events.SetTimer) and effect.kind is events.TimerKind.SESSION
-    return is_session or isinstance(effect, events.Answer)
-
-
-def _answer(effect: events.Effect) -> None:
-    if isinstance(effect, events.Answer):
-        _resolve(effect.reply, effect.answer)
-
-
-def _resolve(reply: object, answer: object) -> None:
-    """Answer whoever waits; it may have been answered already when its group's making failed."""
-    pending = cast("Pending[object]", reply)
-    if not pending.is_done:
-        pending.resolve(answer)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.consumer import records as consumer_records
-from ottla.coordinator.group.consumer.group import ConsumerGroupState
+from ottla.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.coordinator.group.consumer.member import TRANSITIONS, ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.reconcile import reconcile
@@ -48,11 +49,11 @@ class Consumers:
 
     @property
     def machine(self):
-        return self.node.runtime.shard_for("g").machine.consumers
+        return self.node.runtime.shard_for("g").machine
 
     @property
     def group(self):
-        return self.machine.groups["g"]
+        return self.machine.groups.of(ConsumerGroup, "g")
 
     def send(self, heartbeat):
         pending = self.node.coordinator.consumer_heartbeat("g", heartbeat)
@@ -269,10 +270,10 @@ def test_classic_and_consumer_groups_take_turns(consumers):
     consumers.join("a")
     machine = consumers.node.runtime.shard_for("g").machine
     consumers.say("a", -1)
-    machine.make_group("g")
-    assert "g" not in machine.consumers.groups
+    machine.classic.make("g")
+    assert machine.groups.of(ConsumerGroup, "g") is None
     assert consumers.join("b").epoch == 2
-    assert "g" not in machine.groups
+    assert machine.groups.of(ClassicGroup, "g") is None
 
 
 @pytest.mark.parametrize("state", MemberState)

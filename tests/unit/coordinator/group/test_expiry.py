@@ -5,6 +5,7 @@ import pytest
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
 from ottla.coordinator.group.expiry import expired_offsets
 from ottla.coordinator.group.offsets import CommittedOffset, Offsets
+from ottla.sliced import at_once
 
 RETENTION_MS = 1000
 
@@ -21,7 +22,7 @@ def world(*, state=GroupState.EMPTY, protocol_type="consumer", subscribed=(), em
 
 
 def expired(group, offsets, now_ms):
-    keys, is_all = expired_offsets(group, offsets, now_ms, RETENTION_MS)
+    keys, is_all = at_once(expired_offsets(group, offsets, now_ms, RETENTION_MS))
     return {key.topic for key in keys}, is_all
 
 

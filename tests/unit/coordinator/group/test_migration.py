@@ -4,8 +4,9 @@ import struct
 
 import pytest
 
-from ottla.coordinator.group.classic.group import GroupState, Protocol
+from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Protocol
 from ottla.coordinator.group.classic.subscription import assignment_bytes
+from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.coordinator.group.consumer.settings import MigrationPolicy
 from ottla.errors import ErrorCode, KafkaError
@@ -36,7 +37,7 @@ class Mixed:
 
     @property
     def consumers(self):
-        return self.machine.consumers.groups.get("g")
+        return self.machine.groups.of(ConsumerGroup, "g")
 
     def value(self, pending):
         self.node.settle()
@@ -133,7 +134,7 @@ def test_what_members_have_survives_both_ways(mixed):
     g.node.restart()
     assert g.consumers.members[member_id].classic.protocols == (Protocol("range", said(0, 1)),)
     g.beat("m", -1)
-    group = g.machine.groups["g"]
+    group = g.machine.groups.get("g")
     assert (group.generation, group.state) == (2, GroupState.PREPARING_REBALANCE)
     assert g.join(member_id, 0, 1).generation == 3
 
@@ -223,7 +224,7 @@ def test_the_last_member_of_the_newer_protocol_dies(mixed):
         g.node.clock.advance(6)
         g.node.settle()
     assert g.consumers is None
-    assert g.machine.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert g.machine.groups.get("g").state is GroupState.PREPARING_REBALANCE
 
 
 def test_a_rebalance_that_a_crash_cut_short_is_made_up_for(mixed):
@@ -232,11 +233,11 @@ def test_a_rebalance_that_a_crash_cut_short_is_made_up_for(mixed):
     g.join("a")
     g.beat("m", -1)
     g.node.restart()
-    assert g.machine.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert g.machine.groups.get("g").state is GroupState.PREPARING_REBALANCE
     g.join("a")
     g.sync("a", 4, 0, 1, 2, 3)
     g.node.restart()
-    assert g.machine.groups["g"].state is GroupState.STABLE
+    assert g.machine.groups.get("g").state is GroupState.STABLE
 
 
 def test_a_static_member_goes_over_alone(mixed):
@@ -244,7 +245,7 @@ def test_a_static_member_goes_over_alone(mixed):
     g.subscribe("m", instance_id="i")
     answer = g.join("", instance_id="i")
     assert (answer.member_id, answer.generation) == ("n", 2)
-    group = g.machine.groups["g"]
+    group = g.machine.groups.get("g")
     assert (group.state, group.generation) == (GroupState.STABLE, 2)
     assert g.sync("n", 2).assignment == assignment_bytes(said(), {"t": range(4)})
     assert g.subscribe("m2", instance_id="i").epoch == 2
@@ -270,7 +271,7 @@ def test_an_empty_group_gives_its_place_in_one_batch(mixed):
     after = g.node.partition(0).log.log_end_offset, g.node.partition(1).log.log_end_offset
     assert sum(after) - sum(before) == 3
     g.node.restart()
-    assert "g" in g.machine.groups
+    assert g.machine.groups.of(ClassicGroup, "g") is not None
 
 
 def test_a_member_is_not_asked_to_join_before_there_is_a_target(mixed):

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla.coordinator.group.classic.subscription import subscribed_topics_of
+from ottla.coordinator.group.registry import Committer, GroupKind, check_is_empty
 from ottla.errors import ErrorCode, KafkaError
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -114,6 +115,8 @@ def metadata_of(protocols: Sequence[Protocol], name: str | None) -> bytes:
 
 class ClassicGroup:
     """One group. See the module."""
+
+    kind = GroupKind.CLASSIC
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
@@ -222,6 +225,53 @@ class ClassicGroup:
             if liked is not None:
                 votes[liked] = votes.get(liked, 0) + count
         return max(votes, key=lambda name: votes[name]) if votes else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return self.state is GroupState.EMPTY
+
+    def check_commit(self, commit: Committer) -> None:
+        """Raise KafkaError unless the offsets may be written.
+
+        A client that is in no group may commit to one without members.
+        """
+        if commit.generation < 0 and self.is_empty:
+            return
+        if commit.generation >= 0 or commit.member_id or commit.instance_id is not None:
+            self.check_member(commit.member_id, commit.instance_id)
+            if commit.generation != self.generation:
+                why = f"generation {commit.generation}, it is {self.generation} now"
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, why)
+        elif not commit.is_transactional:  # Those named no member before v3.
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members")
+        if not commit.is_transactional and self.state is GroupState.COMPLETING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "assignments are on their way")
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Let everybody read offsets: OffsetFetch names members of the other protocol only."""
+
+    def check_offset_delete(self) -> None:
+        """Raise KafkaError (NON_EMPTY_GROUP) if members use it for something of their own."""
+        if not self.is_consumer_group:
+            check_is_empty(self)
+
+    def check_delete(self) -> None:
+        """Raise KafkaError (NON_EMPTY_GROUP) unless the group has no members."""
+        check_is_empty(self)
+
+    def retained_from_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
+        """Return from when on the retention of an offset counts; None: the group keeps it."""
+        is_simple = self.protocol_type is None
+        is_read_known = self.is_consumer_group and self.subscribed_topics is not None
+        is_settled = is_simple or self.is_empty
+        if not is_settled and not (is_read_known and self.state is GroupState.STABLE):
+            return None
+        if self.is_subscribed_to(topic):
+            return None
+        if self.is_empty and not is_simple and self.state_timestamp_ms >= 0:
+            return self.state_timestamp_ms
+        return commit_timestamp_ms
 
     # What changes it.
 

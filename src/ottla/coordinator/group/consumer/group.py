@@ -8,13 +8,14 @@ What an event does is in ``consumer.machine`` and ``consumer.reconcile``; only `
 ``consumer.records`` changes a group. Source: KIP-848; Kafka 4.3, asked.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from ottla.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE
 from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState, Target
 from ottla.coordinator.group.consumer.tally import NO_CHANGE, Change, Tally
+from ottla.coordinator.group.registry import Committer, GroupKind, check_is_empty
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 
@@ -42,6 +43,9 @@ class ResolvedRegex(NamedTuple):
 
 class ConsumerGroup:
     """One group. See the module. Only replay changes it."""
+
+    kind = GroupKind.CONSUMER
+    protocol_type = CONSUMER_PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -134,6 +138,70 @@ class ConsumerGroup:
         """Tell whether a change of ``topics`` may change what the members read."""
         return bool(self.tally.regexes) or any(name in self.tally.topics for name in topics)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self.members
+
+    # Its offsets.
+
+    def check_commit(self, commit: Committer) -> None:
+        """Raise KafkaError unless the offsets may be written."""
+        is_nobody = (commit.member_id, commit.instance_id, commit.generation) == ("", None, -1)
+        if commit.is_transactional and is_nobody:
+            return
+        is_old = not commit.is_transactional and not commit.tells_unknown_group
+        member = self.members.get(commit.member_id)
+        if is_old and member is not None and member.classic is None:
+            why = "the consumer protocol needs OffsetCommit v9"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
+        try:
+            self._check_committed(commit.member_id, commit.generation, commit.places())
+        except KafkaError as error:
+            if commit.is_transactional and error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.why) from error
+            raise
+
+    def _check_committed(
+        self, member_id: str, epoch: int, places: Iterable[tuple[TopicId, int]]
+    ) -> None:
+        """Raise KafkaError unless the member may commit these partitions in ``epoch``.
+
+        A member that has gone on since may commit what it has had all the time (KIP-1251).
+        """
+        if epoch < 0 and not self.members:
+            return
+        member = self.member(member_id)
+        if epoch == member.epoch:
+            return
+        if epoch > member.epoch:
+            raise _stale(member, epoch)
+        for topic_id, number in places:
+            since = member.assigned.get(topic_id, {}).get(number)
+            if since is None:
+                since = member.revoking.get(topic_id, {}).get(number)
+            if since is None or epoch < since:
+                raise _stale(member, epoch)
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Raise KafkaError (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH) unless that member may read."""
+        if member_id is None and epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if epoch != member.epoch:
+            raise _stale(member, epoch)
+
+    def check_offset_delete(self) -> None:
+        """Let offsets be deleted of topics that nobody reads."""
+
+    def check_delete(self) -> None:
+        """Raise KafkaError (NON_EMPTY_GROUP) unless the group has no members."""
+        check_is_empty(self)
+
+    def retained_from_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
+        """Return from when on the retention of an offset counts; None: the group keeps it."""
+        return None if self.is_subscribed_to(topic) else commit_timestamp_ms
+
     # What replay does.
 
     def put(self, member: ConsumerMember) -> None:
@@ -192,3 +260,10 @@ class ConsumerGroup:
             for member_id, member in self.members.items()
             if member.instance_id is not None
         }
+
+
+def _stale(member: ConsumerMember, epoch: int) -> KafkaError:
+    why = f"The received member epoch {epoch} does not match the expected member epoch "
+    is_classic = member.classic is not None
+    code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+    return KafkaError(code, f"{why}{member.epoch}.")

@@ -5,7 +5,7 @@ may take long; nothing changes until the records are durable and replayed. Time,
 come as arguments. Source: KIP-848; the answers, and the order of the checks, of a live Kafka 4.3.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.coordinator.group.consumer import records
@@ -403,43 +403,3 @@ def assign(group: ConsumerGroup, topics: Topics, now_ms: int) -> Steps[Decision]
             group, NO_CHANGE, group.regexes, topics, found, epoch=group.epoch, now_ms=now_ms
         )
     return Decision(found)
-
-
-# Offsets.
-
-
-def check_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ConsumerMember:
-    """Return the member. Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
-    member = group.member(member_id)
-    if epoch != member.epoch:
-        raise _stale(member, epoch)
-    return member
-
-
-def check_committed(
-    group: ConsumerGroup, member_id: str, epoch: int, commits: Iterable[tuple[TopicId, int]]
-) -> None:
-    """Raise KafkaError unless the member may commit these partitions in ``epoch``.
-
-    A member that has gone on since may commit what it has had all the time (KIP-1251).
-    """
-    if epoch < 0 and not group.members:
-        return
-    member = group.member(member_id)
-    if epoch == member.epoch:
-        return
-    if epoch > member.epoch:
-        raise _stale(member, epoch)
-    for topic_id, number in commits:
-        since = member.assigned.get(topic_id, {}).get(number)
-        if since is None:
-            since = member.revoking.get(topic_id, {}).get(number)
-        if since is None or epoch < since:
-            raise _stale(member, epoch)
-
-
-def _stale(member: ConsumerMember, epoch: int) -> KafkaError:
-    why = f"The received member epoch {epoch} does not match the expected member epoch "
-    is_classic = member.classic is not None
-    code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
-    return KafkaError(code, f"{why}{member.epoch}.")
