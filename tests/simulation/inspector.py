@@ -42,15 +42,15 @@ class Inspector:
 
     def _look(self, node):
         self.looks += 1
-        broker = node.broker
-        partitions = list(broker._replica_manager.hosting.partitions.values())
+        work = node.broker.node.work
+        partitions = list(work.replica_manager.hosting.partitions.values())
         if partitions:
             partition = self._random.choice(partitions)
             if not partition.is_failed:
                 partition.check()
                 if not node.trouble.errors:
                     partition.log.check()
-        groups = broker._coordinators.groups
+        groups = work.coordinators.groups
         for shard in groups._runtime.shards:
             if shard.state is ShardState.ACTIVE:
                 shard.machine.check()
@@ -61,7 +61,7 @@ class Inspector:
         node = self.world.node
         if not node.is_up:
             return
-        manager = node.broker._replica_manager
+        manager = node.broker.node.work.replica_manager
         left = {"waiting fetches": manager._fetches.purgatory.watched_count}
         left["waiting appends"] = sum(
             len(partition.commits) for partition in manager.hosting.partitions.values()

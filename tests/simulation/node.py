@@ -154,7 +154,7 @@ class Node:
             trouble=self.trouble,
             seconds=world.mix.commit_seconds,
         )
-        self._connection.on_broken = self.broker._store_broke
+        self._connection.on_broken = self.broker._giving_up.store_broke
         return self._connection
 
     @property
