@@ -75,7 +75,10 @@ class Way:
 
     def offsets(self):
         machines = [shard.machine for shard in self.groups.runtime.shards]
-        return [(sorted(one.groups), one.offsets._committed) for one in machines]
+        return [
+            (sorted(group.group_id for group in one.groups), one.offsets._committed)
+            for one in machines
+        ]
 
     def logs(self):
         logs = [self.groups.partition(index).log for index in range(2)]
