@@ -284,9 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         ):
             self._pace_reading(held_bytes, began)
         else:
-            self.patience.frame_began = (
-                None  # Nothing left over, nothing in the way: the usual case.
-            )
+            self.patience.frame_began = None  # Nothing left over or in the way: the usual case.
         if self._is_draining:
             self._close_if_drained()
         took = self._clock.monotonic() - began

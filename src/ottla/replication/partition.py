@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from os.path import dirname
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
@@ -26,6 +27,7 @@ from ottla.log.flush import FlushJob
 from ottla.log.health import OPEN
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.log import Log
+from ottla.log.producers.states import ProducerStates
 from ottla.log.results import AppendResult, ReadResult
 from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import PartitionState
@@ -347,6 +349,21 @@ class Partition:
     def log_start_offset(self) -> int:
         """The first offset a consumer may ask for."""
         return self.log.log_start_offset
+
+    @property
+    def producers(self) -> ProducerStates:
+        """What is known of producers, to be looked at at once."""
+        return self.log.producers.states
+
+    @property
+    def log_dir(self) -> str:
+        """The log directory that it is in now."""
+        return dirname(self.log.directory)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much its records take on disk."""
+        return self.log.size_bytes
 
     @property
     def low_watermark(self) -> int:

@@ -18,8 +18,7 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 def hosted(where, log_dir, size_bytes):
-    log = SimpleNamespace(directory=f"{log_dir}/{where.topic}-0", size_bytes=size_bytes)
-    return SimpleNamespace(topic_partition=where, log=log)
+    return SimpleNamespace(topic_partition=where, log_dir=log_dir, size_bytes=size_bytes)
 
 
 @pytest.fixture

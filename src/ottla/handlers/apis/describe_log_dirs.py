@@ -6,7 +6,6 @@ v2 flexible, v3 an error of the whole, v4 the volume (KIP-827), v5 cordoned dire
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
-from posixpath import dirname
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode
@@ -79,7 +78,7 @@ class DescribeLogDirs:
         for count, partition in enumerate(list(self._replicas.partitions), 1):
             if (
                 (wanted is None or partition.topic_partition in wanted)
-                and dirname(partition.log.directory) == directory.path
+                and partition.log_dir == directory.path
                 and self._replicas.offline(partition.topic_partition) is None
             ):
                 here.append(partition)
@@ -97,10 +96,9 @@ class DescribeLogDirs:
     def _copies(self, log_dir: str, wanted: set[tuple[str, int]] | None) -> Iterable["_Told"]:
         """Return the copies being made in a directory: replicas that move there."""
         for copy in self._relocation.copies_in(log_dir):
-            where = copy.log.topic_partition
+            where = copy.topic_partition
             if wanted is None or where in wanted:
-                lag = max(copy.log.log_end_offset - copy.end_offset, 0)
-                yield _Told(where, copy.size_bytes, lag, is_copy=True)
+                yield _Told(where, copy.size_bytes, copy.offset_lag, is_copy=True)
 
 
 class _Told(NamedTuple):
@@ -114,7 +112,7 @@ class _Told(NamedTuple):
 
 
 def _told(partition: Partition) -> _Told:
-    return _Told(partition.topic_partition, partition.log.size_bytes)
+    return _Told(partition.topic_partition, partition.size_bytes)
 
 
 def _wanted(asked: list[DescribableLogDirTopic] | None) -> Steps[set[tuple[str, int]] | None]:

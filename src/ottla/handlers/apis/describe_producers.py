@@ -75,10 +75,10 @@ class DescribeProducers:
             partition = self._replica_manager.leader_of(TopicPartition(topic, index))
         except KafkaError as error:
             return _refused(index, error.code, None)
-        if not room.take(1 + len(partition.log.producers.states)):
+        if not room.take(1 + len(partition.producers)):
             return _refused(index, room.refusal.code, room.refusal.why)
         producers = yield from each(
-            list(partition.log.producers.states),
+            list(partition.producers),
             lambda one: ProducerState(
                 producer_id=one[0],
                 producer_epoch=one[1].epoch,

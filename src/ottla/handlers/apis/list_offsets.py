@@ -10,8 +10,6 @@ from collections import Counter
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.ids import TopicPartition
-from ottla.log.results import TimestampedOffset
-from ottla.log.segment.time_lookup import FoundRecord
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -19,10 +17,11 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.records.batch import NO_TIMESTAMP
-from ottla.replication.fetch import Isolation, exposed_end
+from ottla.replication.fetch import Isolation
+from ottla.replication.offset_lookup import end_of, find_by_time, start_of
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.results import TimestampedOffset
 from ottla.sliced import Steps
 
 LATEST = -1
@@ -107,41 +106,20 @@ class ListOffsets:
 
         Only what the isolation level may see counts. Reads the log, and so may block on the disk.
         """
+        if timestamp == LATEST:
+            return end_of(partition, isolation)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return start_of(partition)
         if timestamp < 0 and timestamp != MAX_TIMESTAMP:
-            return _special(partition, timestamp, isolation)
-        log = partition.log
-        search = log.search_timestamp(None if timestamp == MAX_TIMESTAMP else timestamp)
-        found: FoundRecord | None = None
-        try:
-            batch = next(search)
-            while True:
-                is_done, found = batch.run_if_short()
-                if not is_done:
-                    found = yield self._replica_manager.search_elsewhere(batch)
-                yield None
-                log.ensure_open()  # It may have gone meanwhile, with its files.
-                batch = search.send(found)
-        except StopIteration as end:
-            found = end.value
-        if found is None or found.offset >= exposed_end(partition, isolation):
-            return None
-        return log.place_of(found)
-
-
-def _special(
-    partition: Partition, timestamp: int, isolation: Isolation
-) -> TimestampedOffset | None:
-    """Return what stands at a special timestamp other than the largest; None when nothing does."""
-    if timestamp == LATEST:
-        end = exposed_end(partition, isolation)
-        return TimestampedOffset(NO_TIMESTAMP, end, partition.leader_epoch)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = partition.log_start_offset
-        epoch = partition.log.leader_epochs.epoch_for_offset(start)
-        return TimestampedOffset(
-            NO_TIMESTAMP, start, partition.leader_epoch if epoch < 0 else epoch
+            return None  # Nothing is tiered, so nothing waits for it either.
+        return (
+            yield from find_by_time(
+                partition,
+                None if timestamp == MAX_TIMESTAMP else timestamp,
+                isolation,
+                self._replica_manager.search_elsewhere,
+            )
         )
-    return None  # Nothing is tiered, so nothing waits for it either.
 
 
 def _refused(part: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

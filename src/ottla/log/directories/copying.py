@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.env.disk import Disk, File
 from ottla.errors import OttlaError
+from ottla.ids import TopicPartition
 from ottla.log.files.checkpoints import write_epoch_checkpoint, write_partition_metadata
 from ottla.log.files.faults import sync, sync_directory
 from ottla.log.files.layout import (
@@ -166,6 +167,16 @@ class LogCopy:
     def size_bytes(self) -> int:
         """Bytes copied so far."""
         return sum(progress.size_bytes for progress in self._done.values())
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose copy it is."""
+        return self.log.topic_partition
+
+    @property
+    def offset_lag(self) -> int:
+        """How far it is behind its log."""
+        return max(self.log.log_end_offset - self.end_offset, 0)
 
     @property
     def end_offset(self) -> int:

@@ -19,7 +19,6 @@ from ottla.handlers.apis.produce.layout import Layout
 from ottla.handlers.apis.produce.many import PARTITIONS_AT_A_TIME
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
 from ottla.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, TopicId, TopicPartition
-from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import TOPIC_IDS_SINCE, ZSTD_SINCE
@@ -33,6 +32,7 @@ from ottla.records.batch import (
 from ottla.records.compression import Codec
 from ottla.replication.append import AppendOutcome
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.results import AppendResult
 
 LOG_START_SINCE = 5
 RECORD_ERRORS_SINCE = 8

@@ -17,7 +17,6 @@ from ottla.handlers.apis.produce.many import produce_many
 from ottla.handlers.apis.produce.transactional import TransactionalAppends
 from ottla.handlers.call import Answer, Call, Direct, Encode
 from ottla.ids import TopicPartition
-from ottla.log.results import AppendResult
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import (
@@ -37,6 +36,7 @@ from ottla.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC_POSITION,
 from ottla.records.compression import Codec
 from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.results import AppendResult
 from ottla.sliced import Steps
 
 CURRENT_LEADER_SINCE = 10

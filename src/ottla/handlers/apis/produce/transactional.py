@@ -156,7 +156,7 @@ class _Request(NamedTuple):
         if partition is None:
             return True
         _, producer_id, epoch = self.producer
-        states = partition.log.producers.states
+        states = partition.producers
         known = states.get(producer_id)
         if known is not None and known.epoch > epoch:
             return True
@@ -165,10 +165,7 @@ class _Request(NamedTuple):
     def is_new(self, where: TopicPartition) -> bool:
         """Tell whether the partition remembers nothing of the producer."""
         partition = self.replica_manager.get(where)
-        return (
-            partition is None
-            or partition.log.producers.states.get(self.producer.producer_id) is None
-        )
+        return partition is None or partition.producers.get(self.producer.producer_id) is None
 
 
 def is_transactional(records: memoryview) -> bool:
