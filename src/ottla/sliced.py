@@ -15,17 +15,20 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from ottla.answer_memory import AnswerMemory
+from ottla.ids import TopicPartition
 from ottla.pending import Pending
 from ottla.turns import SLICE_SECONDS, Turns
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+Named = TypeVar("Named", str, int)
+Ordered = TypeVar("Ordered", str, TopicPartition)
 Steps = Generator[Pending[Any] | None, Any, Value]
 
 STRIDE = 64
 """Elements served before others may have a turn: about 0.5 ms of work."""
 RUN = 5000
-"""Texts sorted in one go."""
+"""Items sorted, or looked up among the others, in one go: some ms."""
 RUNNING_MAX = 4
 """So many long pieces of work take turns; the others wait in line, as what they were asked. Bounds
 memory: each may hold 200,000 objects of a request and as many of its answer. Who waits for
@@ -66,14 +69,24 @@ def each_in_steps(items: Iterable[Item], do: Callable[[Item], Steps[Value]]) -> 
     return found
 
 
-def sorted_in_steps(texts: Iterable[str]) -> Steps[list[str]]:
-    """Return the texts in order."""
-    runs: list[list[str]] = []
-    left = iter(texts)
+def distinct(items: Iterable[Named]) -> Steps[list[Named]]:
+    """Return each item once, in the order of their first coming."""
+    found: dict[Named, None] = {}
+    left = iter(items)
+    while some := list(islice(left, RUN)):
+        found.update(dict.fromkeys(some))
+        yield None
+    return list(found)
+
+
+def sorted_in_steps(items: Iterable[Ordered]) -> Steps[list[Ordered]]:
+    """Return the items in order."""
+    runs: list[list[Ordered]] = []
+    left = iter(items)
     while run := sorted(islice(left, RUN)):
         runs.append(run)
         yield None
-    return runs[0] if len(runs) == 1 else (yield from each(merge(*runs), lambda text: text))
+    return runs[0] if len(runs) == 1 else (yield from each(merge(*runs), lambda item: item))
 
 
 def at_once(steps: Steps[Value]) -> Value:

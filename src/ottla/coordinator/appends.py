@@ -149,7 +149,7 @@ class ShardAppends:
         analysis = built(batch, read_header(batch), transaction_version=transaction_version)
         entry = _Entry((), lambda _: self._memory.end_transaction(marker), done)
         self._operations.hold()
-        self._append(analysis, [entry], 1)
+        self._append(analysis, [entry], is_short=False)  # What it ends may be long.
 
     # Together.
 
@@ -220,10 +220,10 @@ class ShardAppends:
                 entry.done(error)
             return
         self._operations.hold()
-        self._append(analysis, entries, len(records))
+        self._append(analysis, entries, is_short=len(records) <= AT_ONCE)
 
-    def _append(self, analysis: Analysis, entries: list[_Entry], count: int) -> None:
-        """Append a batch of so many records, held for already; then tell its entries."""
+    def _append(self, analysis: Analysis, entries: list[_Entry], *, is_short: bool) -> None:
+        """Append a batch, held for already; then tell its entries. ``is_short``: at once."""
         self._under_way += 1
         outcome: AppendOutcome | Pending[list[AppendOutcome]]
         try:
@@ -234,16 +234,16 @@ class ShardAppends:
             logger.exception("%s: an append failed unexpectedly", self._where)
             outcome = AppendRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log")
         if isinstance(outcome, Pending):
-            outcome.on_done(lambda pending: self._end(_first(pending), entries, count))
+            outcome.on_done(lambda pending: self._end(_first(pending), entries, is_short=is_short))
         else:
-            self._end(outcome, entries, count)
+            self._end(outcome, entries, is_short=is_short)
 
-    def _end(self, outcome: AppendOutcome, entries: list[_Entry], count: int) -> None:
+    def _end(self, outcome: AppendOutcome, entries: list[_Entry], *, is_short: bool) -> None:
         self._under_way -= 1
         if self._gathered:
             self._append_gathered()  # The next sync begins before memory follows this one.
         steps = self._finish(outcome, entries)
-        if count <= AT_ONCE:
+        if is_short:
             self._following.do(steps)
         else:
             self._following.add(steps)

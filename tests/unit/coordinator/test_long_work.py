@@ -5,13 +5,17 @@ from itertools import pairwise
 
 import pytest
 
+from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.group.consumer.machine import Heartbeat
+from ottla.coordinator.group.offsets import TAKEN_PER_STEP
+from ottla.coordinator.records import EndMarker, ProducerIdAndEpoch
 from ottla.coordinator.shard import ShardState
 from ottla.coordinator.timers import Timers
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.metadata.image import MetadataDelta, TopicImage
+from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.sliced import STRIDE
 from ottla.turns import Turns
 
@@ -314,3 +318,28 @@ def test_topics_that_go_together_are_forgotten_in_one_walk_over_the_groups(busy)
     assert walks == [{"t0", "t1"}] * len(shards)
     left = {name for n in range(SOME) for name, _ in busy.fetch(f"g{n}")}
     assert left == {"t2"}
+
+
+def test_a_transaction_of_very_many_offsets_ends_in_slices_and_is_seen_whole(busy):
+    producer, count = ProducerIdAndEpoch(7, 0), SOME * TAKEN_PER_STEP
+    topic = TopicCommit("t", [(index, index, -1, None) for index in range(count)])
+    asked = CommitRequest("g", "", None, -1, -1, [topic], False, producer=producer)
+    (committed,) = finish(busy, [busy.coordinator.commit(asked)])
+    assert committed == [ErrorCode.NONE] * count
+    marker = EndTransactionMarker(ControlType.COMMIT, 0)
+    batch = build_end_transaction_marker(marker, producer_id=7, producer_epoch=0, timestamp_ms=1)
+    index = busy.runtime.partition_for("g")
+    ended = busy.coordinator.end_transaction(index, batch, EndMarker(7, True), 1)
+    wanted = [("t", 0), ("t", count - 1)]
+    whole = busy.coordinator.fetch_offsets("g", wanted, require_stable=True)
+    busy.executor.run_all()
+    offsets, seen, turns = busy.shard("g").machine.offsets, [], 0
+    while not ended.is_done:
+        assert not whole.is_done, "who wants what is stable waits for all of it"
+        seen.append(len(offsets.of_group("g").get("t", ())))
+        busy.turn()
+        turns += 1
+    assert turns > 2
+    assert max(b - a for a, b in pairwise(seen)) < count // 2
+    (found,) = finish(busy, [whole])
+    assert [one.committed.offset for one in found] == [0, count - 1]

@@ -140,9 +140,9 @@ class Groups:
         take(self.offsets, request.group_id, written, base_offset, producer_id)
         self.classic.know(request.group_id)
 
-    def end_transaction(self, marker: EndMarker) -> None:
+    def end_transaction(self, marker: EndMarker) -> Iterator[None]:
         """Take or drop a transaction's offsets."""
-        self.offsets.end_transaction(marker.producer_id, committed=marker.is_committed)
+        return self.offsets.end_transaction(marker.producer_id, committed=marker.is_committed)
 
     def _note_changed(self, group_id: str, names: Collection[str]) -> None:
         self.consumers.note_changed(group_id, names)

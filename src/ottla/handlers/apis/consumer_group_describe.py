@@ -23,7 +23,7 @@ from ottla.protocol.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
-from ottla.sliced import Steps, each
+from ottla.sliced import Steps, distinct, each
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """A member that speaks the consumer protocol; 0 would be the classic one."""
@@ -50,7 +50,7 @@ class ConsumerGroupDescribe:
         del call
         room = AnswerRoom(self._elements_max)
         groups: list[DescribedGroup] = []
-        for group_id in list(dict.fromkeys(request.group_ids)):
+        for group_id in (yield from distinct(request.group_ids)):
             found: ConsumerGroup | KafkaError
             found = yield self._groups.describe_consumer_group(group_id)
             if not isinstance(found, KafkaError) and not room.take(_weight(found)):

@@ -9,7 +9,7 @@ from ottla.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from ottla.sliced import STRIDE, Steps
+from ottla.sliced import STRIDE, Steps, distinct
 
 
 class DeleteGroups:
@@ -21,7 +21,7 @@ class DeleteGroups:
     def handle(self, request: DeleteGroupsRequest, call: Call) -> Steps[DeleteGroupsResponse]:
         """Answer every group by itself; one named twice is answered once, as in Kafka."""
         del call
-        names = list(dict.fromkeys(request.groups_names))
+        names = yield from distinct(request.groups_names)
         results: list[DeletableGroupResult] = []
         for begin in range(0, len(names), STRIDE):  # So many wait for the disk together.
             some = names[begin : begin + STRIDE]

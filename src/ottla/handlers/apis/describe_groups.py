@@ -16,7 +16,7 @@ from ottla.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ottla.sliced import Steps, each
+from ottla.sliced import Steps, distinct, each
 
 NOT_FOUND_SINCE = 6
 
@@ -32,7 +32,7 @@ class DescribeGroups:
         """Answer every group by itself, and once."""
         version, room = call.api_version, AnswerRoom(self._elements_max)
         groups: list[DescribedGroup] = []
-        for group_id in list(dict.fromkeys(request.groups)):
+        for group_id in (yield from distinct(request.groups)):
             found: Described | KafkaError
             found = room.refusal if room.is_full else (yield self._groups.describe_group(group_id))
             if not isinstance(found, KafkaError) and not room.take(_weight(found)):

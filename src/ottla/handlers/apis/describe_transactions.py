@@ -1,16 +1,19 @@
 """DescribeTransactions, key 65: state, producer and partitions of transactional ids (KIP-664)."""
 
+from collections.abc import Iterable
+
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import KafkaError
 from ottla.handlers.answer_room import AnswerRoom
 from ottla.handlers.call import Call
+from ottla.ids import TopicPartition
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-from ottla.sliced import Steps, each
+from ottla.sliced import STRIDE, Steps, distinct, each_in_steps, sorted_in_steps
 
 
 class DescribeTransactions:
@@ -26,12 +29,11 @@ class DescribeTransactions:
         """Answer every id by itself, and once."""
         del call
         room = AnswerRoom(self._elements_max)
-        states = yield from each(
-            list(dict.fromkeys(request.transactional_ids)), lambda one: self._describe(one, room)
-        )
+        asked = yield from distinct(request.transactional_ids)
+        states = yield from each_in_steps(asked, lambda one: self._describe(one, room))
         return DescribeTransactionsResponse(transaction_states=states)
 
-    def _describe(self, transactional_id: str, room: AnswerRoom) -> TransactionState:
+    def _describe(self, transactional_id: str, room: AnswerRoom) -> Steps[TransactionState]:
         found = self._transactions.describe(transactional_id)
         if not isinstance(found, KafkaError) and not room.take(1 + len(found.partitions)):
             found = room.refusal
@@ -46,17 +48,25 @@ class DescribeTransactions:
                 producer_epoch=0,
                 topics=[],
             )
-        topics: dict[str, list[int]] = {}
-        for topic, index in sorted(found.partitions):
-            topics.setdefault(topic, []).append(index)
-        return TransactionState(
+        state = TransactionState(
             transactional_id=transactional_id,
             transaction_state=found.state.value,
             transaction_timeout_ms=found.timeout_ms,
             transaction_start_time_ms=found.start_ms,
             producer_id=found.producer_id,
             producer_epoch=found.producer_epoch,
-            topics=[
-                TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()
-            ],
+            topics=[],
         )
+        if found.partitions:
+            state.topics = yield from _topics(found.partitions)
+        return state
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> Steps[list[TopicData]]:
+    """Return the partitions by topic, in order."""
+    topics: dict[str, list[int]] = {}
+    for count, where in enumerate((yield from sorted_in_steps(partitions)), 1):
+        topics.setdefault(where.topic, []).append(where.partition)
+        if not count % STRIDE:
+            yield None
+    return [TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()]

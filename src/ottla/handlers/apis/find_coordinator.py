@@ -20,7 +20,7 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from ottla.sliced import Steps, each
+from ottla.sliced import Steps, distinct, each
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,9 @@ class FindCoordinator:
     def handle(self, request: FindCoordinatorRequest, call: Call) -> Steps[FindCoordinatorResponse]:
         """Answer every key by itself; one that is named again is answered once."""
         is_batched = call.api_version >= BATCHED_SINCE
-        keys = list(dict.fromkeys(request.coordinator_keys)) if is_batched else [request.key]
+        keys = [request.key]
+        if is_batched:
+            keys = yield from distinct(request.coordinator_keys)
         coordinated = self._coordinated.get(request.key_type)
         if coordinated is not None and keys:
             yield coordinated.maker.ensure()

@@ -18,7 +18,7 @@ from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from ottla.sliced import STRIDE, Steps
+from ottla.sliced import STRIDE, Steps, distinct, each
 
 _STATES = frozenset(state.value for state in TransactionState)
 
@@ -43,7 +43,9 @@ class ListTransactions:
         except KafkaError as error:
             return _refused(error.code)
         now_ms = self._clock.wall_ms()
-        states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+        asked = yield from distinct(request.state_filters)
+        states = frozenset(asked)
+        producer_ids = frozenset((yield from distinct(request.producer_id_filters)))
 
         def is_wanted(one: Transaction) -> bool:
             return (
@@ -55,6 +57,7 @@ class ListTransactions:
                 )
             )
 
+        unknown = (name for name in asked if name not in _STATES)
         room = AnswerRoom(self._elements_max)
         told = []
         for count, one in enumerate(found, 1):
@@ -71,9 +74,7 @@ class ListTransactions:
             if not count % STRIDE:
                 yield None
         return ListTransactionsResponse(
-            unknown_state_filters=[
-                name for name in dict.fromkeys(request.state_filters) if name not in _STATES
-            ],
+            unknown_state_filters=(yield from each(unknown, lambda name: name)),
             transaction_states=told,
         )
 

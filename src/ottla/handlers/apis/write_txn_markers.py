@@ -19,7 +19,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.sliced import STRIDE, Steps, each
+from ottla.sliced import STRIDE, Steps, distinct, each
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -46,7 +46,7 @@ class WriteTxnMarkers:
             )
             for topic in one.topics:
                 yield None
-                indexes = list(dict.fromkeys(topic.partition_indexes))
+                indexes = yield from distinct(topic.partition_indexes)
                 for begin in range(0, len(indexes), STRIDE):
                     some = [
                         TopicPartition(topic.name, index)

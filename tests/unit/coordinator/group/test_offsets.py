@@ -1,8 +1,13 @@
-from ottla.coordinator.group.offsets import CommittedOffset, Offsets
+from ottla.coordinator.group.offsets import TAKEN_PER_STEP, CommittedOffset, Offsets
 
 
 def value(offset, record_offset=0):
     return CommittedOffset(offset, -1, "", 1, record_offset=record_offset)
+
+
+def end(offsets, producer_id, *, committed):
+    """End a transaction at once; return how many steps it took."""
+    return sum(1 for _ in offsets.end_transaction(producer_id, committed=committed))
 
 
 def test_put_get_remove():
@@ -32,9 +37,9 @@ def test_a_transaction_counts_when_it_commits():
     assert offsets.is_pending("g", "t", 1)
     assert not offsets.is_pending("g", "t", 2)
     offsets.check()
-    assert offsets.end_transaction(7, committed=True) == ["g"]
-    assert offsets.end_transaction(7, committed=True) == []
-    assert offsets.end_transaction(8, committed=False) == ["g"]
+    end(offsets, 7, committed=True)
+    end(offsets, 7, committed=True)
+    end(offsets, 8, committed=False)
     offsets.check()
     assert not offsets.has_open_transaction("g")
     assert offsets.get("g", "t", 0).offset == 2
@@ -45,7 +50,7 @@ def test_a_later_commit_beats_a_transaction_that_wrote_earlier():
     offsets = Offsets()
     offsets.put("g", "t", 0, value(2, 5), producer_id=7)
     offsets.put("g", "t", 0, value(9, 6))
-    offsets.end_transaction(7, committed=True)
+    end(offsets, 7, committed=True)
     assert offsets.get("g", "t", 0).offset == 9
 
 
@@ -60,4 +65,24 @@ def test_a_deletion_takes_what_is_pending_too():
     assert offsets.has_open_transaction("h")
     offsets.remove("h", "t", 0)
     offsets.check()
-    assert offsets.end_transaction(7, committed=True) == []
+    assert end(offsets, 7, committed=True) == 0
+
+
+def test_a_transaction_of_very_many_offsets_ends_in_steps():
+    offsets = Offsets()
+    count = 10 * TAKEN_PER_STEP
+    for index in range(count):
+        offsets.put("g", "t", index, value(index, index), producer_id=7)
+        offsets.put("g", "u", index, value(index, count + index), producer_id=7)
+    offsets.put("h", "t", 0, value(1, 1), producer_id=7)
+    before = 0
+    for _ in offsets.end_transaction(7, committed=True):
+        offsets.check()
+        taken = sum(len(partitions) for partitions in offsets.of_group("g").values())
+        assert taken - before <= 2 * TAKEN_PER_STEP
+        before = taken
+        left = [index for index in range(count) if offsets.get("g", "u", index) is None]
+        assert all(offsets.is_pending("g", "u", index) for index in left)
+    assert before == 2 * count
+    assert offsets.get("h", "t", 0) is not None
+    assert not offsets.has_open_transaction("g")

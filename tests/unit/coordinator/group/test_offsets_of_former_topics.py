@@ -118,5 +118,6 @@ def test_what_a_transaction_is_about_to_commit_stays(groups):
     groups.clock.advance(groups.settings.offsets_retention_check_interval_ms / 1000 + 1)
     groups.settle()
     assert fetched(groups)[0] == [None, None]
-    groups.shard("g").machine.offsets.end_transaction(5, committed=True)
+    for _ in groups.shard("g").machine.offsets.end_transaction(5, committed=True):
+        pass
     assert fetched(groups)[0] == [1, None]
