@@ -27,8 +27,8 @@ from ottla.records.record import Record
 from ottla.spark.writing import transaction
 from ottla.spark.writing.identity import Content, Step
 from ottla.spark.writing.marker import DeliveryError, Marker, marker_place, read_marker
+from ottla.spark.writing.messages import Staged
 from ottla.spark.writing.outgoing import Outgoing
-from ottla.spark.writing.sink import Staged
 from ottla.spark.writing.sink_options import parse_sink_options
 from tools.wire_client import WireClient
 

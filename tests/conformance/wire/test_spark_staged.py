@@ -27,8 +27,8 @@ from ottla.spark.writing import transaction
 from ottla.spark.writing.delivery import deliver_staged
 from ottla.spark.writing.identity import BatchOf, Content, Step
 from ottla.spark.writing.marker import DeliveryError, Marker
+from ottla.spark.writing.messages import Staged
 from ottla.spark.writing.outgoing import Outgoing
-from ottla.spark.writing.sink import Staged
 from ottla.spark.writing.sink_options import parse_sink_options
 from ottla.spark.writing.sink_task import stage_rows
 from ottla.spark.writing.staged_files import attempt_directory

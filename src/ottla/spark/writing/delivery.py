@@ -12,9 +12,9 @@ from ottla.env.real_disk import RealDisk
 from ottla.env.rng import SystemRng
 from ottla.spark.writing.identity import BatchOf, Content
 from ottla.spark.writing.marker import DeliveryError, Marker, Rules
+from ottla.spark.writing.messages import Staged
 from ottla.spark.writing.outgoing import Outgoing
 from ottla.spark.writing.planned import planned
-from ottla.spark.writing.sink import Staged
 from ottla.spark.writing.sink_options import (
     APP_ID,
     DELIVERY,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from ottla.ids import TopicPartition
-from ottla.spark.writing.sink import Staged
+from ottla.spark.writing.messages import Staged
 
 
 class Outgoing:

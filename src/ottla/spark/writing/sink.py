@@ -8,7 +8,6 @@ API; the Kafka connector's columns and rules.
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -30,10 +29,9 @@ from pyspark.sql.types import (
 )
 
 from ottla.errors import OttlaError
-from ottla.ids import TopicPartition
 from ottla.spark.garbage import set_aside
 from ottla.spark.telling import telling
-from ottla.spark.writing.identity import NOTHING, BatchOf, Content
+from ottla.spark.writing.messages import Staged
 from ottla.spark.writing.sink_options import (
     TOPIC,
     SinkOptions,
@@ -45,8 +43,6 @@ from ottla.spark.writing.staging_place import stage as find_stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ottla.spark.writing.staged_files import StagedFile
 
 OCTETS = (BinaryType, StringType, NullType)
 COLUMNS: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
@@ -63,27 +59,6 @@ OF_THE_SOURCE = ("offset", "timestamptype")
 
 class ColumnError(OttlaError, ValueError):
     """A DataFrame's columns are none that can be written."""
-
-
-@dataclass
-class Wrote(WriterCommitMessage):
-    """What a task has written. By topic and partition: rows."""
-
-    rows: dict[TopicPartition, int] = field(default_factory=dict)
-
-
-@dataclass
-class Staged(WriterCommitMessage):
-    """What a task wants written: record batches, complete but for who writes them.
-
-    Either here, or in a file where they are more than a message may hold.
-    """
-
-    batch_of: BatchOf | None = None
-    """None: no micro-batch, as far as the task knows."""
-    batches: list[tuple[TopicPartition, bytearray]] = field(default_factory=list)
-    content: Content = NOTHING
-    file: "StagedFile | None" = None
 
 
 def check_columns(schema: StructType, *, topic_given: bool) -> None:

@@ -21,7 +21,7 @@ from ottla.env.rng import SystemRng
 from ottla.ids import TopicPartition
 from ottla.spark.writing.content import ContentSum
 from ottla.spark.writing.identity import BatchOf
-from ottla.spark.writing.sink import Staged, Wrote
+from ottla.spark.writing.messages import Staged, Wrote
 from ottla.spark.writing.sink_options import RETRY_TIMEOUT_MS, SinkOptions, transactional_id_of
 from ottla.spark.writing.staged_files import StagedFile, attempt_directory, message_bytes_max
 from ottla.spark.writing.staging_place import Stage

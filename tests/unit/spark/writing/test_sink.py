@@ -18,13 +18,12 @@ from ottla.spark.planning.source import OttlaDataSource
 from ottla.spark.writing import delivery
 from ottla.spark.writing.identity import BatchOf, Content, Step
 from ottla.spark.writing.marker import EXPIRY_MS, DeliveryError, Marker, Rules
+from ottla.spark.writing.messages import Staged, Wrote
 from ottla.spark.writing.planned import planned
 from ottla.spark.writing.sink import (
     ColumnError,
     OttlaStreamWriter,
     OttlaWriter,
-    Staged,
-    Wrote,
     check_columns,
     commit_batch,
     stage_of,
