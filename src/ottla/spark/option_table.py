@@ -29,8 +29,20 @@ class OptionRow(NamedTuple):
     """Whether Spark's Kafka connector does not have it."""
 
 
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+COLUMN_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+"""The source's columns in their order, and their types in the words of SQL."""
+COLUMNS = tuple(COLUMN_TYPES)
 HEADERS = "headers"
+"""A column that is there when it is asked for: an array of structs of HEADER_TYPES."""
+HEADER_TYPES = {"key": "string", "value": "binary"}
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 BOOTSTRAP_SHORT = "bootstrap.servers"

@@ -27,7 +27,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.option_table import COLUMNS, HEADERS, TABLE_MARK, Use, options_of
+from ottla.spark.option_table import (
+    COLUMN_TYPES,
+    COLUMNS,
+    HEADER_TYPES,
+    HEADERS,
+    TABLE_MARK,
+    Use,
+    options_of,
+)
 from ottla.spark.telling import telling, telling_each
 
 if TYPE_CHECKING:
@@ -41,17 +49,18 @@ STREAMS_SINCE = (4, 2)
 """The version of Spark with ``SupportsTriggerAvailableNow`` and read limits for Python."""
 TABLE_OPTIONS = "ottla.options"
 """Metadata of the first column of a table that was made by ``CREATE TABLE ... USING ottla``."""
-HEADER = StructType().add("key", StringType()).add("value", BinaryType())
-TYPES: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
+_TYPES_OF_WORDS: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
     "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    HEADERS: ArrayType(HEADER),
 }
+HEADER = StructType()
+for _name, _word in HEADER_TYPES.items():
+    HEADER.add(_name, _TYPES_OF_WORDS[_word])
+TYPES: dict[str, DataType] = {name: _TYPES_OF_WORDS[word] for name, word in COLUMN_TYPES.items()}
+TYPES[HEADERS] = ArrayType(HEADER)
 
 
 def schema_of(

@@ -1,13 +1,12 @@
 """Fetched batches to Arrow, in the columns of the Kafka connector. The one place that knows both.
 
 The executor's side, between the bytes of a fetch and Spark. ``records.columnar.decoder`` fills
-buffers, here they become Arrow's without a copy. Knows no network. The columns, exactly as Spark's
-reader demands them:
+buffers, here they become Arrow's without a copy. Knows no network. The columns are those of
+``option_table``, exactly as Spark's reader demands them:
 
-    key binary, value binary, topic string, partition int32, offset int64,
-    timestamp timestamp[us, UTC], null when 64 bits of microseconds cannot say it
-    timestampType int32 (0 CreateTime, 1 LogAppendTime, -1 none)
-    headers list<struct<key string, value binary>>, null when a record has none
+    timestamp        null when 64 bits of microseconds cannot say it
+    timestampType    0 CreateTime, 1 LogAppendTime, -1 none
+    headers          null when a record has none
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from ottla.records.columnar import scope as fields
 from ottla.records.columnar.buffers import BytesColumn, Columns, HeadersColumn
 from ottla.records.columnar.decoder import TARGET_BYTES, ColumnDecoder
 from ottla.spark.offsets import OffsetRange
+from ottla.spark.option_table import COLUMN_TYPES, HEADER_TYPES, HEADERS
 from ottla.spark.reading.decompression import Decompressor
 
 if TYPE_CHECKING:
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
     from ottla.spark.values.json_values import JsonValues
     from ottla.spark.values.value_options import ValueOptions
 
-HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-TYPES = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
+_TYPES_OF_WORDS = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": pa.list_(HEADER),
 }
+HEADER = pa.struct([(name, _TYPES_OF_WORDS[word]) for name, word in HEADER_TYPES.items()])
+TYPES = {name: _TYPES_OF_WORDS[word] for name, word in COLUMN_TYPES.items()}
+TYPES[HEADERS] = pa.list_(HEADER)
 """Every column there is; all but the last are those of a query that does not ask for headers."""
 _FLAGS = {
     "key": fields.KEY,
