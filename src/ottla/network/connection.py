@@ -210,6 +210,8 @@ class Connection(asyncio.BufferedProtocol):
         patience, outgoing, held_bytes = self.patience, self._outgoing, self._reader.held_bytes
         unsent_bytes = outgoing.unsent_bytes
         patience.look(now, unsent_bytes, outgoing.taken_bytes)
+        if unsent_bytes > SMALL_BYTES:
+            outgoing.count()
         if unsent_bytes:  # Whether or not it is closing already.
             if patience.has_stalled(now):
                 logger.info("cutting off %s: it takes no answer", self.peer.host)

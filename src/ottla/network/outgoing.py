@@ -27,6 +27,10 @@ TURN_BYTES = 2 * 1024 * 1024
 READ_BYTES_MAX = 512 * 1024
 """How much of a Region is in memory at a time where the kernel cannot send it."""
 
+COUNTED_WHOLE_BYTES = 1024 * 1024
+"""A larger answer is counted before anything of it has left: it stays whole until all of it has."""
+_SMALL_ENOUGH = SMALL_BYTES - TURN_BYTES
+
 Chunk = bytes | bytearray | memoryview | Region
 Answer = list[Chunk]
 """A whole framed response, in pieces."""
@@ -68,14 +72,17 @@ class Outgoing:
     def put(self, answer: Answer) -> None:
         """Append an answer. Sends nothing yet."""
         self._chunks.extend(answer)
-        before = self.size_bytes
+        size_bytes = 0
         for chunk in answer:
             if isinstance(chunk, Region):
-                self.size_bytes += chunk.length_bytes
+                size_bytes += chunk.length_bytes
                 self._region_bytes += chunk.length_bytes
             else:
-                self.size_bytes += len(chunk)
-        self._put_bytes += self.size_bytes - before
+                size_bytes += len(chunk)
+        self.size_bytes += size_bytes
+        self._put_bytes += size_bytes
+        if size_bytes > COUNTED_WHOLE_BYTES:
+            self.count()
 
     def clear(self) -> None:
         """Forget what was not handed over."""
@@ -121,8 +128,6 @@ class Outgoing:
         """
         chunks = self._chunks
         enough = self.size_bytes - TURN_BYTES
-        if self.size_bytes - self._region_bytes > self._buffer_bytes:
-            self._count()  # As a whole: it stays a whole until its last bytes have left.
         while chunks and not self.is_paused:
             if self.size_bytes <= enough:
                 return True
@@ -136,17 +141,15 @@ class Outgoing:
                 self._write(self._join(chunk))
         if not chunks and self._wants_drained:
             self._notice(drained=False)
-        unread_bytes = (  # As the property, at each round.
-            self.size_bytes - self._region_bytes + self._transport.get_write_buffer_size()
-        )
-        if unread_bytes > SMALL_BYTES or self._is_counted:
-            self._count()
+        if enough > _SMALL_ENOUGH or self._is_counted:
+            self.count()
         return False
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Have it counted what is unread; if that is too much altogether, make no more of it.
 
         The transport pauses then until everything has left, and a paused connection is not read.
+        Small answers that gather are counted by whoever looks now and then.
         """
         self._is_counted = self._memory.note(self)
         if self._is_counted and self._memory.is_full and not self._transport.is_closing():

@@ -154,6 +154,18 @@ async def test_one_who_takes_its_answer_slowly_is_not_cut_off(serve, frame, wire
     assert any(client.is_lost for client in deaf)
 
 
+async def test_small_answers_that_gather_are_counted(serve, frame, wires, settle):
+    served = await serve()
+    client = await served.connect()
+    client.transport.pause_reading()
+    for number in range(50):
+        served.script.replies[number] = [wires.answer(number, size=10_000)]
+        client.send(frame(number))
+        await settle(3)
+    await sweep(served, settle, 2)
+    assert 400_000 < served.answers.used_bytes <= 500_000 + 50 * 8
+
+
 async def test_stretches_of_files_are_no_memory(serve, frame, settle):
     served = await serve(answer_bytes_max=MIB)
     disk = MemoryDisk()
