@@ -1,6 +1,8 @@
 """Which way files that are due are synced: each by itself, or all that the file system holds.
 
-Pure: knows counts and microseconds. One sync of everything costs little more than one of a single
+Pure: knows counts and microseconds. Those of single files are added up, as if each waited for the
+one before it: side by side they end sooner, but each of them takes the processor as long as all
+together do. One sync of everything costs little more than one of a single
 file, unless other programs have written to the same file system, for it waits for theirs, too. So
 both prices are measured all the time, as means in which no single figure counts for much: a device
 that stops for a moment does so for either way. What was dear is tried again by a probe: a sync of
@@ -11,8 +13,6 @@ import math
 
 COUNT_MIN = 3
 """Fewer files are always synced one by one: they run side by side."""
-AT_ONCE = 2
-"""How many files' syncs the device takes in the time of one, more or less."""
 ONE_SHARE, ALL_SHARE = 16, 4
 """A new figure of one file, or of all, counts as one in so many."""
 SURPRISE = 4
@@ -25,8 +25,7 @@ PATIENCE_US_MIN = 20_000.0
 PATIENCE = 8
 """A sync of everything is late when it takes so many times its price."""
 PROBE_US_MIN = 5_000.0
-PROBE = 2
-"""A probe is late when it takes so many times what single syncs would have."""
+"""A probe is late when it takes longer than that and than what single syncs would have."""
 PROBE_SECONDS_MIN = 0.1
 PROBE_PAUSE_MIN, PROBE_PAUSE_MAX = 4, 20
 """After a probe it is waited so many times what it took; twice as long after each that was dear."""
@@ -77,10 +76,10 @@ class SyncPrices:
     def patience_seconds(self, count: int, now: float, *, is_probe: bool) -> float:
         """Return the seconds after which files that wait for one call are synced one by one."""
         if is_probe:
-            return max(PROBE_US_MIN, self._alone_us(count, now) * PROBE) / 1e6
+            return max(PROBE_US_MIN, self._alone_us(count, now)) / 1e6
         return max(PATIENCE_US_MIN, (self._all_us or 0.0) * PATIENCE) / 1e6
 
     def _alone_us(self, count: int, now: float) -> float:
-        """Return what ``count`` files take one by one."""
+        """Return what ``count`` files take, one after another."""
         unseen = (now - self._one_seen) / HALF_LIFE_SECONDS
-        return self._one_us * math.pow(0.5, unseen) * count / AT_ONCE
+        return self._one_us * math.pow(0.5, unseen) * count

@@ -24,7 +24,7 @@ def test_at_the_start_the_first_files_that_are_due_together_find_out_the_price()
 
 
 def test_a_few_go_by_themselves_and_many_together(prices):
-    assert [count for count in range(1, 20) if prices.prefers_all(count, NOW)] == [*range(7, 20)]
+    assert [count for count in range(1, 20) if prices.prefers_all(count, NOW)] == [*range(4, 20)]
 
 
 def test_however_cheap_all_is_one_or_two_files_are_synced_by_themselves(prices):
@@ -76,17 +76,17 @@ def test_nobody_waits_for_a_probe_much_longer_than_for_single_syncs(prices):
 
 
 def test_a_price_of_one_that_is_old_is_looked_at_again(prices):
-    assert prices.prefers_all(10, NOW)
-    assert not prices.prefers_all(10, NOW + HALF_LIFE_SECONDS)
+    assert prices.prefers_all(5, NOW)
+    assert not prices.prefers_all(5, NOW + HALF_LIFE_SECONDS)
     prices.saw_one(200, NOW + HALF_LIFE_SECONDS)
-    assert prices.prefers_all(10, NOW + HALF_LIFE_SECONDS)
+    assert prices.prefers_all(5, NOW + HALF_LIFE_SECONDS)
 
 
 def test_a_device_that_has_become_slow_is_believed_soon(prices):
-    assert not prices.prefers_all(4, NOW)
+    assert not prices.prefers_all(3, NOW)
     for _ in range(4):
         prices.saw_one(5_000, NOW)
-    assert prices.prefers_all(4, NOW)
+    assert prices.prefers_all(3, NOW)
 
 
 def test_patience_is_some_times_the_price_and_never_too_little(prices):
