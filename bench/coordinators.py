@@ -127,7 +127,36 @@ class Bench:
 
     async def classic(self) -> None:
         """Let a large classic group begin and end."""
-        group, count = "classic", self.members
+        ids = await self.stable("classic")
+        count = self.members
+
+        async def leave() -> None:
+            members = [events.LeavingMember(one, None) for one in ids]
+            for begin in range(0, count, MEMBERS_AT_A_TIME):  # As the handler does.
+                some = members[begin : begin + MEMBERS_AT_A_TIME]
+                await all_of([self.coordinator.leave("classic", some)])
+                await asyncio.sleep(0)
+
+        await self.step(f"classic: {count} members leave at once", leave)
+
+    async def migrate(self) -> None:
+        """Let a large classic group become one of KIP-848, and one of classic members again."""
+        await self.stable("moving")
+        count = self.members
+
+        async def up() -> list:
+            return await all_of([self.beat(count, 0, {}, "moving")])
+
+        await self.step(f"migration: a group of {count} becomes a KIP-848 one", up)
+
+        async def down() -> list:
+            return await all_of([self.beat(count, -1, None, "moving")])
+
+        await self.step("migration: it becomes a classic one again", down)
+
+    async def stable(self, group: str) -> list[str]:
+        """Let a large classic group begin; return its members' ids."""
+        count = self.members
 
         async def join() -> list:
             return await all_of(await send(count, lambda number: self.join(group, number)))
@@ -156,14 +185,7 @@ class Bench:
 
         await self.step(f"classic: {count} members sync", sync)
 
-        async def leave() -> None:
-            members = [events.LeavingMember(one, None) for one in ids]
-            for begin in range(0, count, MEMBERS_AT_A_TIME):  # As the handler does.
-                some = members[begin : begin + MEMBERS_AT_A_TIME]
-                await all_of([self.coordinator.leave(group, some)])
-                await asyncio.sleep(0)
-
-        await self.step(f"classic: {count} members leave at once", leave)
+        return ids
 
     async def sessions(self) -> None:
         """Let all sessions of a large group be over."""
@@ -182,10 +204,10 @@ class Bench:
 
     # KIP-848 groups.
 
-    def beat(self, number: int, epoch: int, owned: dict | None) -> Pending:
+    def beat(self, number: int, epoch: int, owned: dict | None, group: str = "newer") -> Pending:
         """Send a heartbeat of the consumer protocol."""
         return self.coordinator.consumer_heartbeat(
-            "newer",
+            group,
             Heartbeat(
                 f"member-{number:06}", epoch, None, None, 300_000, ["t"], None, None, owned, "c", ""
             ),
@@ -273,7 +295,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--members", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=10_000)
-    parser.add_argument("--only", default="load,classic,newer,sessions")
+    parser.add_argument("--only", default="load,classic,newer,sessions,migrate")
     arguments = parser.parse_args()
     config = broker_config(
         {

@@ -34,6 +34,7 @@ from ottla.coordinator.records import CoordinatorRecord, StoredRecord
 from ottla.coordinator.shard import Shard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.pending import Pending
+from ottla.sliced import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,23 @@ class _Opening(NamedTuple):
     """What makes it of a classic one, or deletes that."""
     classic: ClassicGroup | None = None
     """The one that becomes it."""
+
+
+class _Heard(NamedTuple):
+    """What a heartbeat leads to."""
+
+    opening: _Opening
+    decision: machine.Decision
+    was_classic: bool
+    """The member spoke the classic protocol until now."""
+
+
+class _Departure(NamedTuple):
+    """What it takes that members go."""
+
+    records: Sequence[CoordinatorRecord]
+    downgrade: migration.Downgrade | None
+    """The group becomes a classic one."""
 
 
 class ConsumerGroups:
@@ -138,20 +156,16 @@ class ConsumerGroups:
         if beat.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             self._depart(self.group(group_id), beat, pending)
             return
-        now_ms = self._shard.clock.wall_ms()
-        opening = self._group_for(group_id, may_make=beat.epoch == 0)
-        group = opening.group
-        known = group.members.get(beat.member_id)
-        settings = self._settings.of(group_id)
 
-        def done(decision: machine.Decision, error: KafkaError | None) -> None:
+        def done(heard: _Heard, error: KafkaError | None) -> None:
+            opening, decision, was_classic = heard
             if error is not None:
-                group.is_stale, group.topics_changed = True, None
+                opening.group.is_stale, opening.group.topics_changed = True, None
                 pending.resolve(error)
                 return
             if opening.classic is not None:
                 self._opened(group_id, opening.classic)
-            if known is not None and known.classic is not None:
+            if was_classic:
                 self._forget_timers(group_id, beat.member_id)
             self.keep_alive(group_id, self.group(group_id).members[beat.member_id])
             self._await_step(group_id, beat.member_id, decision.rebalance_timeout_ms)
@@ -159,13 +173,20 @@ class ConsumerGroups:
             assert decision.answer is not None, "a heartbeat is answered"
             pending.resolve(decision.answer)
 
-        def decided(decision: machine.Decision) -> None:
+        def decided(heard: _Heard) -> None:
+            group = heard.opening.group
             group.is_stale, group.topics_changed = False, set()
-            found = [*opening.records, *decision.records]
-            self.line.write(group_id, found, partial(done, decision))
+            found = [*heard.opening.records, *heard.decision.records]
+            self.line.write(group_id, found, partial(done, heard))
 
-        steps = machine.hear(group, beat, self._topics, now_ms, settings)
-        self.line.decide(group_id, steps, decided, pending.resolve)
+        self.line.decide(group_id, self._hear(group_id, beat), decided, pending.resolve)
+
+    def _hear(self, group_id: str, beat: Heartbeat) -> Steps[_Heard]:
+        now_ms, settings = self._shard.clock.wall_ms(), self._settings.of(group_id)
+        opening = yield from self._group_for(group_id, may_make=beat.epoch == 0)
+        known = opening.group.members.get(beat.member_id)
+        decision = yield from machine.hear(opening.group, beat, self._topics, now_ms, settings)
+        return _Heard(opening, decision, known is not None and known.classic is not None)
 
     def _depart(
         self, group: ConsumerGroup, beat: Heartbeat, pending: Pending[HeartbeatAnswer | KafkaError]
@@ -211,7 +232,7 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
         return group
 
-    def _group_for(self, group_id: str, *, may_make: bool) -> _Opening:
+    def _group_for(self, group_id: str, *, may_make: bool) -> Steps[_Opening]:
         """Return a group, maybe a new one, or one that a classic group is to become."""
         classic = self._groups.of(ClassicGroup, group_id)
         if not may_make or (classic is None and group_id in self._groups):
@@ -224,15 +245,21 @@ class ConsumerGroups:
         migration.check_upgrade(
             classic, settings.migration_policy, members_max=settings.members_max
         )
-        upgrade = migration.upgraded(classic, self._topics)
+        upgrade = yield from migration.upgraded(classic, self._topics)
         return _Opening(upgrade.group, upgrade.records, classic)
 
     def _opened(self, group_id: str, classic: ClassicGroup) -> None:
         """Let a classic group go that has become this one."""
         logger.info("group %.249r uses the consumer protocol from now on", group_id)
         self._classic.dismiss(classic)
-        for member in self.group(group_id).members.values():
-            self.keep_alive(group_id, member)
+        self._shard.in_steps(self._keep_all_alive(self.group(group_id)))
+
+    def _keep_all_alive(self, group: ConsumerGroup) -> Iterator[None]:
+        for member_id in list(group.members):
+            yield
+            member = group.members.get(member_id)
+            if member is not None and self._groups.get(group.group_id) is group:
+                self.keep_alive(group.group_id, member)
 
     # Members that go.
 
@@ -241,39 +268,47 @@ class ConsumerGroups:
     ) -> None:
         """Take members out; a group that only classic ones are left in becomes a classic one."""
         group_id = group.group_id
-        ids = {member.member_id for member in gone}
-        downgrade = self._downgrade(group, ids)
-        if downgrade is not None:
-            found = downgrade.records
-        else:
-            found = machine.fence(group, gone, self._topics).records if gone else []
 
-        def done(error: KafkaError | None) -> None:
+        def done(found: _Departure, error: KafkaError | None) -> None:
             if error is None:
-                for member_id in ids:
-                    self._forget_timers(group_id, member_id)
-                if downgrade is not None:
-                    self.become_classic(group, downgrade)
+                for member in gone:
+                    self._forget_timers(group_id, member.member_id)
+                if found.downgrade is not None:
+                    self.become_classic(group, found.downgrade)
             answered(error)
 
-        self.line.write(group_id, found, done)
+        def decided(found: _Departure) -> None:
+            self.line.write(group_id, found.records, partial(done, found))
 
-    def _downgrade(self, group: ConsumerGroup, gone: set[str]) -> migration.Downgrade | None:
-        settings = self._settings.of(group.group_id)
-        is_open = gone and migration.may_downgrade(
-            group, gone, settings.migration_policy, members_max=settings.classic_members_max
-        )
-        if not is_open:
-            return None
-        now_ms = self._shard.clock.wall_ms()
-        return migration.downgraded(group, gone, None, self._topics, now_ms)
+        self.line.decide(group_id, self._taking_out(group, gone), decided, answered)
+
+    def _taking_out(
+        self, group: ConsumerGroup, gone: Sequence[ConsumerMember]
+    ) -> Steps[_Departure]:
+        settings, ids = self._settings.of(group.group_id), {one.member_id for one in gone}
+        if not ids:
+            return _Departure([], None)
+        downgrade = None
+        if migration.may_downgrade(
+            group, ids, settings.migration_policy, members_max=settings.classic_members_max
+        ):
+            now_ms = self._shard.clock.wall_ms()
+            downgrade = yield from migration.downgraded(group, ids, None, self._topics, now_ms)
+        if downgrade is not None:
+            return _Departure(downgrade.records, downgrade)
+        return _Departure(machine.fence(group, gone, self._topics).records, None)
 
     def become_classic(self, group: ConsumerGroup, downgrade: migration.Downgrade) -> None:
         """Hand a group over, whose records are durable."""
         logger.info("group %.249r uses the classic protocol from now on", group.group_id)
-        for member_id in group.members:
-            self._forget_timers(group.group_id, member_id)
+        self._shard.in_steps(self._forget_all_timers(group))
         self._classic.adopt(downgrade.group, rejoin=not downgrade.is_settled)
+
+    def _forget_all_timers(self, group: ConsumerGroup) -> Iterator[None]:
+        for member_id in list(group.members):
+            yield
+            if self._groups.of(ConsumerGroup, group.group_id) is None:  # Not one made anew.
+                self._forget_timers(group.group_id, member_id)
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
         """Return what deletes a group, without its offsets. Raises KafkaError."""

@@ -19,8 +19,13 @@ from ottla.coordinator.group.consumer.member import ClassicPart, ConsumerMember
 from ottla.coordinator.group.consumer.settings import ConsumerSettings, MigrationPolicy
 from ottla.coordinator.group.consumer.targets import preferred_assignor
 from ottla.coordinator.group.migration.classic_in_consumer import needs_targets
-from ottla.coordinator.group.migration.conversion import may_downgrade
+from ottla.coordinator.group.migration.conversion import (
+    downgraded,
+    may_downgrade,
+    upgraded,
+)
 from ottla.env.clock import ManualClock
+from ottla.sliced import STRIDE
 from ottla.turns import Turns
 
 SETTINGS = events.ClassicSettings(initial_rebalance_delay_ms=0, members_max=100_000)
@@ -223,6 +228,36 @@ def test_who_leads_next_is_looked_for_once_however_many_go():
     assert group.leader == "m400"
     assert group.leader == "m400"
     assert group.members.looks == 1
+
+
+READS_T = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\xff" * 4
+
+
+def steps_of(steps):
+    """How often it gives way, and what comes of it."""
+    count = 0
+    while True:
+        try:
+            assert next(steps) is None
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+def test_a_large_group_changes_its_protocol_in_steps():
+    group = ClassicGroup("g", 0)
+    size = 10 * STRIDE
+    for number in range(size):
+        step(group, join("", f"m{number}", (Protocol("range", READS_T),)), 0, SETTINGS)
+    step(group, events.JoinDelayOver(0, 0), 0, SETTINGS)
+    count, upgrade = steps_of(upgraded(group, TOPICS))
+    assert count >= 5 * 10, "what is read, read again, written, ... of each some at a time"
+    assert len(upgrade.records) == 3 * size + 3
+    upgrade.group.put(ConsumerMember("new"))
+    count, downgrade = steps_of(downgraded(upgrade.group, {"new"}, None, TOPICS, 0))
+    assert count >= 5 * 10
+    assert set(downgrade.group.members) == set(group.members)
+    assert downgrade.group.generation == group.generation
 
 
 def test_ids_that_nobody_comes_back_with_are_forgotten_the_oldest_first():

@@ -25,6 +25,7 @@ from ottla.coordinator.group.consumer.member import (
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.schema import Message
+from ottla.sliced import Steps, each
 
 Table = TypeVar("Table", bound=Message)
 _INT16 = Struct(">h")
@@ -168,22 +169,22 @@ def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
 
 def conversion_tombstones(
     group: ConsumerGroup, new_ids: Mapping[str, str]
-) -> list[CoordinatorRecord]:
-    """Return what forgets a group that goes on as a classic one, in Kafka's order.
+) -> Steps[list[CoordinatorRecord]]:
+    """Return what forgets a group that goes on as a classic one, in Kafka's order. In steps.
 
     ``new_ids``: of static members that were given another id in the same batch.
     """
     group_id = group.group_id
     ids = [new_ids.get(member_id, member_id) for member_id in group.members]
 
-    def of_members(kind: int) -> list[CoordinatorRecord]:
-        return [CoordinatorRecord(_member_key(kind, group_id, one), None) for one in ids]
+    def of_members(kind: int) -> Steps[list[CoordinatorRecord]]:
+        return each(ids, lambda one: CoordinatorRecord(_member_key(kind, group_id, one), None))
 
     return [
-        *of_members(tables.CURRENT_MEMBER),
-        *of_members(tables.TARGET_MEMBER),
+        *(yield from of_members(tables.CURRENT_MEMBER)),
+        *(yield from of_members(tables.TARGET_MEMBER)),
         CoordinatorRecord(_group_key(tables.TARGET_EPOCH, group_id), None),
-        *of_members(tables.MEMBER),
+        *(yield from of_members(tables.MEMBER)),
         *(regex_tombstone(group_id, regex) for regex in group.regexes),
         CoordinatorRecord(_group_key(tables.GROUP, group_id), None),
     ]

@@ -85,7 +85,7 @@ def join(
         others_max = settings.classic_members_max - 1
         if may_downgrade(group, {replaced}, settings.migration_policy, members_max=others_max):
             replacement = Replacement(replaced, step.member)
-            downgrade = downgraded(group, {replaced}, replacement, topics, now_ms)
+            downgrade = yield from downgraded(group, {replaced}, replacement, topics, now_ms)
     if downgrade is not None:
         found += downgrade.records
     return Joined(found, answer, step.member, step.assignment_delay_ms, downgrade)

@@ -9,6 +9,7 @@ migration; the batches of a live Kafka 4.3.
 """
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from ottla.coordinator.group import records
@@ -31,6 +32,7 @@ from ottla.coordinator.group.consumer.targets import Topics, metadata_hash_of, n
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
+from ottla.sliced import Steps, each
 
 # From classic to consumer.
 
@@ -58,37 +60,37 @@ def _no_consumer_group(group: ClassicGroup) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
 
 
-def upgraded(group: ClassicGroup, topics: Topics) -> Upgrade:
+def upgraded(group: ClassicGroup, topics: Topics) -> Steps[Upgrade]:
     """Return the consumer group that a classic one becomes: everybody has what it had.
 
-    Raises KafkaError (GROUP_ID_NOT_FOUND) when what members said cannot be read.
+    In steps between which the group's members stay. Raises KafkaError (GROUP_ID_NOT_FOUND) when
+    what members said cannot be read.
     """
     new = ConsumerGroup(group.group_id)
     new.epoch = new.assignment_epoch = group.generation
     try:
-        had = _had_by_all(group, topics)
-        for member in group.members.values():
-            new.put(_upgraded_member(group, member, had[member.member_id]))
+        had = yield from _had_by_all(group, topics)
+        yield from each(
+            list(group.members.values()),
+            lambda member: new.put(_upgraded_member(group, member, had[member.member_id])),
+        )
     except ValueError as error:
         raise _no_consumer_group(group) from error
-    for one in new.members.values():
+    group_id, members = new.group_id, list(new.members.values())
+    for one in members:
         new.targets[one.member_id] = {
             topic_id: frozenset(numbers) for topic_id, numbers in one.assigned.items()
         }
-    names = new.topics_read({})
-    new.metadata_hash = metadata_hash_of(names, topics)
-    group_id, members = new.group_id, new.members.values()
-    return Upgrade(
-        new,
-        [
-            records.group_tombstone(group_id),
-            *(consumer_records.member_record(group_id, one) for one in members),
-            consumer_records.group_record(group_id, new.epoch, new.metadata_hash),
-            *(consumer_records.target_record(group_id, *one) for one in new.targets.items()),
-            consumer_records.target_epoch_record(group_id, new.epoch, 0),
-            *(consumer_records.current_record(group_id, one) for one in members),
-        ],
+    new.metadata_hash = metadata_hash_of(new.topics_read({}), topics)
+    found = [records.group_tombstone(group_id)]
+    found += yield from each(members, partial(consumer_records.member_record, group_id))
+    found.append(consumer_records.group_record(group_id, new.epoch, new.metadata_hash))
+    found += yield from each(
+        new.targets.items(), lambda one: consumer_records.target_record(group_id, *one)
     )
+    found.append(consumer_records.target_epoch_record(group_id, new.epoch, 0))
+    found += yield from each(members, partial(consumer_records.current_record, group_id))
+    return Upgrade(new, found)
 
 
 def _upgraded_member(group: ClassicGroup, member: Member, had: Partitions) -> ConsumerMember:
@@ -108,7 +110,7 @@ def _upgraded_member(group: ClassicGroup, member: Member, had: Partitions) -> Co
     )
 
 
-def _had_by_all(group: ClassicGroup, topics: Topics) -> Mapping[str, Partitions]:
+def _had_by_all(group: ClassicGroup, topics: Topics) -> Steps[Mapping[str, Partitions]]:
     """Return what each member may be reading.
 
     That is what it was given, and what it said to own in its last JoinGroup: in the middle of a
@@ -130,10 +132,15 @@ def _had_by_all(group: ClassicGroup, topics: Topics) -> Mapping[str, Partitions]
                     mine = had[member.member_id].setdefault(topic.topic_id, {})
                     mine[number] = group.generation
 
-    for member in group.members.values():
+    def take_given(member: Member) -> None:
         take(member, read_assignment(member.assignment) if member.assignment else {})
-    for member in group.members.values():
+
+    def take_owned(member: Member) -> None:
         take(member, read_subscription(member.metadata(group.protocol)).owned)
+
+    members = list(group.members.values())
+    yield from each(members, take_given)
+    yield from each(members, take_owned)
     return had
 
 
@@ -172,8 +179,8 @@ def downgraded(
     coming: Replacement | None,
     topics: Topics,
     now_ms: int,
-) -> Downgrade | None:
-    """Return the classic group that a consumer group becomes; None if it cannot.
+) -> Steps[Downgrade | None]:
+    """Return the classic group that a consumer group becomes; None if it cannot. In steps.
 
     It is stable, and its assignment is what everybody may be reading: Kafka's is what everybody was
     to read, and gives that out a second time if the group is upgraded again at once. None when
@@ -187,19 +194,21 @@ def downgraded(
         staying.append(coming.member)
         new_ids[coming.replaced_id] = coming.member.member_id
     new.generation = max([group.epoch, *(one.epoch for one in staying)])
-    for one in staying:
-        new.add(_downgraded_member(one), CONSUMER_PROTOCOL_TYPE)
+    yield from each(staying, lambda one: new.add(_downgraded_member(one), CONSUMER_PROTOCOL_TYPE))
     new.protocol = new.select_protocol()
     if new.protocol is None:
         return None
     new.note_subscriptions()
     names = group.topics_read(group.regexes)
     known = names_by_id(names, topics)
-    for one in staying:
+
+    def assign(one: ConsumerMember) -> None:
         member = new.members[one.member_id]
         member.assignment = _assignment(member.metadata(new.protocol), one, known)
+
+    yield from each(staying, assign)
     assignments = {member_id: member.assignment for member_id, member in new.members.items()}
-    found = consumer_records.conversion_tombstones(group, new_ids)
+    found = yield from consumer_records.conversion_tombstones(group, new_ids)
     found.append(records.group_record(new, assignments))
     is_settled = coming is not None and all(one.is_reconciled_to(group.epoch) for one in staying)
     return Downgrade(new, found, is_settled)
