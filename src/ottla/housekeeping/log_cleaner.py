@@ -165,7 +165,7 @@ class LogCleaner:
             LogBounds(
                 log.log_start_offset,
                 log.log_end_offset,
-                min(partition.last_stable_offset, log.flushed_offset),
+                min(partition.last_stable_offset, log.settled_offset),
             ),
             log.config,
             cleaned_to=known[1] if known and known[0] == partition.topic_id else None,

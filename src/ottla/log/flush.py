@@ -14,8 +14,14 @@ from ottla.env.disk import Disk, File
 from ottla.env.executor import Executor
 from ottla.env.sync_queue import SyncJob
 from ottla.log.files.checkpoints import EpochStart, write_epoch_checkpoint
-from ottla.log.files.faults import sync, sync_failed
-from ottla.log.files.layout import LEADER_EPOCH_CHECKPOINT
+from ottla.log.files.faults import sync, sync_directory, sync_failed
+from ottla.log.files.layout import (
+    LEADER_EPOCH_CHECKPOINT,
+    OFFSET_INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_file,
+)
 from ottla.log.files.tenancy import Tenancy, TenancyOver
 from ottla.log.segment.segment import Segment
 
@@ -26,7 +32,9 @@ class Before(NamedTuple):
     rolled: Sequence[Segment]
     """Segments that are full, and were not durable when the flush began."""
     files: Sequence[File]
-    """Theirs: kept open."""
+    """Their log files: kept open."""
+    paths: Sequence[str]
+    """What else a roll has written: indexes and snapshots of producers. They may be gone."""
     epochs: list[EpochStart] | None
     """For the leader epoch checkpoint; None: it is as it should be."""
     disk: Disk
@@ -104,4 +112,37 @@ class FlushJob(SyncJob):
                     return
             for file in before.files:
                 sync(file)
+            if before.rolled:
+                try:
+                    with before.tenancy.inside():
+                        _sync_names(before)
+                except TenancyOver:
+                    return
         sync(self.file)
+
+
+def _sync_names(before: Before) -> None:
+    """Make durable what rolls have written beside the log files, and the names of new segments."""
+    for path in before.paths:
+        try:
+            file = before.disk.open(path)
+        except FileNotFoundError:
+            continue  # Compaction or deletion took it; a full disk refused it.
+        try:
+            sync(file)
+        finally:
+            file.close()
+    sync_directory(before.disk, before.directory)
+
+
+def paths_beside(rolled: Sequence[Segment], active: Segment, directory: str) -> list[str]:
+    """Return the paths of what a roll writes beside the log file, for each of ``rolled``.
+
+    ``active``: the segment behind the last of them.
+    """
+    ends = [segment.base_offset for segment in (*rolled[1:], active)]
+    paths = []
+    for segment, end in zip(rolled, ends, strict=True):
+        paths += [segment.path_of(suffix) for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        paths.append(f"{directory}/{segment_file(end, SNAPSHOT_SUFFIX)}")
+    return paths

@@ -10,7 +10,7 @@ from ottla.env.disk import Disk
 from ottla.errors import ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.files.faults import ends_directory
-from ottla.log.flush import Before, FlushJob
+from ottla.log.flush import Before, FlushJob, paths_beside
 from ottla.log.health import CLOSED, OPEN, LogHealth
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.segments import Segments
@@ -56,6 +56,17 @@ class Flushes(LogHealth):
         self._generation = 0
         """Use: a flush of another generation proves nothing. Rises at each truncation."""
 
+    @property
+    def settled_offset(self) -> int:
+        """The end, exclusive, of what is durable with all that stands beside it.
+
+        At or below the flushed offset: the snapshot of producers of a segment that is full, which
+        says what compaction may drop of it, is durable after its records.
+        """
+        job = self._flush_job
+        rolled = job.rolled if job is not None and job.rolled else self.segments.unsynced
+        return min(self.flushed_offset, rolled[0].base_offset) if rolled else self.flushed_offset
+
     def begin_flush(self) -> FlushJob | None:
         """Return the work that makes everything appended so far durable.
 
@@ -63,7 +74,7 @@ class Flushes(LogHealth):
         next: group commit), or the log has failed.
         """
         if (
-            self.flushed_offset == self.log_end_offset
+            (self.flushed_offset == self.log_end_offset and not self.segments.unsynced)
             or self._flush_job is not None
             or not (self.state is OPEN or self.is_in_service)
         ):
@@ -79,7 +90,8 @@ class Flushes(LogHealth):
         before, epochs = None, self.leader_epochs
         if rolled or epochs.is_dirty:
             entries = list(epochs.entries) if epochs.is_dirty else None
-            before = Before(rolled, files, entries, self._disk, self.directory, self.tenancy)
+            paths = paths_beside(rolled, segments.active, self.directory) if rolled else ()
+            before = Before(rolled, files, paths, entries, self._disk, self.directory, self.tenancy)
             epochs.is_dirty = False
             segments.take_unsynced()
         job = self._flush_job = FlushJob(active, self.log_end_offset, self._generation, before)

@@ -26,7 +26,7 @@ from ottla.log.append import (
     place_replicated,
 )
 from ottla.log.config import LogConfig
-from ottla.log.files.faults import SyncFailed
+from ottla.log.files.faults import SyncFailed, sync
 from ottla.log.flushes import Flushes
 from ottla.log.health import OPEN, LogState
 from ottla.log.invariants import check_log
@@ -250,17 +250,20 @@ class Log(Flushes):
     def roll(self, base_offset: int | None = None) -> None:
         """Close the active segment for good and start one at ``base_offset`` (None: the log end).
 
-        Blocks, for little: with ``flush.messages=1`` the old segment is synced here, since almost
-        all of it is on the disk already, so that a segment never outlives its predecessor
-        (reliability rule 6). Otherwise the caller's next flush syncs it, off the loop: it may be a
-        gibibyte, and nothing above the flushed offset is promised to anybody. Raises KafkaError
-        KAFKA_STORAGE_ERROR; the old segment stays active.
+        Syncs next to nothing: what the old segment and the name of the new one need is done by the
+        next flush, off the loop; nothing above the flushed offset is promised to anybody. Only of a
+        compacted log the old segment is synced here (with ``flush.messages=1``, when almost all of
+        it is on the disk already), since recovery could not tell a lost end from what compaction
+        took (reliability rules 6 and 9); and the transaction index, if something in it is new.
+        Raises KafkaError KAFKA_STORAGE_ERROR; the old segment stays active.
         """
         base_offset = self.log_end_offset if base_offset is None else base_offset
-        is_synced = self.config.flush_messages == 1
         segments = self.segments
+        is_unflushed = self.flushed_offset != self.log_end_offset
         try:
-            segments.active.seal(sync=is_synced)
+            segments.active.seal(sync=False)
+            if is_unflushed and self.config.is_compacted and self.config.flush_messages == 1:
+                sync(segments.active.file)
         except SyncFailed as error:
             self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -270,13 +273,9 @@ class Log(Flushes):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if base_offset == segments.active.base_offset:
             return
-        # Before the new segment is there (rule 6); the sync of the directory below covers both.
-        self.producers.snapshot_at_roll(base_offset, sync=is_synced)
-        if not is_synced:
-            segments.leave_unsynced()
-        elif self._flush_job is None and not self.leader_epochs.is_dirty and not segments.unsynced:
-            # Else the next flush raises it: it also makes the leader epochs durable.
-            self.flushed_offset = self.log_end_offset
+        # Before the new segment is there: a flush syncs both files and the names.
+        self.producers.snapshot_at_roll(base_offset)
+        segments.leave_unsynced()
         try:
             segments.begin(base_offset, self.config, self._clock.wall_ms())
         except (OSError, CorruptFile) as error:

@@ -145,8 +145,9 @@ class Segments(Sequence[Segment]):
     # -- changing -----------------------------------------------------------------------------
 
     def begin(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
-        """Make a segment, durably, that takes the appends from ``base_offset`` on. Blocks.
+        """Make a segment that takes the appends from ``base_offset`` on. Blocks, for little.
 
+        Its name is not durable before the next flush has done what ``leave_unsynced`` left to it.
         Raises OSError or CorruptFile: the active segment is the same as before then, and what there
         is of the new one is for ``remove_stillborn``.
         """
@@ -159,7 +160,6 @@ class Segments(Sequence[Segment]):
             created_ms=now_ms,
         )
         segment.create(preallocated_bytes=config.preallocated_bytes)
-        sync_directory(self._disk, self._directory)
         self._segments.append(segment)
         self._base_offsets.append(base_offset)
         self.active = segment
@@ -223,7 +223,10 @@ class Segments(Sequence[Segment]):
     # -- syncs and open files -----------------------------------------------------------------
 
     def leave_unsynced(self) -> None:
-        """Leave the sync of the active segment, which takes no more, to the next flush."""
+        """Leave to the next flush what the active segment, which takes no more, still needs.
+
+        That is the sync of its files, and of the name of the one that follows.
+        """
         self.unsynced.append(self.active)
 
     def take_unsynced(self) -> list[Segment]:

@@ -128,7 +128,8 @@ class Stage:
         asyncio.run(self.run_cleaner())
 
     async def run_cleaner(self):
-        """Let time pass whenever the cleaner waits for it."""
+        """Let time pass whenever the cleaner waits for it. What was rolled has been flushed."""
+        self.log.flush()
         task = asyncio.ensure_future(self.cleaner.clean())
         while not task.done():
             await asyncio.sleep(0)

@@ -393,22 +393,58 @@ def test_a_failed_sync_is_never_tried_again(faulty, open_partition, batch):
     assert log.begin_flush() is None
 
 
-def test_a_roll_does_not_wait_for_a_gibibyte_to_be_synced(faulty, open_partition, batch):
-    """Kafka's flush mode: the old segment is the next flush's business, which runs off the loop."""
+SYNCS = (DiskCall.SYNC, DiskCall.SYNC_VOLUME, DiskCall.SYNC_DIRECTORY)
+
+
+@pytest.mark.parametrize("flush_messages", [1, 2**63 - 1])
+def test_a_roll_waits_for_no_sync(faulty, open_partition, batch, flush_messages):
+    """The old segment and the new name are the next flush's business, which runs off the loop."""
     size = len(batch(1)) * 2
-    log = open_partition(faulty, "/data", segment_bytes=size, flush_messages=2**63 - 1)
-    syncs = faulty.counts[DiskCall.SYNC]
+    log = open_partition(faulty, "/data", segment_bytes=size, flush_messages=flush_messages)
+    counts = [faulty.counts[call] for call in SYNCS]
     for _ in range(5):
-        append(log, batch(1))
+        append(log, batch(1, producer_id=7, producer_epoch=0, base_sequence=log.log_end_offset))
     assert log.segment_count == 3
-    assert faulty.counts[DiskCall.SYNC] == syncs
+    assert [faulty.counts[call] for call in SYNCS] == counts
     assert log.flushed_offset == 0
     assert log.segments.unsynced
+    syncs = faulty.counts[DiskCall.SYNC]
     log.flush()
-    assert faulty.counts[DiskCall.SYNC] >= syncs + 3
+    # Log, both indexes and the snapshot of producers, twice; the active segment.
+    assert faulty.counts[DiskCall.SYNC] >= syncs + 9
     assert log.flushed_offset == 5
     assert not log.segments.unsynced
     log.check()
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_a_compacted_log_that_rolls_waits_for_what_is_not_flushed_and_no_more(
+    faulty, open_partition, batch, is_flushed
+):
+    """A lost end of the old segment would look like what compaction takes."""
+    log = open_partition(faulty, "/data", is_compacted=True)
+    append(log, batch(1))
+    if is_flushed:
+        log.flush()
+    counts = [faulty.counts[call] for call in SYNCS]
+    log.roll()
+    assert [faulty.counts[call] for call in SYNCS] == [counts[0] + (not is_flushed), *counts[1:]]
+
+
+def test_what_a_roll_left_to_the_next_flush_is_not_compacted_before(place, open_partition, batch):
+    """The snapshot of producers may lack still that says what need not be there to replay."""
+    log = open_partition(*place, is_compacted=True)
+    append(log, batch(3))
+    log.flush()
+    assert log.settled_offset == log.flushed_offset == 3
+    log.roll()
+    assert (log.settled_offset, log.flushed_offset) == (0, 3)
+    append(log, batch(1))
+    job = log.begin_flush()
+    assert (log.settled_offset, log.flushed_offset) == (0, 3)
+    job.run()
+    log.finish_flush(job, None)
+    assert log.settled_offset == log.flushed_offset == 4
 
 
 def test_a_segment_cut_off_before_it_was_synced_is_forgotten(place, open_partition, batch):
@@ -422,8 +458,7 @@ def test_a_segment_cut_off_before_it_was_synced_is_forgotten(place, open_partiti
     log.check()
 
 
-@pytest.mark.parametrize("call", [DiskCall.OPEN, DiskCall.SYNC_DIRECTORY])
-def test_a_roll_without_space_can_be_tried_again(faulty, open_partition, batch, read_all, call):
+def test_a_roll_without_space_can_be_tried_again(faulty, open_partition, batch, read_all):
     log = open_partition(faulty, "/data", segment_bytes=300)
     append(log, batch(6))
     log.flush()
@@ -431,7 +466,7 @@ def test_a_roll_without_space_can_be_tried_again(faulty, open_partition, batch, 
     while log.segments.active.size_bytes + len(batch(6)) <= 300:
         append(log, batch(1))
     log.flush()
-    faulty.fail(call, nth=4 if call is DiskCall.OPEN else 1)
+    faulty.fail(DiskCall.OPEN, nth=3)  # That of the new segment: an index needs none here.
     with pytest.raises(KafkaError):
         append(log, batch(6))
     assert log.state is LogState.OPEN

@@ -280,12 +280,12 @@ def test_a_partition_starts_at_its_log_start_offset(stopped, open_partition, rea
 # -- power cuts -------------------------------------------------------------------------------
 
 
-def run_until_cut(disk, open_partition, batch, acknowledged):
+def run_until_cut(disk, open_partition, batch, acknowledged, **config):
     """Append, flush and roll; note each offset acknowledged, as a producer would see it.
 
     From that moment on a checkpoint may name it as the recovery point.
     """
-    log = open_partition(disk, "/data", segment_bytes=700, index_interval_bytes=100)
+    log = open_partition(disk, "/data", segment_bytes=700, index_interval_bytes=100, **config)
     for step in range(40):
         append(log, batch(1 + step % 3, timestamp=NOW + step), epoch=step // 15)
         if step % 3 == 0:
@@ -303,13 +303,14 @@ def history(open_partition, batch, read_all):
     return read_all(open_partition(disk, "/data", segment_bytes=700))
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("checkpoint", ["never written", "just written", "written some time ago"])
 def test_power_cuts_lose_nothing_acknowledged_and_invent_nothing(
-    open_partition, batch, read_all, history, again, checkpoint
+    open_partition, batch, read_all, history, again, checkpoint, is_compacted
 ):
     """Nor is what a recovery point vouches for taken for bit rot, or what lies above it."""
-    config = {"segment_bytes": 700, "index_interval_bytes": 100}
+    config = {"segment_bytes": 700, "index_interval_bytes": 100, "is_compacted": is_compacted}
     at = 0
     while True:
         at += 1
@@ -320,7 +321,7 @@ def test_power_cuts_lose_nothing_acknowledged_and_invent_nothing(
         disk.kill_at(at)
         acknowledged = [0]
         try:
-            run_until_cut(disk, open_partition, batch, acknowledged)
+            run_until_cut(disk, open_partition, batch, acknowledged, is_compacted=is_compacted)
         except DiskKilled:
             pass
         else:
@@ -349,6 +350,25 @@ def test_power_cuts_lose_nothing_acknowledged_and_invent_nothing(
             assert read_all(once_more) == records, "a second recovery changes nothing"
             assert once_more.leader_epochs.entries == epochs
     assert at > 100
+
+
+def test_a_compacted_log_gets_no_gap_where_the_end_of_a_full_segment_was_lost(
+    open_partition, batch, read_all
+):
+    """Nobody could tell it from what compaction took: what was behind would come before it."""
+    disk = MemoryDisk(durability=True)
+    disk.make_directory("/data")
+    disk.sync_directory("/")
+    log = open_partition(disk, "/data", is_compacted=True)
+    append(log, batch(1))
+    log.flush()
+    append(log, batch(1))
+    log.roll()
+    append(log, batch(1))
+    for seed in range(1500):
+        survivor = open_partition(disk.crash(SeededRng(seed)), "/data", is_compacted=True)
+        offsets = [offset for offset, _, _ in read_all(survivor)]
+        assert offsets in ([0], [0, 1], [0, 1, 2]), seed
 
 
 # -- a disk that refuses one call -----------------------------------------------------------------

@@ -57,12 +57,29 @@ async def test_a_flush_that_was_refused_is_done_when_the_shortage_is_over(make_n
     assert words.codes(answer) == [ErrorCode.NONE]
 
 
-@pytest.mark.parametrize("call", [DiskCall.OPEN, DiskCall.SYNC_DIRECTORY])
-async def test_a_roll_that_was_refused_is_tried_by_the_next_append(make_node, words, call):
+async def test_a_new_segment_whose_name_could_not_be_synced_is_flushed_when_the_shortage_is_over(
+    make_node, words
+):
     node = make_node(segment_bytes=100)
     node.append((0, words.batch(b"1" * 30)))
     node.executor.run_all()
-    short(node, call)
+    short(node, DiskCall.SYNC_DIRECTORY)
+    answer = node.append((0, words.batch(b"2" * 30)))
+    node.executor.run_all()
+    assert not answer.is_done
+    assert all_online(node)
+    node.disk.heal()
+    node.measure_space()
+    node.executor.run_all()
+    assert words.codes(answer) == [ErrorCode.NONE]
+    assert node.partition().log.segment_count == 2
+
+
+async def test_a_roll_that_was_refused_is_tried_by_the_next_append(make_node, words):
+    node = make_node(segment_bytes=100)
+    node.append((0, words.batch(b"1" * 30)))
+    node.executor.run_all()
+    short(node, DiskCall.OPEN)
     assert words.codes(node.append((0, words.batch(b"2" * 30)))) == [REFUSED]
     assert all_online(node)
     node.disk.heal()

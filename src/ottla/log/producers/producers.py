@@ -220,13 +220,13 @@ class Producers:
         offsets = self.snapshots.offsets
         return max(offsets[-1], base_offset) if offsets else base_offset
 
-    def snapshot_at_roll(self, log_end_offset: int, *, sync: bool) -> None:
+    def snapshot_at_roll(self, log_end_offset: int) -> None:
         """Write a snapshot, unless that would take long: then the next sweep does.
 
-        See ``ProducerSnapshots.take``. Blocks. Does not raise.
+        Nothing is synced. See ``ProducerSnapshots.take``. Blocks. Does not raise.
         """
         if len(self.states) <= PRODUCERS_PER_ROLL_MAX:
-            self.take_snapshot(log_end_offset, sync=sync)
+            self.take_snapshot(log_end_offset, sync=False)
 
     def take_snapshot(self, log_end_offset: int, *, sync: bool) -> None:
         """Write a snapshot; see ``ProducerSnapshots.take``. Blocks. Does not raise."""
