@@ -29,7 +29,8 @@ from ottla.log.files.layout import CLEANER_CHECKPOINT
 from ottla.log.files.tenancy import Tenancy, TenancyOver
 from ottla.log.log import Log
 from ottla.log.rolling import time_of_first_batch
-from ottla.log.upkeep.cleaner import Cleaning, CleanPlan, Replacement
+from ottla.log.upkeep.cleaned_segment import Replacement
+from ottla.log.upkeep.cleaner import Cleaning, CleanPlan
 from ottla.log.upkeep.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part
 from ottla.log.upkeep.offset_map import OffsetMap
 from ottla.log.upkeep.swap import Swap, can_replace

@@ -22,23 +22,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ottla.env.disk import Disk, File
+from ottla.env.disk import Disk
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.config import INT32_MAX, LogConfig
-from ottla.log.files.faults import sync
 from ottla.log.files.layout import (
-    CLEANED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    TRANSACTION_SUM_SUFFIX,
     segment_file,
 )
 from ottla.log.files.tenancy import Tenancy, TenancyOver
-from ottla.log.segment.indexes import SegmentIndexes
-from ottla.log.segment.time_index import TimestampOffset
-from ottla.log.segment.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.log.segment.transaction_index import AbortedTransaction
+from ottla.log.upkeep.cleaned_segment import CleanedSegment, Replacement
 from ottla.log.upkeep.cleaned_transactions import CleanedTransactions
 from ottla.log.upkeep.compaction import Source, group_sources
 from ottla.log.upkeep.offset_map import OffsetMap
@@ -63,13 +58,7 @@ from ottla.records.decode import decode_batch
 
 SLICE_BYTES = 1024 * 1024
 """Bytes read and written before the loop is asked whether to go on."""
-SYNC_BYTES = 8 * 1024 * 1024
-"""A new segment is synced every so often: one large sync would hold up those of producers."""
 IO_BUFFER_BYTES_MIN = 4 * 1024
-_SUFFIXES = (
-    *(LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX),
-    *(TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX),
-)
 
 
 class CleanPlan(NamedTuple):
@@ -90,26 +79,6 @@ class CleanPlan(NamedTuple):
     now_ms: int
 
 
-class Replacement(NamedTuple):
-    """A new segment, durable under its ``.cleaned`` names, and the segments it is to replace."""
-
-    directory: str
-    replaced: Sequence[Source]
-    file: File
-    """The new log file, open."""
-    size_bytes: int
-    indexes: SegmentIndexes
-    transaction_index: TransactionIndex | None
-    """None: no marker of an aborted transaction is left in it."""
-    latest: TimestampOffset
-    """Its largest timestamp."""
-
-    @property
-    def base_offset(self) -> int:
-        """The new segment's: that of the first one replaced."""
-        return self.replaced[0].base_offset
-
-
 class Cleaning:
     """The cleaning of one log on its way through an executor."""
 
@@ -124,7 +93,7 @@ class Cleaning:
         self._buffer = bytearray(size_bytes)
         self._out = bytearray(size_bytes)
         self._transactions = CleanedTransactions(plan.aborted)
-        self._target: _Target | None = None
+        self._target: CleanedSegment | None = None
         self._ends: set[int] = set()
         """Last offsets of batches that stay, if only empty."""
         self._retained = array("q")
@@ -245,7 +214,7 @@ class Cleaning:
             group[-1].end_offset - 1,
         }
         self._retained = array("q", sorted(self._ends))
-        self._target = target = _Target(self._disk, plan.directory, group, self._scope)
+        self._target = target = CleanedSegment(self._disk, plan.directory, group, self._scope)
         self._transactions.retained = []
 
         for source in group:
@@ -413,98 +382,6 @@ class Cleaning:
         if not len(chunk) < size_bytes <= left:
             raise _corrupt(f"{where}: a batch of {size_bytes} bytes, {left} are left")
         self._buffer = bytearray(size_bytes)
-
-
-class _Target:
-    """A segment that is being written under ``.cleaned`` names."""
-
-    def __init__(
-        self, disk: Disk, directory: str, group: Sequence[Source], scope: "array[int]"
-    ) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._group = group
-        self._scope = scope
-        self._size_bytes = 0
-        self._synced_bytes = 0
-        self._base_offset = group[0].base_offset
-        for suffix in _SUFFIXES:
-            with suppress(FileNotFoundError):  # Of a cleaning that could not remove it.
-                disk.remove(self._path(suffix))
-        self._indexes = SegmentIndexes(disk, self._path, self._base_offset)
-        self._file = disk.open(self._path(LOG_SUFFIX), create=True, exclusive=True)
-        scope[cleaning.OUT_POSITION] = 0
-        scope[cleaning.SINCE_ENTRY] = 0
-        scope[cleaning.LATEST_TIMESTAMP] = NO_TIMESTAMP
-        scope[cleaning.LATEST_TIMESTAMP_OFFSET] = self._base_offset
-
-    def _path(self, suffix: str) -> str:
-        return f"{self._directory}/{segment_file(self._base_offset, suffix)}{CLEANED_SUFFIX}"
-
-    def write(self, out: bytearray) -> int:
-        """Append the output to the segment and begin it anew; return how many bytes it had."""
-        scope = self._scope
-        size_bytes = scope[cleaning.OUT_POSITION]
-        if not size_bytes:
-            return 0
-        scope[cleaning.FILE_POSITION] = self._size_bytes
-        room = 8 * cleaning.ENTRY_WORDS * (size_bytes // HEADER_SIZE_BYTES + 1)
-        entries = array("q", bytes(room))
-        count = cleaning.index_batches(out, scope, entries)
-        for at in range(0, cleaning.ENTRY_WORDS * count, cleaning.ENTRY_WORDS):
-            position, last_offset, timestamp, timestamp_offset = entries[at : at + 4]
-            latest = TimestampOffset(timestamp, timestamp_offset)
-            self._indexes.append(last_offset, position, latest)
-        with memoryview(out) as view:
-            self._file.write_at(self._size_bytes, view[:size_bytes])
-        self._size_bytes += size_bytes
-        scope[cleaning.OUT_POSITION] = 0
-        return size_bytes
-
-    def sync_some(self) -> int:
-        """Sync if much was written since the last time. Returns 0: nothing was moved."""
-        if self._size_bytes - self._synced_bytes >= SYNC_BYTES:
-            sync(self._file)
-            self._synced_bytes = self._size_bytes
-        return 0
-
-    def finish(self, aborted: Sequence[AbortedTransaction]) -> Replacement:
-        """Make all of it durable but for the names."""
-        scope = self._scope
-        latest = TimestampOffset(
-            scope[cleaning.LATEST_TIMESTAMP], scope[cleaning.LATEST_TIMESTAMP_OFFSET]
-        )
-        self._indexes.times.append(*latest)
-        sync(self._file)
-        self._indexes.write(sync=True)
-        return Replacement(
-            self._directory,
-            self._group,
-            self._file,
-            self._size_bytes,
-            self._indexes,
-            self._transaction_index(aborted),
-            latest,
-        )
-
-    def _transaction_index(self, aborted: Sequence[AbortedTransaction]) -> TransactionIndex | None:
-        if not aborted:
-            return None
-        index = TransactionIndex(self._disk, self._path(TRANSACTION_INDEX_SUFFIX))
-        for entry in aborted:
-            index.append(entry)
-        index.sync()
-        return index
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
-
-    def remove(self) -> None:
-        """Take back what was written."""
-        for suffix in _SUFFIXES:
-            with suppress(OSError):  # The next start removes what is left.
-                self._disk.remove(self._path(suffix))
 
 
 def _open(header: BatchHeader, batch: memoryview) -> bytes | memoryview:

@@ -30,7 +30,7 @@ from ottla.log.files.layout import (
 )
 from ottla.log.log import Log
 from ottla.log.segment.segment import Segment
-from ottla.log.upkeep.cleaner import Replacement
+from ottla.log.upkeep.cleaned_segment import Replacement
 
 _SUFFIXES = (
     *(TRANSACTION_SUM_SUFFIX, TRANSACTION_INDEX_SUFFIX),
