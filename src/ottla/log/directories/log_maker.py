@@ -45,9 +45,11 @@ class LogMaker:
         self._rng = rng
         self._config_for = config_for
         self._threads = threads
-        self._begun: dict[TopicPartition, tuple[TopicId, str]] = {}
-        """Use: what could not be made is not begun elsewhere. The topic, and in which directory; an
-        older topic's is told from it by its id at the next start, and does not matter."""
+        self._left: dict[TopicPartition, dict[str, TopicId | None]] = {}
+        """Those that may have a directory although there is no log of theirs here: in which log
+        directories it could not be renamed (yet), or its making failed. Use: a topic, by its id,
+        that was begun in one is not begun in another; None: it is a deleted one's, which a start
+        tells from others by its id."""
 
     def create(
         self, topic_partition: TopicPartition, topic_id: TopicId, *, is_new: bool = True
@@ -99,7 +101,7 @@ class LogMaker:
         where, topic_id, is_new = wanted
         name = partition_directory(where)
         if where in self._manager.offline:
-            kept = self._manager.reopening(where)
+            kept = self._manager.offline.reopening(where)
             if kept is None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._manager.offline[where]))
             return NewLog(where, topic_id, f"{kept.log_dir}/{name}", config, kept=kept)
@@ -116,11 +118,11 @@ class LogMaker:
             if away:
                 why = f"it is not in the log directories that work; {', '.join(away)}"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
-        begun_id, begun_in = self._begun.get(where, (None, ""))
-        if begun_id == topic_id and not self._manager.directories[begun_in].is_online:
-            # Made elsewhere, it would be in two directories after a restart, and so in none.
-            why = f"it was begun in {begun_in}, which is offline until a restart"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        for begun_in, begun_id in self._left.get(where, {}).items():
+            if begun_id == topic_id and not self._manager.directories[begun_in].is_online:
+                # Made elsewhere, it would be in two directories after a restart, and so in none.
+                why = f"it was begun in {begun_in}, which is offline until a restart"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         log_dir = self._emptiest_log_dir(added)
         added[log_dir] += 1
         leftovers = self._leftovers(where)
@@ -131,29 +133,30 @@ class LogMaker:
         name = partition_directory(where)
         return [
             Renaming(f"{log_dir}/{name}", f"{log_dir}/{self._deleted_name(where)}")
-            for log_dir in sorted(self._manager.left.get(where, ()))
+            for log_dir in sorted(self._left.get(where, ()))
             if self._manager.directories[log_dir].is_online
         ]
 
     def _deleted_name(self, where: TopicPartition) -> str:
         return deleted_directory(where, self._rng.random_bytes(16))
 
-    def _leave(self, where: TopicPartition, log_dir: str) -> None:
-        self._manager.left.setdefault(where, set()).add(log_dir)
+    def may_have_left(self, topic: str) -> bool:
+        """Tell whether a directory of ``topic`` without a log may still bear its name."""
+        return any(where.topic == topic for where in self._left)
 
-    def _leave_begun(self, new: NewLog) -> None:
-        log_dir = dirname(new.directory)
-        self._leave(new.where, log_dir)
-        self._begun[new.where] = (new.topic_id, log_dir)
+    def _leave(self, where: TopicPartition, log_dir: str, begun: TopicId | None = None) -> None:
+        self._left.setdefault(where, {})[log_dir] = begun
 
     def _nothing_left(self, where: TopicPartition) -> None:
         """Note that no directory bears the name any more, but for those that are offline."""
-        left = self._manager.left.pop(where, set())
-        offline = {path for path in left if not self._manager.directories[path].is_online}
+        left = self._left.pop(where, {})
+        offline = {
+            path: topic_id
+            for path, topic_id in left.items()
+            if not self._manager.directories[path].is_online
+        }
         if offline:
-            self._manager.left[where] = offline
-        else:
-            self._begun.pop(where, None)
+            self._left[where] = offline
 
     def made(self, job: MakingJob) -> dict[TopicPartition, Log | KafkaError]:
         """Take the logs of a job that ran; return each one's, or why there is none. On the loop."""
@@ -170,7 +173,7 @@ class LogMaker:
             if isinstance(outcome, OSError):
                 self._manager.refused(log_dir, outcome)
             if new.kept is None:
-                self._leave_begun(new)
+                self._leave(where, log_dir, new.topic_id)
             elif isinstance(outcome, OttlaError | OSError):
                 self._manager.offline[where] = outcome
             made[where] = storage_error(outcome)
@@ -182,17 +185,17 @@ class LogMaker:
         directory = self._manager.directories[dirname(new.directory)]
         if not directory.is_online:  # Its disk has failed since: nobody may write there.
             if new.kept is None:
-                self._leave_begun(new)
+                self._leave(new.where, directory.path, new.topic_id)
             if new.found is None:
                 log.abandon()
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
         log.topic_id = new.topic_id
         if new.kept is not None:
-            self._manager.is_back(new.where, new.kept)
+            self._manager.offline.end(new.where)
+            self._manager.high_watermarks[new.where] = new.kept.high_watermark
         elif new.found is None:
             self._manager.high_watermarks.pop(new.where, None)
         self._nothing_left(new.where)
-        self._begun.pop(new.where, None)
         self._manager.put(log)
         return log
 

@@ -17,31 +17,24 @@ from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.env.executor import run_all
 from ottla.env.rng import Rng
-from ottla.errors import KafkaError, OttlaError
+from ottla.errors import KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.directories.directory import DuplicatePartition, Fault, LogDirectory
-from ottla.log.directories.futures import settle_futures
+from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.log_maker import LogMaker
-from ottla.log.directories.making import Kept
+from ottla.log.directories.offline import Offline
 from ottla.log.directories.offset_checkpoints import (
-    OFFSET_CHECKPOINTS,
     CheckpointJob,
     HighWatermarkOf,
     OffsetCheckpoints,
-    Offsets,
     as_flushed,
 )
-from ottla.log.directories.recovery import open_log
+from ottla.log.directories.opening import Opened, Opening
 from ottla.log.directories.space import SpaceLimits
 from ottla.log.directories.stand_in import failed_log
 from ottla.log.files.checkpoints import replace_file
 from ottla.log.files.faults import (
     Meaning,
-    SyncFailed,
-    is_out_of_space,
-    is_passing,
-    is_shortage,
     meaning_of,
 )
 from ottla.log.files.layout import (
@@ -49,17 +42,12 @@ from ottla.log.files.layout import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
-    TEMPORARY_SUFFIX,
-    is_deleted_directory,
-    parse_partition_directory,
 )
 from ottla.log.health import LogState
 from ottla.log.log import Log
 
 logger = logging.getLogger(__name__)
 
-_Points = dict[str, Offsets]
-"""What the checkpoint files of one log directory say, by their names."""
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
 
 
@@ -85,7 +73,6 @@ class LogManager:
         ``recovery_threads``, ``making_threads``: logs recovered or made side by side, since each
         waits for its own syncs.
         """
-        self._recovery_threads = recovery_threads
         self._disk = disk
         self._clock = clock
         self._rng = rng
@@ -96,15 +83,25 @@ class LogManager:
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._config_for = config_for
-        self.deleted: list[str] = []
+        self.offline = Offline(self.directories, self.checkpoints)
+        """Partitions found on disk that could not be opened, and why."""
+        self._opening = Opening(
+            disk,
+            clock,
+            self.checkpoints,
+            self.offline,
+            config_for,
+            directories=self.directories,
+            refused=self.refused,
+            threads=recovery_threads,
+        )
+        self.deleted = self._opening.deleted
         """Use: paths that ``remove_deleted`` is to remove, in an executor, while the loop appends:
         single list calls only."""
         self.listeners: list[Callable[[LogDirectory], None]] = []
         """Told on the loop when a directory has gone offline, is full, or has room again."""
         self.logs: dict[TopicPartition, Log] = {}
         """Use: look-ups on every request. Invariant: each is open, or failed since."""
-        self.offline: dict[TopicPartition, Fault] = {}
-        """Partitions found on disk that could not be opened, and why."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """What the checkpoints said at the start; 0 when they said nothing. Invariant: of logs that
         are here since."""
@@ -115,12 +112,6 @@ class LogManager:
         """Log directories that this node had and is not started with now, as told to people: what
         is in them is not here, and must not be made anew. Set by ``miss``."""
         self.maker = LogMaker(self, rng, config_for, threads=making_threads)
-        self.left: dict[TopicPartition, set[str]] = {}
-        """Those that may have a directory although there is no log of theirs here, and in which log
-        directories: it could not be renamed (yet), or its making failed."""
-        self._offline_directories: dict[TopicPartition, str] = {}
-        self._unclean: set[str] = set()
-        """Directories that hold a partition which could not be opened."""
 
     @property
     def clock(self) -> Clock:
@@ -147,12 +138,7 @@ class LogManager:
                 if directory.is_online and directory.measure():
                     directory.is_full = True
                     directory.free_reserve()  # A start has to write, too.
-            listed = {directory: self._names_in(directory) for directory in self.online()}
-            names = self._settle_futures(listed)
-            self._set_duplicates_apart(names)
-            for directory, found in names.items():
-                if directory.is_online:
-                    self._open_directory(directory, found)
+            self._opening.open_all(self._take)
             if not any(self.online()):
                 raise next(iter(self.directories.values())).unusable()
         except BaseException:
@@ -185,139 +171,6 @@ class LogManager:
         """Return the log directories that serve."""
         return [directory for directory in self.directories.values() if directory.is_online]
 
-    def _names_in(self, directory: LogDirectory) -> list[str]:
-        try:
-            return self._disk.list_directory(directory.path)
-        except OSError as error:
-            directory.set_failure(error)
-            return []
-
-    def _settle_futures(
-        self, listed: dict[LogDirectory, list[str]]
-    ) -> dict[LogDirectory, list[str]]:
-        """Finish or drop copies that were being made when the process ended."""
-        by_path = {directory.path: found for directory, found in listed.items()}
-        try:
-            names, dropped = settle_futures(self._disk, by_path)
-        except OSError as error:
-            if is_shortage(error):
-                raise self.online()[0].short(error) from error
-            logger.error("copies of partitions are left as they are: %s", error)  # noqa: TRY400
-            return {directory: self._names_in(directory) for directory in self.online()}
-        self.deleted.extend(dropped)
-        return {directory: names[directory.path] for directory in listed}
-
-    def _set_duplicates_apart(self, names: dict[LogDirectory, list[str]]) -> None:
-        """Take what two directories hold for offline, before anything of it is touched."""
-        holders: dict[TopicPartition, list[str]] = {}
-        for directory, found in names.items():
-            for name in found:
-                where = parse_partition_directory(name)
-                if where is not None:
-                    holders.setdefault(where, []).append(directory.path)
-        for where, paths in holders.items():
-            if len(paths) > 1:
-                self.offline[where] = DuplicatePartition(where, paths)
-
-    def _open_directory(self, directory: LogDirectory, names: list[str]) -> None:
-        try:
-            self._open_all(directory.path, names)
-        except OSError as error:
-            directory.set_failure(error)
-            for where, log in list(self.logs.items()):
-                if dirname(log.directory) == directory.path:
-                    log.abandon()
-                    directory.log_count -= 1
-                    del self.logs[where]
-            for where, log_dir in list(self._offline_directories.items()):
-                if log_dir == directory.path:
-                    del self.offline[where], self._offline_directories[where]
-
-    def _open_all(self, log_dir: str, names: list[str]) -> None:
-        """Open every partition of a directory. Raises OSError when the directory itself fails."""
-        disk = self._disk
-        for name in names:
-            if name.endswith(TEMPORARY_SUFFIX) and not disk.is_directory(f"{log_dir}/{name}"):
-                disk.remove(f"{log_dir}/{name}")
-        is_clean = CLEAN_SHUTDOWN in names
-        if is_clean:
-            # From the first write on it is no longer true.
-            disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
-        # Nor is a name that is found durable because it is found: its sync may never have come.
-        disk.sync_directory(log_dir)
-        points = self.checkpoints.read(log_dir)
-        found = []
-        for name in names:
-            if is_deleted_directory(name):
-                self.deleted.append(f"{log_dir}/{name}")
-                continue
-            topic_partition = parse_partition_directory(name)
-            if topic_partition is None or not disk.is_directory(f"{log_dir}/{name}"):
-                continue
-            if topic_partition in self.offline:
-                self._set_apart(log_dir, topic_partition)
-            else:
-                found.append(topic_partition)
-        self._open_found(log_dir, found, points, is_clean=is_clean)
-
-    def _open_found(
-        self, log_dir: str, found: list[TopicPartition], points: _Points, *, is_clean: bool
-    ) -> None:
-        """Open the partitions ``found``. Raises SyncFailed: the disk is not to be trusted then."""
-        outcomes: dict[TopicPartition, Log | Fault] = {}
-
-        def open_one(where: TopicPartition) -> None:
-            outcomes[where] = self._open(log_dir, where, points, is_clean=is_clean)
-
-        # After a clean stop nothing is synced, so that threads would gain nothing.
-        run_all(
-            [partial(open_one, where) for where in found],
-            threads=1 if is_clean else self._recovery_threads,
-        )
-        for topic_partition, outcome in outcomes.items():
-            if isinstance(outcome, Log):
-                self.put(outcome)
-                self.high_watermarks[topic_partition] = points[HIGH_WATERMARK_CHECKPOINT].get(
-                    topic_partition, 0
-                )
-            else:
-                self.offline[topic_partition] = outcome
-                self._set_apart(log_dir, topic_partition)
-                if isinstance(outcome, OSError) and is_passing(outcome):
-                    self.refused(log_dir, outcome)  # It is tried again when that is over.
-        for outcome in outcomes.values():
-            if isinstance(outcome, SyncFailed):
-                raise outcome
-
-    def _open(
-        self, log_dir: str, topic_partition: TopicPartition, points: _Points, *, is_clean: bool
-    ) -> Log | Fault:
-        """Open a partition, or return why that cannot be. Blocks; on any thread."""
-
-        def opened() -> Log:
-            return open_log(
-                self._disk,
-                self._clock,
-                f"{log_dir}/{topic_partition}",
-                topic_partition,
-                self._config_for(topic_partition.topic),
-                recovery_point=points[RECOVERY_POINT_CHECKPOINT].get(topic_partition, 0),
-                log_start_offset=points[LOG_START_CHECKPOINT].get(topic_partition, 0),
-                is_clean=is_clean,
-            )
-
-        try:
-            try:
-                return opened()
-            except OSError as error:
-                if not is_out_of_space(error):
-                    raise
-                # Another log's opening may have given it up just now: that helps this one, too.
-                self.directories[log_dir].free_reserve()
-                return opened()
-        except (OttlaError, OSError) as error:
-            return error
-
     def put(self, log: Log) -> None:
         """Take ``log``, which was opened in one of the directories, for its partition's."""
         log.on_disk_error = partial(self.refused, dirname(log.directory))
@@ -335,48 +188,19 @@ class LogManager:
 
         Its entries in the checkpoints hold: those of ``log_dir``.
         """
-        del self.offline[where]
-        self._offline_directories.pop(where, None)
-        self.checkpoints.keep_no_more(where)
+        self.offline.end(where)
         if log_dir is not None:
-            points: _Points = {
-                name: dict(self.checkpoints.says(f"{log_dir}/{name}") or {})
-                for name in OFFSET_CHECKPOINTS
-            }
-            self._open_found(log_dir, [where], points, is_clean=False)
+            for opened in self._opening.open_again(where, log_dir):
+                self._take(opened)
+
+    def _take(self, opened: Opened) -> None:
+        self.put(opened.log)
+        self.high_watermarks[opened.log.topic_partition] = opened.high_watermark
 
     def away(self) -> list[str]:
         """Return the log directories in which partitions may be that are not found, for people."""
         offline = [path for path, found in self.directories.items() if not found.is_online]
         return [*(f"offline: {path}" for path in offline), *self.missing]
-
-    def reopening(self, where: TopicPartition) -> Kept | None:
-        """Return what is known of an offline partition that may be opened now.
-
-        None: what keeps it offline does not pass by itself.
-        """
-        fault, log_dir = self.offline[where], self._offline_directories.get(where)
-        if log_dir is None or not self.directories[log_dir].is_online or not is_passing(fault):
-            return None
-        offsets = self.checkpoints.kept(log_dir, where)
-        return Kept(
-            log_dir,
-            offsets.get(RECOVERY_POINT_CHECKPOINT, 0),
-            offsets.get(LOG_START_CHECKPOINT, 0),
-            offsets.get(HIGH_WATERMARK_CHECKPOINT, 0),
-        )
-
-    def is_back(self, where: TopicPartition, kept: Kept) -> None:
-        """Take note that an offline partition has been opened. Its log is ``put`` next."""
-        del self.offline[where], self._offline_directories[where]
-        self.checkpoints.keep_no_more(where)
-        self.high_watermarks[where] = kept.high_watermark
-
-    def _set_apart(self, log_dir: str, topic_partition: TopicPartition) -> None:
-        """Keep what is known of an offline partition in ``log_dir`` for the day it is back."""
-        self._offline_directories[topic_partition] = log_dir
-        self._unclean.add(log_dir)
-        self.checkpoints.keep(log_dir, topic_partition)
 
     def refused(self, log_dir: str, error: OSError) -> None:
         """Take note of what the disk of ``log_dir`` has refused. On the loop."""
@@ -458,7 +282,7 @@ class LogManager:
 
         It touches no file, and is not one of ``logs``.
         """
-        log_dir = self._offline_directories.get(topic_partition, next(iter(self.directories)))
+        log_dir = self.offline.place_of(topic_partition) or next(iter(self.directories))
         return failed_log(
             self._disk,
             self._clock,
@@ -493,7 +317,7 @@ class LogManager:
         """Tell whether a directory of the deleted ``topic`` may still bear its name."""
         return (
             bool(self.missing)
-            or any(where.topic == topic for where in self.left)
+            or self.maker.may_have_left(topic)
             or any(not directory.is_online for directory in self.directories.values())
             or any(where.topic == topic for where in self.offline)
         )
@@ -565,7 +389,7 @@ class LogManager:
         closed side by side, since each waits for its own syncs.
         """
         self.listeners.clear()
-        unclean = set(self._unclean)
+        unclean = set(self.offline.unclean)
 
         def close(log: Log) -> None:
             try:
