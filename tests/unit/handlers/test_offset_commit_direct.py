@@ -8,7 +8,7 @@ import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import MalformedMessage
-from ottla.handlers.apis.offset_commit.direct import DirectOffsetCommit
+from ottla.handlers.apis.offset_commit.direct import _KNOWN_MAX, DirectOffsetCommit
 from ottla.handlers.apis.offset_commit.ordinary import OffsetCommit
 from ottla.handlers.call import NOT_DIRECT
 from ottla.handlers.client import Client
@@ -185,10 +185,43 @@ def test_commits_without_metadata_go_the_direct_way(ways, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_bytes_are_taken_differently(ways, version):
+def test_a_request_that_begins_as_the_one_before_means_what_it_says(ways, version):
+    direct = ways[0].router._directs[ApiKey.OFFSET_COMMIT, version].__self__
+    ask = [frame(version, [("t", [partition(index, 7 + index)])]) for index in range(3)]
+    for data in ask * 2:
+        same(ways, data)
+    assert len(direct._known) == 1
+    partitions = ways[0].groups.topics["t"].partitions[:2]
+    for way in ways:  # Made anew with fewer partitions, and gone.
+        way.groups.topics["t"] = TopicImage("t", IDS["t"], partitions)
+    same(ways, ask[1])
+    same(ways, ask[2])
+    assert direct.serve(memoryview(ask[2]), 11, 77) is NOT_DIRECT
+    for way in ways:
+        del way.groups.topics["t"]
+    same(ways, ask[0])
+    assert direct.serve(memoryview(ask[0]), 11, 77) is NOT_DIRECT
+
+
+def test_what_requests_begin_with_is_not_kept_without_bound(ways):
+    direct = ways[0].direct[7]
+    for number in range(_KNOWN_MAX + 9):
+        data = frame(7, [("t", [partition(1)])], group=f"g{number}", generation=3)
+        direct.serve(memoryview(data), 11, 77)
+    assert len(direct._known) == 9
+    direct.serve(memoryview(frame(7, [("t", [partition(1)])], group="g" * 600)), 11, 77)
+    assert len(direct._known) == 9
+    ways[0].groups.settle()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_bytes_are_taken_differently(ways, version, count):
     """Cut, changed and prolonged frames: refused alike, or answered alike."""
     chance = random.Random(version)
     topics = [("t", [partition(1), partition(2)]), ("other", [partition(0)])]
+    if count == 1:  # The same beginning again and again.
+        topics = [("t", [partition(1)])]
     good = frame(version, topics, member="m", instance="i")
     for size in range(10, len(good)):
         same(ways, good[:size])

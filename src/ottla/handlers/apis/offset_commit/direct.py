@@ -51,6 +51,8 @@ _INT64 = struct.Struct(">q")
 _OLD_PARTITION = struct.Struct(">iqh")
 _PLAIN_PARTITION = struct.Struct(">iqih")
 _PARTITION = struct.Struct(">iqiBB")
+_COMPACT_END = struct.Struct(">iqiBBBB")
+"""The last partition, and no tags of its topic and of the request."""
 _EMPTY_PLAIN_TEXTS = (-1, 0)
 _EMPTY_TEXTS = (0, 1)
 """Null, and a text without characters."""
@@ -67,6 +69,13 @@ Echo = tuple[bytes, list[PartitionCommit]]
 """What an answer repeats of a topic: its name or id with the length in front, its partitions."""
 
 
+Known = tuple[CommitRequest, bytes]
+"""A request that was read, and what its answer repeats of the topic."""
+_KNOWN_MAX = 4096
+"""Of each version: as many consumers of one partition, more or less."""
+_KNOWN_BYTES_MAX = 512
+
+
 class DirectOffsetCommit:
     """Serves such requests of one version."""
 
@@ -76,6 +85,14 @@ class DirectOffsetCommit:
         self._groups = groups
         self._image = image
         self._read = self._read_compact if version >= COMPACT_SINCE else self._read_plain
+        self._end = _OLD_PARTITION
+        if version >= COMPACT_SINCE:
+            self._end = _COMPACT_END
+        elif version >= LEADER_EPOCHS_SINCE:
+            self._end = _PLAIN_PARTITION
+        self._known: dict[bytes, Known] = {}
+        """Use: what requests of one partition begin with, up to that partition. Consumers say it
+        again and again, with another offset."""
 
     def serve(
         self, frame: memoryview, position: int, correlation_id: int
@@ -86,7 +103,11 @@ class DirectOffsetCommit:
         """
         echoes: list[Echo] = []
         try:
-            request = self._read(frame, position, echoes)
+            request = self._read_again(frame, position, echoes)
+            if request is None:
+                request = self._read(frame, position, echoes)
+                if request is not None:
+                    self._know(frame, position, request, echoes)
         except (struct.error, IndexError, MalformedMessage):
             return NOT_DIRECT
         if request is None:
@@ -102,6 +123,57 @@ class DirectOffsetCommit:
         return answered.value if answered.value is not None else answered
 
     # Requests. All return None for one of another form.
+
+    def _know(
+        self, frame: memoryview, position: int, request: CommitRequest, echoes: list[Echo]
+    ) -> None:
+        """Remember what a request of one partition began with."""
+        begin = len(frame) - self._end.size
+        if len(request.topics) > 1 or len(request.topics[0].partitions) > 1:
+            return
+        if begin - position <= _KNOWN_BYTES_MAX:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[bytes(frame[position:begin])] = request, echoes[0][0]
+
+    def _read_again(
+        self, frame: memoryview, position: int, echoes: list[Echo]
+    ) -> CommitRequest | None:
+        """Read a request that begins as one that was read before; None also if none did.
+
+        The same bytes mean the same; what is left is one partition, and the topic as it is now.
+        """
+        end = self._end
+        begin = len(frame) - end.size
+        known = self._known.get(bytes(frame[position:begin])) if begin > position else None
+        if known is None:
+            return None
+        before, head = known
+        group, member, instance, generation, retention_ms, topics, _, _, _ = before
+        if self._version >= IDS_SINCE:
+            topic = self._image.topic_by_id(topics[0].topic_id)
+        else:
+            topic = self._image.topic(topics[0].topic)
+        epoch = -1
+        if end is _COMPACT_END:
+            index, offset, epoch, text, tags, topic_tags, request_tags = end.unpack_from(
+                frame, begin
+            )
+            is_usual = text in _EMPTY_TEXTS and not (tags or topic_tags or request_tags)
+        elif end is _PLAIN_PARTITION:
+            index, offset, epoch, text = end.unpack_from(frame, begin)
+            is_usual = text in _EMPTY_PLAIN_TEXTS
+        else:
+            index, offset, text = end.unpack_from(frame, begin)
+            is_usual = text in _EMPTY_PLAIN_TEXTS
+        if topic is None or not is_usual or not 0 <= index < len(topic.partitions):
+            return None
+        partitions: list[PartitionCommit] = [(index, offset, epoch, None)]
+        echoes.append((head, partitions))
+        asked = [TopicCommit(topic.name, partitions, topic.topic_id)]
+        return CommitRequest(
+            group, member, instance, generation, retention_ms, asked, self._tells_unknown_group
+        )
 
     def _read_plain(
         self, frame: memoryview, position: int, echoes: list[Echo]
