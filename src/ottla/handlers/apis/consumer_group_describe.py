@@ -53,7 +53,7 @@ class ConsumerGroupDescribe:
         for group_id in (yield from distinct(request.group_ids)):
             found: ConsumerGroup | KafkaError
             found = yield self._groups.describe_consumer_group(group_id)
-            if not isinstance(found, KafkaError) and not room.take(_weight(found)):
+            if not isinstance(found, KafkaError) and not room.take((yield from _weight(found))):
                 found = room.refusal
             if isinstance(found, KafkaError):
                 groups.append(_refused(group_id, found))
@@ -111,11 +111,14 @@ class ConsumerGroupDescribe:
         return Assignment(topic_partitions=found)
 
 
-def _weight(group: ConsumerGroup) -> int:
+def _weight(group: ConsumerGroup) -> Steps[int]:
     """Return its members, their topics, and their partitions: those they have and are to have."""
-    topics = sum(len(member.topics) for member in group.members.values())
-    targets = sum(len(numbers) for one in group.targets.values() for numbers in one.values())
-    return 1 + len(group.members) + topics + (len(group.owners) + targets) // _NUMBERS
+    topics = yield from each(list(group.members.values()), lambda member: len(member.topics))
+    targets = yield from each(
+        list(group.targets.values()), lambda one: sum(len(numbers) for numbers in one.values())
+    )
+    weight = len(topics) + sum(topics) + (len(group.owners) + sum(targets)) // _NUMBERS
+    return 1 + weight
 
 
 def _refused(group_id: str, error: KafkaError) -> DescribedGroup:

@@ -35,7 +35,7 @@ class DescribeGroups:
         for group_id in (yield from distinct(request.groups)):
             found: Described | KafkaError
             found = room.refusal if room.is_full else (yield self._groups.describe_group(group_id))
-            if not isinstance(found, KafkaError) and not room.take(_weight(found)):
+            if not isinstance(found, KafkaError) and not room.take((yield from _weight(found))):
                 found = room.refusal
             if isinstance(found, KafkaError):
                 groups.append(_refused(group_id, found, version))
@@ -46,10 +46,12 @@ class DescribeGroups:
         return DescribeGroupsResponse(groups=groups)
 
 
-def _weight(found: Described) -> int:
-    return 1 + sum(
-        weight(member.metadata(found.protocol), member.assignment) for member in found.members
+def _weight(found: Described) -> Steps[int]:
+    weights = yield from each(
+        found.members,
+        lambda member: weight(member.metadata(found.protocol), member.assignment),
     )
+    return 1 + sum(weights)
 
 
 def _refused(group_id: str, error: KafkaError, version: int) -> DescribedGroup:

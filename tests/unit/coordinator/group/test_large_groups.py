@@ -10,6 +10,7 @@ from ottla.coordinator.group.classic import events
 from ottla.coordinator.group.classic.group import ClassicGroup, Protocol
 from ottla.coordinator.group.classic.machine import step
 from ottla.coordinator.group.consumer import machine
+from ottla.coordinator.group.consumer.assignors import even_out
 from ottla.coordinator.group.consumer.group import (
     ConsumerGroup,
     ConsumerGroupState,
@@ -25,7 +26,7 @@ from ottla.coordinator.group.migration.conversion import (
     upgraded,
 )
 from ottla.env.clock import ManualClock
-from ottla.sliced import STRIDE
+from ottla.sliced import STRIDE, at_once
 from ottla.turns import Turns
 
 SETTINGS = events.ClassicSettings(initial_rebalance_delay_ms=0, members_max=100_000)
@@ -228,6 +229,35 @@ def test_who_leads_next_is_looked_for_once_however_many_go():
     assert group.leader == "m400"
     assert group.leader == "m400"
     assert group.members.looks == 1
+
+
+class Sizes(dict):
+    """Counts how often a member's size is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key):
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+def looks_to_even_out(count):
+    """Of so many members the first tenth has everything, ten each."""
+    names = [f"m{number}" for number in range(count)]
+    holders = names[: count // 10]
+    loads = {name: {} for name in names}
+    for rank, name in enumerate(holders):
+        loads[name][b"t"] = set(range(10 * rank, 10 * rank + 10))
+    sizes = Sizes({name: 10 * (name in holders) for name in names})
+    assert at_once(even_out(b"t", names, loads, sizes))
+    assert set(sizes.values()) == {1}
+    assert {name: len(loads[name][b"t"]) for name in names} == dict.fromkeys(names, 1)
+    return sizes.looks
+
+
+def test_an_assignment_is_evened_out_without_a_look_at_all_members_for_each_move():
+    small, large = looks_to_even_out(100), looks_to_even_out(800)
+    assert large < 1.2 * 8 * small
 
 
 READS_T = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\xff" * 4

@@ -8,7 +8,7 @@ Source: KIP-848; Kafka's UniformAssignor and RangeAssignor in effect.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from ottla.coordinator.group.consumer.member import Target
@@ -149,9 +149,7 @@ def _uniform_mixed(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[_
         moved = False
         for topic_id in by_choice:
             yield None
-            while _move_one(topic_id, readers[topic_id], loads, sizes):
-                moved = True
-                yield None
+            moved |= yield from even_out(topic_id, readers[topic_id], loads, sizes)
     return loads
 
 
@@ -173,23 +171,45 @@ def _give_out(
         heapreplace(by_size, (size + 1, rank))
 
 
-def _move_one(
+def even_out(
     topic_id: TopicId, readers: Sequence[str], loads: _Loads, sizes: dict[str, int]
-) -> bool:
-    """Move a partition of a topic from who has most to who has least, if they differ by two."""
-    holders = [member_id for member_id in readers if loads[member_id].get(topic_id)]
-    if not holders:
-        return False
-    most = max(holders, key=sizes.__getitem__)
-    least = min(readers, key=sizes.__getitem__)
-    if sizes[most] - sizes[least] <= 1:
-        return False
-    number = max(loads[most][topic_id])
-    loads[most][topic_id].remove(number)
-    loads[least].setdefault(topic_id, set()).add(number)
-    sizes[most] -= 1
-    sizes[least] += 1
-    return True
+) -> Steps[bool]:
+    """Move partitions of a topic from who has most to who has least, while they differ by two.
+
+    Tells whether any was moved. Of equals, the first gives, and the first gets.
+    """
+    most = [
+        (-sizes[member_id], rank)
+        for rank, member_id in enumerate(readers)
+        if loads[member_id].get(topic_id)
+    ]
+    least = [(sizes[member_id], rank) for rank, member_id in enumerate(readers)]
+    heapify(most)
+    heapify(least)
+    moves = 0
+    while True:
+        # Who gave or got meanwhile stands in both heaps anew: the entries from before are void.
+        while most and (
+            -most[0][0] != sizes[readers[most[0][1]]]
+            or not loads[readers[most[0][1]]].get(topic_id)
+        ):
+            heappop(most)
+        while least[0][0] != sizes[readers[least[0][1]]]:
+            heappop(least)
+        if not most or -most[0][0] - least[0][0] <= 1:
+            return moves > 0
+        giver, getter = most[0][1], least[0][1]
+        number = max(loads[readers[giver]][topic_id])
+        loads[readers[giver]][topic_id].remove(number)
+        loads[readers[getter]].setdefault(topic_id, set()).add(number)
+        sizes[readers[giver]] -= 1
+        sizes[readers[getter]] += 1
+        for rank in (giver, getter):
+            heappush(most, (-sizes[readers[rank]], rank))
+            heappush(least, (sizes[readers[rank]], rank))
+        moves += 1
+        if not moves % STRIDE:
+            yield None
 
 
 def in_ranges(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[dict[str, Target]]:
