@@ -21,15 +21,19 @@ from tests.simulation.world import World
 
 MINUTES = 20.0
 CHECKED_MINUTES = 5.0
+NIGHTLY_HOURS = 200.0
+HUNTED_HOURS = 5.0
+"""Until a mutant has to be found."""
 LOST_PAGES = "reboot"
-"""Without it a process may go on with the page cache of one whose sync failed."""
+"""Without it a process goes on with the page cache of one whose sync failed, in every world."""
 
 
 def live(name, minutes, trace=None, without=()):
     """Live one world; return what came of it, as plain values."""
     mix = mix_of(name)
     mix.leave_out(without)
-    mix.keeps_lost_pages = LOST_PAGES in without
+    if LOST_PAGES in without:
+        mix.keeps_lost_pages = True
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -102,11 +106,26 @@ def main(arguments=None):
         "--without", action="append", default=[], help="leave out a fault or a kind of client"
     )
     parser.add_argument("--shrink", action="store_true", help="leave out all that is not needed")
+    parser.add_argument(
+        "--nightly", action="store_true", help=f"{NIGHTLY_HOURS:g} hours, then hunt all mutants"
+    )
     parser.add_argument("--digest", action="store_true", help="print the trace's digest only")
     given = parser.parse_args(arguments)
     if given.world:
         return one(given)
+    if given.nightly:
+        return nightly(given)
     return many(given)
+
+
+def nightly(given):
+    """Live many worlds; then plant each mutant, whether or not something broke."""
+    given.hours = NIGHTLY_HOURS
+    broken = many(given)
+    seed = given.seed or str(secrets.randbelow(1 << 32))
+    command = [sys.executable, "-m", "tests.simulation.hunting", "--seed", seed]
+    command += ["--hours", str(HUNTED_HOURS), "--jobs", str(given.jobs)]
+    return broken or subprocess.run(command, check=False).returncode
 
 
 def one(given):

@@ -27,7 +27,7 @@ class Mix:
     """The mean time between two."""
     pause_seconds: float
     """The mean time between two things that one client does."""
-    keeps_lost_pages: bool = False
+    keeps_lost_pages: bool
     """After a sync that failed a process may begin on the same page cache, without a reboot."""
 
     def leave_out(self, names):
@@ -103,4 +103,5 @@ def mix_of(seed):
         faults=chosen,
         fault_seconds=chance.choice([5.0, 20.0, 60.0]),
         pause_seconds=chance.choice([0.5, 2.0, 6.0]),
+        keeps_lost_pages=chance.random() < 0.5,
     )

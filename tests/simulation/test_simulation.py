@@ -1,13 +1,14 @@
 """The simulation itself: it repeats, it judges, and some worlds of it stay whole."""
 
 import random
+import secrets
 from contextlib import suppress
 
 import pytest
 
 from ottla.env.faulty_disk import DiskKilled
 from ottla.env.gate import Gate
-from tests.simulation.__main__ import digest_elsewhere, live
+from tests.simulation.__main__ import command_of, digest_elsewhere, live
 from tests.simulation.jobs import Deadlock, Jobs, Threads, threads_of
 from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mix import CLIENTS, FAULTS, mix_of
@@ -42,6 +43,18 @@ def test_ten_simulated_minutes_break_no_promise(number):
     assert told["problems"] == []
     assert told["seconds"] >= 600
     assert told["checked"] > 0, "promised records were looked at"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_fresh_seed_breaks_no_promise(capsys):
+    """Some worlds that nobody has seen; ``dev.py simulate`` lives as many as one likes."""
+    seed = secrets.randbelow(1 << 32)
+    for number in range(3):
+        told = live(f"{seed}.{number}", 4)
+        with capsys.disabled():
+            print(f"\nlived {command_of(told['name'], 4)}", end="")
+        assert told["problems"] == [], command_of(told["name"], 4)
 
 
 def a_calm_world(name):

@@ -15,29 +15,20 @@ from typing import Any
 from tests.campaigns.administering.history import (
     BY_NAME,
     Batch,
-    Call,
     History,
     Outcome,
     Topic,
     Transaction,
-    Verdict,
 )
 from tests.campaigns.administering.records import (
     TRANSACTIONAL,
-    RecordId,
-    is_tombstone,
-    key_of,
-    make_batch,
 )
+from tests.campaigns.administering.writing import COMES_BACK, Writer
 from tools.wire_client import Closed, WireClient
 
 PATIENCE_SECONDS = 40.0
 """A broker that lives must let a client go on within this time; long, as machines are busy."""
-COMES_BACK = {5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56}
-"""Codes that pass."""
 NO_SUCH_TOPIC = {3, 100, 103}
-REFUSED = {45, 47, 48, 87, 90}
-"""Codes after which nothing was written."""
 
 
 class Stuck(Exception):
@@ -164,56 +155,19 @@ class Producer(Client):
 
     def __init__(self, service: Service, history: History, seed: str, writer: int) -> None:
         super().__init__(service, history, seed)
-        self.writer = writer
-        self._next = 0
+        self._writing = Writer(history, self.random, writer)
 
     def choose(self) -> tuple[Topic, int] | None:
         """Return a topic and a partition to write to; None when there is no topic."""
-        topics = self.history.living()
-        if not topics:
+        chosen = self._writing.choose()
+        if chosen is None:
             time.sleep(0.02)
-            return None
-        topic = self.random.choice(topics)
-        return topic, self.random.randrange(topic.partition_count)
+        return chosen
 
-    def make(
-        self,
-        topic: Topic,
-        partition: int,
-        *,
-        by_name: bool = False,
-        transaction: Transaction | None = None,
-        **fields: Any,
-    ) -> tuple[Batch, bytes]:
-        """Return a new batch and its bytes; it is written down as sent."""
-        count = self.random.choice([1, 1, 2, 3, 6])
-        ids: list[RecordId] = [(self.writer, self._next + at) for at in range(count)]
-        self._next += count
-        topic_id = BY_NAME if by_name else topic.topic_id
-        has_tombstones = not by_name
+    def make(self, topic: Topic, partition: int, **how: Any) -> tuple[Batch, bytes]:
+        """Return a new batch and its bytes; see ``Writer.make``."""
         timestamp_ms = int(time.time() * 1000)
-        data = make_batch(
-            ids,
-            topic_id,
-            has_tombstones=has_tombstones,
-            timestamp_ms=timestamp_ms,
-            is_compressed=self.random.random() < 0.1,
-            **fields,
-        )
-        batch = Batch(
-            topic.name,
-            topic_id,
-            partition,
-            ids,
-            [key_of(*one) for one in ids],
-            [has_tombstones and is_tombstone(*one) for one in ids],
-            timestamp_ms,
-            len(data),
-            Call(),
-            transaction=transaction,
-        )
-        self.history.send(batch)
-        return batch, data
+        return self._writing.make(topic, partition, timestamp_ms=timestamp_ms, **how)
 
     def ask(self, batch: Batch, data: bytes, transactional_id: str | None = None) -> bytes:
         """Return a Produce request."""
@@ -243,12 +197,7 @@ class Producer(Client):
     def judge(self, batch: Batch, answer: dict[str, Any]) -> int:
         """Write an answer down; return its code."""
         code = int(answer["error_code"])
-        if code == 0:
-            self.history.acknowledge(batch, answer["base_offset"])
-        elif code == 46:
-            self.history.acknowledge(batch, -1)
-        elif code in REFUSED:
-            batch.call.answer(Verdict.FAIL)
+        self._writing.judge(batch, code, answer["base_offset"])
         return code
 
 

@@ -14,16 +14,13 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from tests.campaigns.administering.writing import COMES_BACK
 from tests.simulation.network import SimulatedNet
 
 PATIENCE_SECONDS = 60.0
 """A node that is up and not hindered must let a client go on within this time."""
-COMES_BACK = {5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56}
-"""Codes that pass."""
 NOT_THE_COORDINATOR = {15, 16}
 NO_SUCH_TOPIC = {3, 100, 103}
-REFUSED = {45, 47, 48, 87, 90}
-"""Codes after which nothing was written."""
 
 
 class Stuck(Exception):

@@ -10,6 +10,11 @@ from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tests.simulation.clients.base import Client
 from tests.simulation.clients.readers import fetch_request
 
@@ -53,7 +58,10 @@ class HostileClient(Client):
     async def step(self):
         if self._wire is None or self._wire.is_lost or self.random.random() < 0.1:
             await self._connect()
-        frame = bytearray(self._frame())
+        if self.random.random() < 0.1:
+            self._usurp()
+            return
+        frame = bytearray(self._frame(self.random.choice(self._messages())))
         for _ in range(self.random.randint(0, 4)):
             self._mutate(frame)
         if self.random.random() < 0.2:
@@ -73,8 +81,27 @@ class HostileClient(Client):
         await self._net.connect(lambda: wire, host=host, port=port)
         self._wire = wire
 
-    def _frame(self):
-        message = self.random.choice(self._messages())
+    def _usurp(self):
+        """Say, as a coordinator of a later epoch would, that somebody's transaction is over."""
+        topics = self.history.living()
+        if not topics:
+            return
+        topic = self.random.choice(topics)
+        marker = WritableTxnMarker(
+            producer_id=self.random.randrange(20),
+            producer_epoch=self.random.randrange(3),
+            transaction_result=False,
+            topics=[
+                WritableTxnMarkerTopic(
+                    name=topic.name, partition_indexes=list(range(topic.partition_count))
+                )
+            ],
+            coordinator_epoch=1_000_000,
+        )
+        self._wire.transport.write(self._frame(WriteTxnMarkersRequest(markers=[marker])))
+        self.world.coverage.asked("usurping WriteTxnMarkers")
+
+    def _frame(self, message):
         versions = type(message).VERSIONS
         version = self.random.randint(versions.first, versions.last)
         try:

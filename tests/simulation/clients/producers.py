@@ -10,19 +10,31 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from tests.campaigns.administering.history import (
     BY_NAME,
-    Batch,
     Call,
+    Commit,
     Outcome,
     Transaction,
     Verdict,
 )
-from tests.campaigns.administering.records import TRANSACTIONAL, is_tombstone, key_of, make_batch
-from tests.simulation.clients.base import COMES_BACK, NO_SUCH_TOPIC, REFUSED, Client
+from tests.campaigns.administering.records import TRANSACTIONAL
+from tests.campaigns.administering.writing import Writer
+from tests.simulation.clients.base import (
+    COMES_BACK,
+    NO_SUCH_TOPIC,
+    NOT_THE_COORDINATOR,
+    Client,
+)
 
-TRANSACTION = 1
-"""The type of coordinator."""
+GROUP, TRANSACTION = 0, 1
+"""The types of coordinators."""
 
 
 class Producer(Client):
@@ -30,47 +42,16 @@ class Producer(Client):
 
     def __init__(self, world, number):
         super().__init__(world, number)
-        self.writer = world.next_writer()
-        self._next = 0
+        self._writing = Writer(world.history, self.random, world.next_writer())
 
     def choose(self):
         """Return a topic and a partition to write to; None when there is no topic."""
-        topics = self.history.living()
-        if not topics:
-            return None
-        topic = self.random.choice(topics)
-        return topic, self.random.randrange(topic.partition_count)
+        return self._writing.choose()
 
-    def make(self, topic, partition, *, by_name=False, transaction=None, **fields):
-        """Return a new batch and its bytes; it is written down as sent."""
-        count = self.random.choice([1, 1, 2, 3, 6])
-        ids = [(self.writer, self._next + at) for at in range(count)]
-        self._next += count
-        topic_id = BY_NAME if by_name else topic.topic_id
-        has_tombstones = not by_name
+    def make(self, topic, partition, **how):
+        """Return a new batch and its bytes; see ``Writer.make``."""
         timestamp_ms = int(self.world.seconds() * 1000)
-        data = make_batch(
-            ids,
-            topic_id,
-            has_tombstones=has_tombstones,
-            timestamp_ms=timestamp_ms,
-            is_compressed=self.random.random() < 0.1,
-            **fields,
-        )
-        batch = Batch(
-            topic.name,
-            topic_id,
-            partition,
-            ids,
-            [key_of(*one) for one in ids],
-            [has_tombstones and is_tombstone(*one) for one in ids],
-            timestamp_ms,
-            len(data),
-            Call(),
-            transaction=transaction,
-        )
-        self.history.send(batch)
-        return batch, data
+        return self._writing.make(topic, partition, timestamp_ms=timestamp_ms, **how)
 
     def request(self, batch, data, transactional_id=None, acks=-1):
         """Return a Produce request and the highest version it may have."""
@@ -95,12 +76,7 @@ class Producer(Client):
     def judge(self, batch, answer):
         """Write an answer down; return its code."""
         code = answer.error_code
-        if code == 0:
-            self.history.acknowledge(batch, answer.base_offset)
-        elif code == 46:
-            self.history.acknowledge(batch, -1)
-        elif code in REFUSED:
-            batch.call.answer(Verdict.FAIL)
+        self._writing.judge(batch, code, answer.base_offset)
         self.world.trace.note("produced", self.name, batch.ids[0][1], code, answer.base_offset)
         self.world.coverage.answered("Produce", code)
         return code
@@ -235,6 +211,9 @@ class TransactionalProducer(Producer):
         self._transaction = None
         self._count = 0
         self._sequences = {}
+        self._offset = 0
+        self._offsets = []
+        """Of the transaction: lists of commits, and a commit in each."""
 
     async def step(self):
         """Play one transaction."""
@@ -248,13 +227,47 @@ class TransactionalProducer(Producer):
             is_whole = is_whole and await self._produce(transaction)
             if self.random.random() < 0.05:
                 await self.world.sleep(self.random.random())
-        is_whole = is_whole and await self.also(transaction)
+        if is_whole and self.random.random() < 0.4:
+            is_whole = await self._commit_offsets()
         committed = is_whole and self.random.random() < 0.7
         await self._end(transaction, committed=committed)
 
-    async def also(self, transaction):
-        """Do more in the transaction; return whether that went well."""
-        return True
+    async def _commit_offsets(self):
+        """Commit an offset of a group in the transaction; return whether that went well."""
+        chosen = self.choose()
+        if chosen is None:
+            return True
+        topic, partition = chosen
+        self._offset += 1
+        commit = Commit(self._offset, Call())
+        commits = self.history.commits[f"pipeline-{self.number}", topic.topic_id, partition]
+        commits.append(commit)
+        self._offsets.append((commits, commit))
+        part = TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=self._offset, committed_metadata=""
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.name,
+            group_id=f"pipeline-{self.number}",
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=topic.name, partitions=[part])],
+        )
+        answer = await self.call(request, TxnOffsetCommitResponse)
+        code = answer.topics[0].partitions[0].error_code
+        self.world.coverage.answered("TxnOffsetCommit", code)
+        if code in NOT_THE_COORDINATOR:
+            await self.find_coordinator(GROUP, f"pipeline-{self.number}")
+        return code == 0 and topic.is_living
+
+    def _settle_offsets(self, outcome):
+        """Take note of what became of the offsets of a transaction that is over for good."""
+        for commits, commit in self._offsets:
+            if outcome is Outcome.COMMITTED:
+                commit.call.answer(Verdict.OK)
+            elif outcome is Outcome.ABORTED:
+                commits.remove(commit)
+        self._offsets.clear()
 
     async def finish(self):
         """Fence off what is open: nothing of it is under way afterwards."""
@@ -274,6 +287,8 @@ class TransactionalProducer(Producer):
         if code:
             self.world.problem(f"InitProducerId of {self.name}: error {code}")
             return
+        if self._transaction is not None:
+            self._settle_offsets(self._transaction.outcome)
         self._transaction = None
         self._sequences.clear()
 
@@ -327,6 +342,7 @@ class TransactionalProducer(Producer):
         self.world.trace.note("ended", transaction.name, committed, code)
         if code == 0:
             self.settle(transaction, Outcome.COMMITTED if committed else Outcome.ABORTED)
+            self._settle_offsets(transaction.outcome)
             self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
             self._transaction = None

@@ -15,6 +15,12 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from tests.campaigns.administering.history import BY_NAME, Call, Commit, Outcome, Verdict
 from tests.campaigns.administering.records import committed, parse
 from tests.simulation.clients.base import NO_SUCH_TOPIC, NOT_THE_COORDINATOR, Client
@@ -24,6 +30,8 @@ GROUP = 0
 """The type of coordinator."""
 OFFSET_OUT_OF_RANGE = 1
 PARTITIONS_AT_ONCE = 6
+NOTHING_COMMITTED = -1
+GROUP_ID_NOT_FOUND = 69
 
 
 async def list_offset(client, topic, partition, timestamp, isolation=0):
@@ -95,6 +103,34 @@ class Reader(Client):
         await self._read(topics, self.random.sample(places, count))
         if self.random.random() < 0.3:
             await self._commit(topics, self.random.choice(places))
+        elif self.random.random() < 0.03:
+            await self._forget(self.random.choice(list(topics.values())))
+
+    async def _forget(self, topic):
+        """Have the group's offsets of a topic deleted: by its name, whoever has that then."""
+        asked = []
+        for partition in range(topic.partition_count):
+            commit = Commit(NOTHING_COMMITTED, Call())
+            commits = self.history.commits[self._group, topic.topic_id, partition]
+            commits.append(commit)
+            asked.append((commits, commit))
+        partitions = [
+            OffsetDeleteRequestPartition(partition_index=index) for index in range(len(asked))
+        ]
+        request = OffsetDeleteRequest(
+            group_id=self._group,
+            topics=[OffsetDeleteRequestTopic(name=topic.name, partitions=partitions)],
+        )
+        answer = await self.call(request, OffsetDeleteResponse)
+        self.world.coverage.answered("OffsetDelete", answer.error_code)
+        codes = {}
+        if not answer.error_code:
+            codes = {one.partition_index: one.error_code for one in answer.topics[0].partitions}
+        for index, (commits, commit) in enumerate(asked):
+            if codes.get(index, answer.error_code) == 0:
+                commit.call.answer(Verdict.OK)
+            elif answer.error_code == GROUP_ID_NOT_FOUND:
+                commits.remove(commit)
 
     async def _read(self, topics, places):
         wanted = []
