@@ -292,12 +292,8 @@ class _Child:
 
     async def _do(self, order: str) -> object:
         name, *words = order.split()
-        replicas = self._broker._replica_manager
-        keeper = self._broker._housekeeper
-        logs = self._broker._log_manager
-        assert replicas is not None
-        assert keeper is not None
-        assert logs is not None
+        node = self._broker.node
+        replicas, keeper, logs = node.work.replica_manager, node.work.housekeeper, node.data.logs
         match name:
             case "arm":
                 kind, seed, after_us = CutKind(words[1]), int(words[2]), int(words[3])
