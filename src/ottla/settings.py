@@ -6,6 +6,7 @@ Stands beside ``broker``, which hands them down. The rooms never see the tables.
 from ottla.cluster.topics import NewTopic
 from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
+from ottla.config import log as log_options
 from ottla.config import topic as topic_options
 from ottla.config.config import Config
 from ottla.config.coordinator import PRODUCER_ID_EXPIRATION_MS
@@ -85,20 +86,20 @@ def _compression_level(config: Config, compression: Codec | None) -> int | None:
 def space_limits_of(config: Config) -> SpaceLimits:
     """Return what the log directories leave free."""
     return SpaceLimits(
-        reserve_bytes=config[options.DISK_RESERVE_BYTES],
-        floor_bytes=config[options.DISK_MIN_FREE_BYTES],
+        reserve_bytes=config[log_options.DISK_RESERVE_BYTES],
+        floor_bytes=config[log_options.DISK_MIN_FREE_BYTES],
     )
 
 
 def cleaner_settings_of(config: Config) -> CleanerSettings:
     """Return what the broker's configuration says to the log cleaner."""
     return CleanerSettings(
-        is_enabled=config[options.LOG_CLEANER_ENABLE],
-        dedupe_buffer_bytes=config[options.LOG_CLEANER_DEDUPE_BUFFER_SIZE],
-        load_factor=config[options.LOG_CLEANER_IO_BUFFER_LOAD_FACTOR],
-        io_buffer_bytes=config[options.LOG_CLEANER_IO_BUFFER_SIZE],
-        io_bytes_per_second_max=config[options.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND],
-        backoff_ms=config[options.LOG_CLEANER_BACKOFF_MS],
+        is_enabled=config[log_options.LOG_CLEANER_ENABLE],
+        dedupe_buffer_bytes=config[log_options.LOG_CLEANER_DEDUPE_BUFFER_SIZE],
+        load_factor=config[log_options.LOG_CLEANER_IO_BUFFER_LOAD_FACTOR],
+        io_buffer_bytes=config[log_options.LOG_CLEANER_IO_BUFFER_SIZE],
+        io_bytes_per_second_max=config[log_options.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND],
+        backoff_ms=config[log_options.LOG_CLEANER_BACKOFF_MS],
     )
 
 

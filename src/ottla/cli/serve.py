@@ -15,6 +15,7 @@ from ottla.cli.arguments import Commands, add_command
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
 from ottla.cli.output import note
 from ottla.config import broker as options
+from ottla.config import log as log_options
 from ottla.config.config import Config
 from ottla.config.files import (
     broker_config,
@@ -171,7 +172,7 @@ async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
             address=(host, port),
             data=None if memory else config[options.LOG_DIRS][0],
             data_is_new=broker.data_is_new,
-            is_durable=config[options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
+            is_durable=config[log_options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
             milliseconds=milliseconds,
         )
         with contextlib.suppress(BrokenPipeError):  # whoever started it may listen no more

@@ -8,7 +8,7 @@ DescribeConfigs answer of Apache Kafka 4.3.
 
 from collections.abc import Mapping
 
-from ottla.config import broker
+from ottla.config import broker, log
 from ottla.config.bounds import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
@@ -67,7 +67,7 @@ CLEANUP_POLICY = Option(
     " the newest record of each key, both together do both, empty does nothing.",
     TOPIC,
     CLEANUP_POLICIES,
-    follows=(Follows(broker.LOG_CLEANUP_POLICY),),
+    follows=(Follows(log.LOG_CLEANUP_POLICY),),
 )
 COMPRESSION_TYPE = Option(
     "compression.type",
@@ -113,7 +113,7 @@ DELETE_RETENTION_MS = Option(
     TOPIC,
     at_least(0),
     "ms",
-    follows=(Follows(broker.LOG_CLEANER_DELETE_RETENTION_MS),),
+    follows=(Follows(log.LOG_CLEANER_DELETE_RETENTION_MS),),
 )
 FILE_DELETE_DELAY_MS = Option(
     "file.delete.delay.ms",
@@ -123,7 +123,7 @@ FILE_DELETE_DELAY_MS = Option(
     TOPIC,
     at_least(0),
     "ms",
-    follows=(Follows(broker.LOG_SEGMENT_DELETE_DELAY_MS),),
+    follows=(Follows(log.LOG_SEGMENT_DELETE_DELAY_MS),),
 )
 FLUSH_MESSAGES = Option(
     "flush.messages",
@@ -132,7 +132,7 @@ FLUSH_MESSAGES = Option(
     "After how many records the log is made durable. 1: an acks=all answer means it is on disk.",
     TOPIC,
     at_least(1),
-    follows=(Follows(broker.LOG_FLUSH_INTERVAL_MESSAGES),),
+    follows=(Follows(log.LOG_FLUSH_INTERVAL_MESSAGES),),
     deviates="Kafka's is 9223372036854775807: it leaves durability to replication.",
 )
 FLUSH_MS = Option(
@@ -144,8 +144,8 @@ FLUSH_MS = Option(
     at_least(0),
     "ms",
     follows=(
-        Follows(broker.LOG_FLUSH_INTERVAL_MS),
-        Follows(broker.LOG_FLUSH_SCHEDULER_INTERVAL_MS),
+        Follows(log.LOG_FLUSH_INTERVAL_MS),
+        Follows(log.LOG_FLUSH_SCHEDULER_INTERVAL_MS),
     ),
 )
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = Option(
@@ -164,7 +164,7 @@ INDEX_INTERVAL_BYTES = Option(
     TOPIC,
     at_least(0),
     "bytes",
-    follows=(Follows(broker.LOG_INDEX_INTERVAL_BYTES),),
+    follows=(Follows(log.LOG_INDEX_INTERVAL_BYTES),),
 )
 LEADER_REPLICATION_THROTTLED_REPLICAS = Option(
     "leader.replication.throttled.replicas",
@@ -200,7 +200,7 @@ MAX_COMPACTION_LAG_MS = Option(
     TOPIC,
     at_least(1),
     "ms",
-    follows=(Follows(broker.LOG_CLEANER_MAX_COMPACTION_LAG_MS),),
+    follows=(Follows(log.LOG_CLEANER_MAX_COMPACTION_LAG_MS),),
 )
 MAX_MESSAGE_BYTES = Option(
     "max.message.bytes",
@@ -220,7 +220,7 @@ MESSAGE_TIMESTAMP_AFTER_MAX_MS = Option(
     TOPIC,
     at_least(0),
     "ms",
-    follows=(Follows(broker.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS),),
+    follows=(Follows(log.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS),),
 )
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS = Option(
     "message.timestamp.before.max.ms",
@@ -230,7 +230,7 @@ MESSAGE_TIMESTAMP_BEFORE_MAX_MS = Option(
     TOPIC,
     at_least(0),
     "ms",
-    follows=(Follows(broker.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS),),
+    follows=(Follows(log.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS),),
 )
 MESSAGE_TIMESTAMP_TYPE = Option(
     "message.timestamp.type",
@@ -239,7 +239,7 @@ MESSAGE_TIMESTAMP_TYPE = Option(
     "Whose clock stamps records: the producer's (`CreateTime`) or the broker's (`LogAppendTime`).",
     TOPIC,
     TIMESTAMP_TYPES,
-    follows=(Follows(broker.LOG_MESSAGE_TIMESTAMP_TYPE),),
+    follows=(Follows(log.LOG_MESSAGE_TIMESTAMP_TYPE),),
 )
 MIN_CLEANABLE_DIRTY_RATIO = Option(
     "min.cleanable.dirty.ratio",
@@ -248,7 +248,7 @@ MIN_CLEANABLE_DIRTY_RATIO = Option(
     "The uncompacted part of the log above which compaction begins.",
     TOPIC,
     between(0, 1),
-    follows=(Follows(broker.LOG_CLEANER_MIN_CLEANABLE_RATIO),),
+    follows=(Follows(log.LOG_CLEANER_MIN_CLEANABLE_RATIO),),
 )
 MIN_COMPACTION_LAG_MS = Option(
     "min.compaction.lag.ms",
@@ -258,7 +258,7 @@ MIN_COMPACTION_LAG_MS = Option(
     TOPIC,
     at_least(0),
     "ms",
-    follows=(Follows(broker.LOG_CLEANER_MIN_COMPACTION_LAG_MS),),
+    follows=(Follows(log.LOG_CLEANER_MIN_COMPACTION_LAG_MS),),
 )
 MIN_INSYNC_REPLICAS = Option(
     "min.insync.replicas",
@@ -275,7 +275,7 @@ PREALLOCATE = Option(
     False,
     "Whether a segment's file is allocated in full when it is made; not for copy-on-write disks.",
     TOPIC,
-    follows=(Follows(broker.LOG_PREALLOCATE),),
+    follows=(Follows(log.LOG_PREALLOCATE),),
 )
 REMOTE_LOG_COPY_DISABLE = Option(
     "remote.log.copy.disable",
@@ -316,7 +316,7 @@ RETENTION_BYTES = Option(
     "How large a partition's log may grow before its oldest segments are dropped; -1: no limit.",
     TOPIC,
     unit="bytes",
-    follows=(Follows(broker.LOG_RETENTION_BYTES),),
+    follows=(Follows(log.LOG_RETENTION_BYTES),),
 )
 RETENTION_MS = Option(
     "retention.ms",
@@ -327,9 +327,9 @@ RETENTION_MS = Option(
     at_least(-1),
     "ms",
     follows=(
-        Follows(broker.LOG_RETENTION_MS),
-        Follows(broker.LOG_RETENTION_MINUTES, 60_000),
-        Follows(broker.LOG_RETENTION_HOURS, 3_600_000),
+        Follows(log.LOG_RETENTION_MS),
+        Follows(log.LOG_RETENTION_MINUTES, 60_000),
+        Follows(log.LOG_RETENTION_HOURS, 3_600_000),
     ),
 )
 SEGMENT_BYTES = Option(
@@ -340,7 +340,7 @@ SEGMENT_BYTES = Option(
     TOPIC,
     at_least(1 << 20),
     "bytes",
-    follows=(Follows(broker.LOG_SEGMENT_BYTES),),
+    follows=(Follows(log.LOG_SEGMENT_BYTES),),
 )
 INTERNAL_SEGMENT_BYTES: Option[int | None] = Option(
     "internal.segment.bytes",
@@ -360,7 +360,7 @@ SEGMENT_INDEX_BYTES = Option(
     TOPIC,
     at_least(4),
     "bytes",
-    follows=(Follows(broker.LOG_INDEX_SIZE_MAX_BYTES),),
+    follows=(Follows(log.LOG_INDEX_SIZE_MAX_BYTES),),
 )
 SEGMENT_JITTER_MS = Option(
     "segment.jitter.ms",
@@ -371,8 +371,8 @@ SEGMENT_JITTER_MS = Option(
     at_least(0),
     "ms",
     follows=(
-        Follows(broker.LOG_ROLL_JITTER_MS),
-        Follows(broker.LOG_ROLL_JITTER_HOURS, 3_600_000),
+        Follows(log.LOG_ROLL_JITTER_MS),
+        Follows(log.LOG_ROLL_JITTER_HOURS, 3_600_000),
     ),
 )
 SEGMENT_MS = Option(
@@ -383,7 +383,7 @@ SEGMENT_MS = Option(
     TOPIC,
     at_least(1),
     "ms",
-    follows=(Follows(broker.LOG_ROLL_MS), Follows(broker.LOG_ROLL_HOURS, 3_600_000)),
+    follows=(Follows(log.LOG_ROLL_MS), Follows(log.LOG_ROLL_HOURS, 3_600_000)),
 )
 UNCLEAN_LEADER_ELECTION_ENABLE = Option(
     "unclean.leader.election.enable",

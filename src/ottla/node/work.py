@@ -11,6 +11,7 @@ from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.topics import Placement
 from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
+from ottla.config import log as log_options
 from ottla.config.topic import topic_config
 from ottla.coordinator.making import Coordinators, coordinators_of
 from ottla.coordinator.shard import Context
@@ -72,7 +73,7 @@ def begin_work(
 ) -> Work:
     """Host the partitions, and let the coordinators load what they lead."""
     config = configuration.at_start
-    interval_ms = config[options.LOG_FLUSH_SCHEDULER_INTERVAL_MS]
+    interval_ms = config[log_options.LOG_FLUSH_SCHEDULER_INTERVAL_MS]
     flush_sweep = FlushSweep(environment.clock, interval_ms, turns)
     replica_manager = ReplicaManager(
         node_id=configuration.node_id,
@@ -168,20 +169,20 @@ def keep_house(
 
     def follow() -> None:
         config = configuration.in_force
-        schedule.change(config[options.LOG_SEGMENT_DELETE_DELAY_MS], free_deleted)
-        schedule.change(config[options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
+        schedule.change(config[log_options.LOG_SEGMENT_DELETE_DELAY_MS], free_deleted)
+        schedule.change(config[log_options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
 
     every, config, deletion = schedule.every, configuration.in_force, keeper.deletion
     every(SPACE_CHECK_INTERVAL_MS, look_at_space)
-    every(config[options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], deletion.checkpoint)
+    every(config[log_options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], deletion.checkpoint)
     every(SWEEP_INTERVAL_MS, keeper.snapshot_producers)
-    every(config[options.LOG_RETENTION_CHECK_INTERVAL_MS], deletion.delete_old_segments)
+    every(config[log_options.LOG_RETENTION_CHECK_INTERVAL_MS], deletion.delete_old_segments)
     every(
-        config[options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
+        config[log_options.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
         deletion.checkpoint_high_watermarks,
     )
-    every(config[options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
-    every(config[options.LOG_SEGMENT_DELETE_DELAY_MS], free_deleted)
+    every(config[log_options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
+    every(config[log_options.LOG_SEGMENT_DELETE_DELAY_MS], free_deleted)
     configuration.listeners.append(follow)
 
 

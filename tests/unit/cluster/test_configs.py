@@ -15,8 +15,9 @@ from ottla.cluster.configs import (
     broker_config_in_force,
     merge,
 )
-from ottla.config.broker import LOG_CLEANUP_POLICY, MESSAGE_MAX_BYTES, NUM_PARTITIONS
+from ottla.config.broker import MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from ottla.config.files import broker_config
+from ottla.config.log import LOG_CLEANUP_POLICY
 from ottla.config.option import Source
 from ottla.config.topic import stored_topic_config, topic_config
 from ottla.errors import ErrorCode

@@ -43,7 +43,7 @@ def test_toml_tables_and_dotted_keys_are_the_same():
     config = broker_config(sort_out(read_toml(text)).texts)
     assert config[broker.NUM_PARTITIONS] == 3
     assert config[broker.LOG_DIRS] == ("/x",)
-    assert config[broker.LOG_RETENTION_MS] == 5
+    assert config[log.LOG_RETENTION_MS] == 5
     assert config[broker.AUTO_CREATE_TOPICS_ENABLE] is False
 
 

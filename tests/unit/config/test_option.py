@@ -101,9 +101,9 @@ def test_the_strongest_layer_wins():
         Layer(Source.DYNAMIC_BROKER, {"log.segment.bytes": "2097152"}),
         Layer(Source.STATIC_BROKER, {"log.segment.bytes": "3145728", "num.partitions": "4"}),
     )
-    assert config[broker.LOG_SEGMENT_BYTES] == 2 << 20
+    assert config[log.LOG_SEGMENT_BYTES] == 2 << 20
     assert config[broker.NUM_PARTITIONS] == 4
-    assert config.source(broker.LOG_SEGMENT_BYTES) is Source.DYNAMIC_BROKER
+    assert config.source(log.LOG_SEGMENT_BYTES) is Source.DYNAMIC_BROKER
 
 
 def test_contradicting_values_are_refused():
