@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.config import InvalidConfig, broker
+from ottla.config import InvalidConfig, broker, log
 from ottla.config.docs import main, page
 from ottla.config.files import (
     broker_config,

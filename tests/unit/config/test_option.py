@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.config import Config, InvalidConfig, Layer, Scope, Source, broker, topic
+from ottla.config import Config, InvalidConfig, Layer, Scope, Source, broker, log, topic
 from ottla.config.broker import BROKER_TABLE
 from ottla.config.topic import TOPIC_TABLE, segment_bytes, topic_config
 
