@@ -169,3 +169,48 @@ def test_records_of_an_internal_topic_are_not_deleted_on_request(ottla_server_fa
     with WireClient(server.bootstrap) as wire:
         assert committed(wire, "g") == 7
         assert begin(wire, "x") == (found[0], found[1] + 1)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_coordinators_log_that_is_offline_is_not_taken_for_an_empty_one(
+    ottla_server_factory, clean
+):
+    """A group heard that it had committed nothing, and a producer that its id was unknown."""
+    server = ottla_server_factory(
+        {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
+    )
+    with WireClient(server.bootstrap) as wire:
+        wire.create_topic("t", 1)
+        commit(wire, "g", 7)
+        found = begin(wire, "x")
+    if clean:
+        server.stop()
+    else:
+        server.kill9()
+    logs = [
+        server.data / f"{topic}-0" / "00000000000000000000.log"
+        for topic in ("__consumer_offsets", "__transaction_state")
+    ]
+    for log in logs:
+        log.rename(log.with_suffix(".aside"))
+        log.mkdir()
+    server.start()
+    with WireClient(server.bootstrap) as wire:
+        for _ in range(3):
+            asked = [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}]
+            answer = wire.call("offset_fetch", 8, groups=asked, require_stable=False)
+            assert answer["groups"][0]["error_code"] == 15
+            keys = [(0, "g"), (1, "x")]
+            for kind, name in keys:
+                answer = wire.call("find_coordinator", 4, key_type=kind, coordinator_keys=[name])
+                assert answer["coordinators"][0]["error_code"] == 15
+            asked = {"transactional_id": "x", "producer_id": found[0], "producer_epoch": found[1]}
+            assert wire.call("end_txn", 3, committed=True, **asked)["error_code"] == 15
+    server.kill9()
+    for log in logs:
+        log.rmdir()
+        log.with_suffix(".aside").rename(log)
+    server.start()
+    with WireClient(server.bootstrap) as wire:
+        assert committed(wire, "g") == 7
+        assert begin(wire, "x") == (found[0], found[1] + 1)

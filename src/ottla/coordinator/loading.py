@@ -58,6 +58,10 @@ class Loading:
 
     def begin(self) -> None:
         """Begin to replay the log up to its present end."""
+        if self._partition.is_failed:
+            # What stands in for a log that could not be opened looks like one without records.
+            self._memory.fail("its log is offline")
+            return
         log = self._partition.log
         self._load_from(log.log_start_offset, log.log_end_offset)
 

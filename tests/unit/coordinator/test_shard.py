@@ -1,6 +1,7 @@
 """The runtime: order, durability, loading, and what a broken log does."""
 
 import copy
+import errno
 
 import pytest
 
@@ -168,6 +169,16 @@ def test_rotten_bytes_in_the_log_put_that_partition_out_of_service(groups, caplo
     log.segments[0].file.write_at(70, b"\xff")
     groups.restart()
     assert "out of service" in caplog.text
+    assert groups.fetch("g").code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_log_that_could_not_be_opened_is_not_taken_for_an_empty_one(groups, words, caplog):
+    """Its groups were told that they had committed nothing, and read all again, or nothing."""
+    log = groups.partition(groups.runtime.partition_for("g")).log
+    log.take_out(OSError(errno.EIO, "Input/output error"))
+    groups.restart()
+    assert "out of service: its log is offline" in caplog.text
+    assert groups.runtime.has_failed(groups.runtime.partition_for("g"))
     assert groups.fetch("g").code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
