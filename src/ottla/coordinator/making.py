@@ -17,6 +17,7 @@ from ottla.coordinator.transaction.shard import Collaborators, Transactions
 from ottla.ids import NodeId, TopicPartition
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.records.compression import Codec
+from ottla.turns import Turns
 
 
 class CoordinatorSettings(NamedTuple):
@@ -80,7 +81,8 @@ def coordinators_of(
         settings.groups,
         GroupConfigs(image, by_group),
     )
-    markers = MarkerWriter(context.replica_manager, groups, image, context.clock)
+    turns = Turns(context.clock) if context.turns is None else context.turns
+    markers = MarkerWriter(context.replica_manager, groups, image, context.clock, turns)
     collaborators = Collaborators(settings.transactions, producer_ids, markers)
     transactions = TransactionCoordinator(
         CoordinatorRuntime(
