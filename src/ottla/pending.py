@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from ottla.env.tasks import begin_task
-from ottla.errors import InvariantBroken
+from ottla.errors import InvariantBroken, KafkaError
 
 Value = TypeVar("Value")
 Mapped = TypeVar("Mapped")
@@ -90,22 +90,31 @@ class Pending(Generic[Value]):
         """Tell whether nobody waits any more."""
         return self._listener is _forget
 
-    def then(self, transform: Callable[[Value], Mapped]) -> Pending[Mapped]:
+    def then(
+        self,
+        transform: Callable[[Value], Mapped],
+        refused: Callable[[KafkaError], Mapped] | None = None,
+    ) -> Pending[Mapped]:
         """Return a Pending that takes ``transform(value)``, or this one's error.
 
-        An exception of ``transform`` becomes the error of the new one.
+        ``refused`` makes a value of a KafkaError: the answer of who was refused. None: it stays an
+        error. An exception of either becomes the error of the new one.
         """
         mapped: Pending[Mapped] = Pending(overlaps=self.overlaps)
         mapped.on_cancel(self.cancel, self.hurry)
 
         def forward(done: Pending[Value]) -> None:
-            if done.error is not None:
-                mapped.fail(done.error)
-                return
+            error = done.error
             try:
-                result = transform(done.value)  # type: ignore[arg-type]
-            except Exception as error:  # noqa: BLE001 - travels to whoever listens
-                mapped.fail(error)
+                if error is None:
+                    result = transform(done.value)  # type: ignore[arg-type]
+                elif refused is not None and isinstance(error, KafkaError):
+                    result = refused(error)
+                else:
+                    mapped.fail(error)
+                    return
+            except Exception as fault:  # noqa: BLE001 - travels to whoever listens
+                mapped.fail(fault)
             else:
                 mapped.resolve(result)
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from ottla.errors import InvariantBroken
+from ottla.errors import ErrorCode, InvariantBroken, KafkaError
 from ottla.pending import Pending, pending_of
 
 
@@ -156,3 +156,19 @@ async def test_work_that_ends_with_anything_at_all_leaves_nobody_waiting():
     error = (await asyncio.wait_for(done, 5)).error
     assert isinstance(error, InvariantBroken)
     assert isinstance(error.__cause__, Odd)
+
+
+def test_a_refusal_becomes_an_answer_and_a_fault_stays_one():
+    refused, fault = Pending(), Pending()
+    answers = [one.then(str, lambda error: error.code) for one in (refused, fault)]
+    refused.fail(KafkaError(ErrorCode.NOT_COORDINATOR, "moved"))
+    fault.fail(OSError("broken"))
+    assert answers[0].value is ErrorCode.NOT_COORDINATOR
+    assert isinstance(answers[1].error, OSError)
+
+
+def test_a_refusal_that_nobody_translates_stays_an_error():
+    refused = Pending()
+    answer = refused.then(str)
+    refused.fail(KafkaError(ErrorCode.NOT_COORDINATOR, "moved"))
+    assert isinstance(answer.error, KafkaError)

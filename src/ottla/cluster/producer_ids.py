@@ -21,11 +21,14 @@ class ProducerIds:
         self._block_key = block_key
         self._next = 0
         self._end = 0  # Exclusive. Invariant: ids in [_next, _end) are this node's alone.
-        self._waiting: list[Pending[ProducerId | KafkaError]] = []
+        self._waiting: list[Pending[ProducerId]] = []
 
-    def next(self) -> Pending[ProducerId | KafkaError]:
-        """Return an id nobody else has, or COORDINATOR_LOAD_IN_PROGRESS: ask again."""
-        pending: Pending[ProducerId | KafkaError] = Pending()
+    def next(self) -> Pending[ProducerId]:
+        """Return an id nobody else has.
+
+        Fails with COORDINATOR_LOAD_IN_PROGRESS while the store does not answer: ask again.
+        """
+        pending: Pending[ProducerId] = Pending()
         if self._next < self._end:
             pending.resolve(self._take())
             return pending
@@ -52,10 +55,7 @@ class ProducerIds:
             error = fetched.error
             assert error is not None, "a Pending has a value or an error"
             for pending in waiting:
-                if isinstance(error, KafkaError):
-                    pending.resolve(error)
-                else:
-                    pending.fail(error)
+                pending.fail(error)
             return
         self._end = fetched.value
         self._next = self._end - BLOCK_SIZE
@@ -65,7 +65,7 @@ class ProducerIds:
             else:
                 self._wait(pending)
 
-    def _wait(self, pending: Pending[ProducerId | KafkaError]) -> None:
+    def _wait(self, pending: Pending[ProducerId]) -> None:
         self._waiting.append(pending)
         if len(self._waiting) == 1:
             pending_of(self._fetch_block()).on_done(self._serve)

@@ -218,10 +218,10 @@ class Transactions:
         assert event.fresh_producer_id == NO_PRODUCER_ID, "it has one"
         self._pending.add(transactional_id)
 
-        def got(done: Pending[ProducerId | KafkaError]) -> None:
+        def got(done: Pending[ProducerId]) -> None:
             self._pending.discard(transactional_id)
             fresh = done.value
-            if isinstance(fresh, KafkaError) or fresh is None:
+            if fresh is None:
                 tell(Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
                 self._settle(transactional_id)
                 return

@@ -7,7 +7,7 @@ lets a producer go on with its id after an error (KIP-360), v4 and v5 add error 
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.coordinator.transaction import machine
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.ids import ProducerId
 from ottla.pending import Pending
@@ -34,7 +34,7 @@ class InitProducerId:
         if has_half:
             return _refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
-            return self._producer_ids.next().then(_answer)
+            return self._producer_ids.next().then(_answer, lambda error: _refused(error.code))
         event = machine.InitProducerId(
             request.transactional_id,
             request.transaction_timeout_ms,
@@ -53,10 +53,8 @@ class InitProducerId:
         return self._transactions.init_producer_id(event).then(respond)
 
 
-def _answer(outcome: ProducerId | KafkaError) -> InitProducerIdResponse:
-    if isinstance(outcome, KafkaError):
-        return _refused(outcome.code)
-    return InitProducerIdResponse(producer_id=outcome, producer_epoch=0)
+def _answer(producer_id: ProducerId) -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:
