@@ -19,6 +19,7 @@ from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.metadata.image import TopicImage
+from ottla.sliced import at_once
 
 SETTINGS = ConsumerSettings(45_000, 5_000, 0, 100)
 NAMES = ("t", "u")
@@ -129,7 +130,8 @@ class Groups(RuleBasedStateMachine):
     def leave(self, name):
         """It goes, or is taken out while it is away: then it has stopped reading by itself."""
         if name in self.group.members:
-            self.take(machine.fence(self.group, [self.group.members[name]], self.topics))
+            gone = [self.group.members[name]]
+            self.take(at_once(machine.fence(self.group, gone, self.topics)))
         self.clients.pop(name, None)
 
     @rule(name=st.sampled_from(NAMES), more=st.integers(1, 2))

@@ -296,7 +296,8 @@ class ConsumerGroups:
             downgrade = yield from migration.downgraded(group, ids, None, self._topics, now_ms)
         if downgrade is not None:
             return _Departure(downgrade.records, downgrade)
-        return _Departure(machine.fence(group, gone, self._topics).records, None)
+        fenced = yield from machine.fence(group, gone, self._topics)
+        return _Departure(fenced.records, None)
 
     def become_classic(self, group: ConsumerGroup, downgrade: migration.Downgrade) -> None:
         """Hand a group over, whose records are durable."""

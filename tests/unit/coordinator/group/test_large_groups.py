@@ -18,7 +18,7 @@ from ottla.coordinator.group.consumer.group import (
 )
 from ottla.coordinator.group.consumer.member import ClassicPart, ConsumerMember
 from ottla.coordinator.group.consumer.settings import ConsumerSettings, MigrationPolicy
-from ottla.coordinator.group.consumer.targets import preferred_assignor
+from ottla.coordinator.group.consumer.targets import metadata_hash_of, preferred_assignor
 from ottla.coordinator.group.migration.classic_in_consumer import needs_targets
 from ottla.coordinator.group.migration.conversion import (
     downgraded,
@@ -167,7 +167,7 @@ def another_subscription(group):
 
 
 def a_departure(group):
-    found = machine.fence(group, [group.members["m0"]], TOPICS).records
+    found = at_once(machine.fence(group, [group.members["m0"]], TOPICS)).records
     assert len(found) == 3 + 1 + 1, "with the only one who had its expression"
 
 
@@ -272,6 +272,20 @@ def steps_of(steps):
         except StopIteration as end:
             return count, end.value
         count += 1
+
+
+def test_very_many_topics_are_looked_at_in_steps():
+    names = [f"t{number}" for number in range(10 * STRIDE)]
+    count, found = steps_of(metadata_hash_of(set(names), TOPICS))
+    assert (count >= 10, found) == (True, 0)
+    group = group_of(3)
+    group.put(ConsumerMember("reads all", topics=tuple(names), epoch=5))
+    count, decision = steps_of(machine.fence(group, [group.members["m1"]], TOPICS))
+    assert count == 0, "what is read is the same: there is nothing to look at"
+    group.is_stale = True
+    count, decision = steps_of(machine.fence(group, [group.members["m1"]], TOPICS))
+    assert count >= 10
+    assert len(decision.records) == 4
 
 
 def test_a_large_group_changes_its_protocol_in_steps():

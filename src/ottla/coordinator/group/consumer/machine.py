@@ -192,7 +192,9 @@ def take_step(
     regexes: Mapping[str, ResolvedRegex] = group.regexes
     if has_changed_mind or group.is_stale:
         regexes = yield from resolve_regexes(group, change, topics, now_ms, found)
-        epoch = next_epoch(group, change, regexes, topics, found, is_bumped=has_changed_mind)
+        epoch = yield from next_epoch(
+            group, change, regexes, topics, found, is_bumped=has_changed_mind
+        )
 
     target_epoch = group.assignment_epoch
     target = group.targets.get(replaced or updated.member_id, NO_TARGET)
@@ -379,7 +381,7 @@ def away(group: ConsumerGroup, member: ConsumerMember) -> Decision:
     return Decision([records.current_record(group.group_id, gone)], answer, 0)
 
 
-def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) -> Decision:
+def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) -> Steps[Decision]:
     """Take members out; what they had goes to others at the next assignment."""
     found: list[CoordinatorRecord] = []
     group_id = group.group_id
@@ -391,7 +393,7 @@ def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) 
     regexes: Mapping[str, ResolvedRegex] = group.regexes
     if forgotten:
         regexes = {one: known for one, known in regexes.items() if one not in forgotten}
-    next_epoch(group, change, regexes, topics, found, is_bumped=True)
+    yield from next_epoch(group, change, regexes, topics, found, is_bumped=True)
     return Decision(found)
 
 

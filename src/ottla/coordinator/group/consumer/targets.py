@@ -91,7 +91,7 @@ def next_epoch(
     found: list[CoordinatorRecord],
     *,
     is_bumped: bool,
-) -> int:
+) -> Steps[int]:
     """Return the group's epoch: one more if ``is_bumped`` or if what is read has changed.
 
     ``regexes``: those of the members after ``change``; the group's own if they are the same.
@@ -99,7 +99,8 @@ def next_epoch(
     metadata_hash = group.metadata_hash
     reads_other = regexes is not group.regexes or group.tally.topics_after(change)
     if group.is_stale or reads_other:
-        metadata_hash = metadata_hash_of(group.topics_read(regexes, change), topics)
+        names = group.topics_read(regexes, change)
+        metadata_hash = yield from metadata_hash_of(names, topics)
     if not is_bumped and metadata_hash == group.metadata_hash:
         return group.epoch
     epoch = group.epoch + 1
@@ -107,12 +108,18 @@ def next_epoch(
     return epoch
 
 
-def metadata_hash_of(names: Iterable[str], topics: Topics) -> int:
+def metadata_hash_of(names: Iterable[str], topics: Topics) -> Steps[int]:
     """Return a number that changes with ids, partition counts and racks; 0: no topic exists."""
-    known = [topic for name in sorted(names) if (topic := topics.topic(name)) is not None]
-    return group_hash(
-        [topic_hash(topic.name, topic.topic_id, topics.racks(topic)) for topic in known]
-    )
+    ordered = yield from sorted_in_steps(names)
+
+    def hash_of(name: str) -> int | None:
+        topic = topics.topic(name)
+        if topic is None:
+            return None
+        return topic_hash(topic.name, topic.topic_id, topics.racks(topic))
+
+    hashes = yield from each(ordered, hash_of)
+    return group_hash([one for one in hashes if one is not None])
 
 
 def topic_ids(names: Iterable[str], topics: Topics) -> list[TopicId]:

@@ -81,7 +81,7 @@ def upgraded(group: ClassicGroup, topics: Topics) -> Steps[Upgrade]:
         new.targets[one.member_id] = {
             topic_id: frozenset(numbers) for topic_id, numbers in one.assigned.items()
         }
-    new.metadata_hash = metadata_hash_of(new.topics_read({}), topics)
+    new.metadata_hash = yield from metadata_hash_of(new.topics_read({}), topics)
     found = [records.group_tombstone(group_id)]
     found += yield from each(members, partial(consumer_records.member_record, group_id))
     found.append(consumer_records.group_record(group_id, new.epoch, new.metadata_hash))
