@@ -19,7 +19,7 @@ Grammar of what is walked: see ``ottla.records.batch`` and ``ottla.records.kerne
 Kafka's log cleaner and ``MemoryRecords.filterTo``; SipHash (Aumasson, Bernstein), 128-bit form.
 """
 
-# ruff: noqa: F821 - the C functions are declared in checksum.pxd and cleaning.pxd
+# ruff: noqa: F821 - the C functions are declared in cleaning.pxd
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ except ImportError:  # an installation without compiler runs this file without C
     from ottla.records import uncompiled as cython
 
 from ottla.records.crc import crc32c
+
+if not cython.compiled:  # else they stand in cleaning.pxd
+    from ottla.records.numbers import (
+        copy,
+        int32_at,
+        int64_at,
+        put_varint,
+        uint32_at,
+        varint_size,
+        varlong_at,
+    )
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -120,7 +131,6 @@ _LATEST_TIMESTAMP = cython.declare(cython.int, 27)
 _LATEST_TIMESTAMP_OFFSET = cython.declare(cython.int, 28)
 
 _MASK = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-_CRC_MASK = cython.declare(cython.uint, 0xFFFFFFFF)
 _HASH_A = cython.declare(cython.ulonglong, 0x736F6D6570736575)  # "somepseu", and so on
 _HASH_B = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
 _HASH_C = cython.declare(cython.ulonglong, 0x6C7967656E657261)
@@ -208,10 +218,10 @@ def _map_batches(
             return _CORRUPT
         if view[position + 22] & _SPECIAL_BITS:
             return _SPECIAL
-        base_offset = _number(view, position, 8)
-        last_offset = base_offset + _number(view, position + 23, 4)
+        base_offset = int64_at(view, position)
+        last_offset = base_offset + int32_at(view, position + 23)
         if last_offset >= scope[_FIRST]:
-            count = _number(view, position + 57, 4)
+            count = int32_at(view, position + 57)
             ended = _map_records(
                 view, position + _HEADER_BYTES, position + size, count, base_offset, words, scope
             )
@@ -439,18 +449,18 @@ def _filter_batches(  # noqa: C901, PLR0912, PLR0915 - flat, and C arguments
             return _CORRUPT
         if view[position + 22] & _SPECIAL_BITS:
             return _SPECIAL
-        count = _number(view, position + 57, 4)
+        count = int32_at(view, position + 57)
         if size + count * _GROWTH_BYTES > len(out) - to:
             return _FULL
         start = position + _HEADER_BYTES
         stop = position + size
-        base_offset = _number(view, position, 8)
-        last_offset = base_offset + _number(view, position + 23, 4)
-        base_timestamp = _number(view, position + 27, 8)
+        base_offset = int64_at(view, position)
+        last_offset = base_offset + int32_at(view, position + 23)
+        base_timestamp = int64_at(view, position + 27)
         has_horizon = view[position + 22] & _HORIZON_BIT
         scope[_KEEPS] = has_horizon == 0 or scope[_NOW] < base_timestamp
         scope[_SHIFT] = 0
-        _copy(view, position, out, to, _HEADER_BYTES)
+        copy(view, position, out, to, _HEADER_BYTES)
         to += _HEADER_BYTES
         end = _filter_records(view, start, stop, count, base_offset, out, to, words, scope)
         if end >= 0 and scope[_TOMBSTONES] > 0 and has_horizon == 0:
@@ -520,10 +530,10 @@ def _filter_records(  # noqa: PLR0917 - C arguments
         if scope[_SHIFT] != 0:
             # From the offset delta on the record stays as it is.
             same_at = scope[_OFFSET_AT]
-            to = _put_varint(out, to, 1 + _varint_size(delta) + position - same_at)
+            to = put_varint(out, to, 1 + varint_size(delta) + position - same_at)
             out[to] = 0
-            to = _put_varint(out, to + 1, delta)
-        _copy(view, same_at, out, to, position - same_at)
+            to = put_varint(out, to + 1, delta)
+        copy(view, same_at, out, to, position - same_at)
         to += position - same_at
     return to if position == end else -1
 
@@ -581,9 +591,9 @@ def _index_batches(
     last_offset: cython.longlong
     timestamp: cython.longlong
     while position < scope[_OUT]:
-        size = _number(view, position + 8, 4) + 12
-        last_offset = _number(view, position, 8) + _number(view, position + 23, 4)
-        timestamp = _number(view, position + 35, 8)
+        size = int32_at(view, position + 8) + 12
+        last_offset = int64_at(view, position) + int32_at(view, position + 23)
+        timestamp = int64_at(view, position + 35)
         if timestamp > scope[_LATEST_TIMESTAMP]:
             scope[_LATEST_TIMESTAMP] = timestamp
             scope[_LATEST_TIMESTAMP_OFFSET] = last_offset
@@ -615,14 +625,14 @@ def _batch_size(
     count: cython.longlong
     if left < _HEADER_BYTES:
         return 0
-    size = _number(view, position + 8, 4) + 12
+    size = int32_at(view, position + 8) + 12
     if size < _HEADER_BYTES or view[position + 16] != 2:
         return -1
     if size > left:
         return 0
-    delta = _number(view, position + 23, 4)
-    count = _number(view, position + 57, 4)
-    if _number(view, position, 8) < 0 or delta < 0 or count < 0 or count > delta + 1:
+    delta = int32_at(view, position + 23)
+    count = int32_at(view, position + 57)
+    if int64_at(view, position) < 0 or delta < 0 or count < 0 or count > delta + 1:
         return -1
     if not view[position + 22] & 7 and count > (size - _HEADER_BYTES) // _RECORD_BYTES_MIN:
         return -1
@@ -637,7 +647,7 @@ def _is_sound(
     position: cython.Py_ssize_t,
     size: cython.longlong,
 ) -> cython.bint:
-    crc: cython.longlong = _number(view, position + 17, 4) & _CRC_MASK
+    crc: cython.longlong = uint32_at(view, position + 17)
     return _crc(view, position + 21, position + size) == crc
 
 
@@ -653,110 +663,29 @@ def _record(
     """Note what the record at ``position`` holds in ``scope``; return its end, -1: it is none."""
     stop: cython.Py_ssize_t
     length: cython.longlong
-    length, position = _varint(view, position, end)
+    length, position = varlong_at(view, position, end)
     if position < 0 or length < 1 or length > end - position:
         return -1
     stop = position + length
-    scope[_TIMESTAMP], position = _varint(view, position + 1, stop)
+    scope[_TIMESTAMP], position = varlong_at(view, position + 1, stop)
     if position < 0:
         return -1
     scope[_OFFSET_AT] = position
-    scope[_OFFSET], position = _varint(view, position, stop)
+    scope[_OFFSET], position = varlong_at(view, position, stop)
     if position < 0:
         return -1
-    length, position = _varint(view, position, stop)
+    length, position = varlong_at(view, position, stop)
     if position < 0 or length > stop - position:
         return -1
     scope[_KEY_LENGTH] = length
     scope[_KEY_AT] = position
     if length > 0:
         position += length
-    length, position = _varint(view, position, stop)
+    length, position = varlong_at(view, position, stop)
     if position < 0 or length > stop - position:
         return -1
     scope[_VALUE_LENGTH] = length
     return stop
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _varint(
-    view: cython.const[cython.uchar][::1], position: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> tuple[cython.longlong, cython.Py_ssize_t]:
-    """Return the number at ``position`` and where it ends; -1 when it does not fit."""
-    raw: cython.ulonglong = 0
-    byte: cython.ulonglong
-    value: cython.longlong
-    shift: cython.int = 0
-    while position < end:
-        byte = view[position]
-        position += 1
-        if shift == 63 and byte > 1:
-            return 0, -1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            value = raw >> 1
-            if raw & 1:
-                value = ~value
-            return value, position
-        shift += 7
-    return 0, -1
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _varint_size(value: cython.longlong) -> cython.Py_ssize_t:
-    raw: cython.ulonglong = _zigzag(value)
-    size: cython.Py_ssize_t = 1
-    while raw > 0x7F:
-        raw >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_varint(
-    out: cython.uchar[::1], to: cython.Py_ssize_t, value: cython.longlong
-) -> cython.Py_ssize_t:
-    raw: cython.ulonglong = _zigzag(value)
-    while raw > 0x7F:
-        out[to] = (raw & 0x7F) | 0x80
-        raw >>= 7
-        to += 1
-    out[to] = raw & 0x7F
-    return to + 1
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    raw: cython.ulonglong
-    if value < 0:
-        raw = ~value
-        return ((raw << 1) | 1) & _MASK
-    raw = value
-    return (raw << 1) & _MASK
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _number(
-    view: cython.const[cython.uchar][::1], position: cython.Py_ssize_t, size: cython.int
-) -> cython.longlong:
-    """Return the signed big-endian number of ``size`` bytes."""
-    value: cython.longlong = view[position]
-    index: cython.int
-    if value > 0x7F:
-        value -= 0x100
-    for index in range(1, size):
-        value = value * 0x100 + view[position + index]
-    return value
 
 
 @cython.cfunc
@@ -768,25 +697,6 @@ def _put(
     index: cython.int
     for index in range(size):
         out[position + index] = (value >> (8 * (size - 1 - index))) & 0xFF
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _copy(
-    view: cython.const[cython.uchar][::1],
-    position: cython.Py_ssize_t,
-    out: cython.uchar[::1],
-    to: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.int:
-    if cython.compiled:
-        if size > 0:
-            # C's memcpy, by cleaning.pxd.
-            copy_bytes(cython.address(out[to]), cython.address(view[position]), size)
-    else:
-        out[to : to + size] = view[position : position + size]
     return 0
 
 

@@ -15,6 +15,9 @@ try:
 except ImportError:  # an installation without compiler runs this file without Cython, too
     from ottla.records import uncompiled as cython
 
+if not cython.compiled:  # else it stands in time_search.pxd
+    from ottla.records.numbers import varlong_at
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -52,48 +55,30 @@ def find_reaching(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _find(  # noqa: C901 - flat, because a call per field costs more
+def _find(
     payload: cython.const[cython.uchar][::1],
     count: cython.int,
     least_time: cython.longlong,
     least_offset: cython.longlong,
 ) -> tuple[cython.int, cython.longlong, cython.longlong]:
-    position: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
     end: cython.Py_ssize_t = len(payload)
-    stop: cython.Py_ssize_t = 0
-    field: cython.int
-    shift: cython.int
-    byte: cython.ulonglong
-    raw: cython.ulonglong
-    value: cython.longlong
-    time: cython.longlong = 0
+    stop: cython.Py_ssize_t
+    length: cython.longlong
+    time: cython.longlong
+    offset: cython.longlong
     for _ in range(count):
-        stop = end
-        for field in range(3):  # length, timestamp delta, offset delta
-            raw = 0
-            shift = 0
-            while True:
-                if position >= stop or shift > 63:
-                    return _CORRUPT, 0, 0
-                byte = payload[position]
-                position += 1
-                if shift == 63 and byte > 1:
-                    return _CORRUPT, 0, 0
-                raw |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-                shift += 7
-            value = raw >> 1
-            if raw & 1:
-                value = ~value
-            if field == 0:
-                if value < 1 or value > end - position:
-                    return _CORRUPT, 0, 0
-                stop = position + value
-                position += 1  # the attributes
-            elif field == 1:
-                time = value
-            elif time >= least_time and value >= least_offset:
-                return _FOUND, value, time
-        position = stop
+        length, at = varlong_at(payload, at, end)
+        if at < 0 or length < 1 or length > end - at:
+            return _CORRUPT, 0, 0
+        stop = at + length
+        time, at = varlong_at(payload, at + 1, stop)  # behind the attributes
+        if at < 0:
+            return _CORRUPT, 0, 0
+        offset, at = varlong_at(payload, at, stop)
+        if at < 0:
+            return _CORRUPT, 0, 0
+        if time >= least_time and offset >= least_offset:
+            return _FOUND, offset, time
+        at = stop
     return _NONE, 0, 0

@@ -18,8 +18,6 @@ Grammar of records: see ``ottla.records.kernels``. Layout of columns (Arrow's do
 Source of the partitions: Kafka's documentation of partitioner.class, murmur2 by Austin Appleby.
 """
 
-# ruff: noqa: F821 - the C function is declared in writer.pxd
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +26,9 @@ try:
     import cython
 except ImportError:  # an installation without compiler runs this file without Cython, too
     from ottla.records import uncompiled as cython
+
+if not cython.compiled:  # else they stand in writer.pxd
+    from ottla.records.numbers import copy, put_varint, varint_size
 
 if TYPE_CHECKING:
     from array import array
@@ -324,10 +325,10 @@ class ColumnWriter:
                 highest = time
             size = (
                 1
-                + _varint_size(time - base)
-                + _varint_size(record_count)
-                + _varint_size(key_size)
-                + _varint_size(value_size)
+                + varint_size(time - base)
+                + varint_size(record_count)
+                + varint_size(key_size)
+                + varint_size(value_size)
             )
             if key_size > 0:
                 size += key_size
@@ -336,14 +337,14 @@ class ColumnWriter:
             if self.has_headers:
                 headers_size = self._headers_size(row)
             size += headers_size
-            needed = size + _varint_size(size)
+            needed = size + varint_size(size)
             if needed > limit - position:
                 state[_NEEDED] = needed
                 break
-            position = _put_varint(out, position, size)
+            position = put_varint(out, position, size)
             out[position] = 0
-            position = _put_varint(out, position + 1, time - base)
-            position = _put_varint(out, position, record_count)
+            position = put_varint(out, position + 1, time - base)
+            position = put_varint(out, position, record_count)
             position = _put_octets(out, position, key.data, key_at, key_size)
             position = _put_octets(out, position, value.data, value_at, value_size)
             if self.has_headers:
@@ -384,12 +385,12 @@ class ColumnWriter:
         length: cython.longlong
         if self.has_header_nulls and not _is_valid(self.header_validity, self.header_bit + row):
             return 1
-        size = _varint_size(last - first)
+        size = varint_size(last - first)
         for each in range(first, last):
             length = self.names.offsets[each + 1] - self.names.offsets[each]
-            size += _varint_size(length) + length
+            size += varint_size(length) + length
             length = self._header_value_size(each)
-            size += _varint_size(length)
+            size += varint_size(length)
             if length > 0:
                 size += length
         return size
@@ -414,7 +415,7 @@ class ColumnWriter:
         each: cython.Py_ssize_t
         if self.has_header_nulls and not _is_valid(self.header_validity, self.header_bit + row):
             last = first
-        position = _put_varint(out, position, last - first)
+        position = put_varint(out, position, last - first)
         for each in range(first, last):
             position = _put_octets(
                 out,
@@ -505,50 +506,6 @@ def _is_valid(validity: cython.const[cython.uchar][::1], bit: cython.Py_ssize_t)
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _varint_size(number: cython.longlong) -> cython.longlong:
-    raw: cython.ulonglong
-    size: cython.longlong = 1
-    if -64 <= number < 64:
-        return 1
-    raw = ~number if number < 0 else number
-    raw >>= 6
-    while raw:
-        raw >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_varint(
-    out: cython.uchar[::1], position: cython.Py_ssize_t, number: cython.longlong
-) -> cython.Py_ssize_t:
-    raw: cython.ulonglong
-    low: cython.ulonglong
-    if number < 0:
-        raw = ~number
-        low = 1
-    else:
-        raw = number
-        low = 0
-    # Zigzag: the number shifted up by one, its sign below; the shift is done by the first byte.
-    low |= (raw & 0x3F) << 1
-    raw >>= 6
-    while raw:
-        out[position] = low | 0x80
-        position += 1
-        low = raw & 0x7F
-        raw >>= 7
-    out[position] = low
-    return position + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _put_octets(
     out: cython.uchar[::1],
     position: cython.Py_ssize_t,
@@ -557,13 +514,9 @@ def _put_octets(
     size: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Write length and bytes; a negative size is null."""
-    position = _put_varint(out, position, size)
+    position = put_varint(out, position, size)
     if size > 0:
-        if cython.compiled:
-            # C's memcpy, by writer.pxd.
-            copy_bytes(cython.address(out[position]), cython.address(data[start]), size)
-        else:
-            out[position : position + size] = data[start : start + size]
+        copy(data, start, out, position, size)
         position += size
     return position
 
