@@ -3,9 +3,10 @@
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.handlers.apis.list_offsets import LATEST, ListOffsets
+from ottla.handlers.apis.list_offsets import ListOffsets
 from ottla.ids import TopicPartition
 from ottla.log.append import own
+from ottla.protocol.messages.list_offsets import LATEST
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
 

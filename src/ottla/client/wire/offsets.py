@@ -7,18 +7,23 @@ from ottla.client.wire.errors import error_code
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.list_offsets import (
+    EARLIEST,
+    LATEST,
+    NO_OFFSET,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
 
-LATEST = -1
-"""Instead of a timestamp: the end of the log, as far as a consumer may read."""
-EARLIEST = -2
-"""Instead of a timestamp: the log start offset."""
-NO_OFFSET = -1
-"""The answer when no record is as new as the timestamp."""
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "NO_OFFSET",
+    "FoundOffset",
+    "list_offsets_request",
+    "read_list_offsets",
+]
 
 
 class FoundOffset(NamedTuple):

@@ -11,6 +11,11 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    MAX_TIMESTAMP,
+    PLACES_SINCE,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -24,20 +29,6 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.results import TimestampedOffset
 from ottla.sliced import Steps
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
-_SINCE = {
-    LATEST: 1,
-    EARLIEST: 1,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
-}
 _NEVER = 1 << 15
 
 
@@ -83,7 +74,7 @@ class ListOffsets:
     def _look_up(
         self, where: TopicPartition, part: ListOffsetsPartition, isolation: Isolation, call: Call
     ) -> Steps[ListOffsetsPartitionResponse]:
-        if part.timestamp < 0 and call.api_version < _SINCE.get(part.timestamp, _NEVER):
+        if part.timestamp < 0 and call.api_version < PLACES_SINCE.get(part.timestamp, _NEVER):
             return _refused(part, ErrorCode.UNSUPPORTED_VERSION)
         try:
             partition = self._replica_manager.leader_of(where, part.current_leader_epoch)

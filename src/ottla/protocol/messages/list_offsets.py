@@ -8,6 +8,26 @@ from v11 (KIP-1023). v10 adds timeout_ms (KIP-1075).
 
 from ottla.protocol.schema import Message, Struct, array, int8, int16, int32, int64, string
 
+LATEST = -1
+"""Instead of a timestamp: the end of the log, as far as a consumer may read."""
+EARLIEST = -2
+"""Instead of a timestamp: the log start offset."""
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+PLACES_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The versions in which the places came."""
+NO_OFFSET = -1
+"""The answer when no record is as new as the timestamp."""
+
 
 class ListOffsetsPartition(Struct):
     partition_index: int = int32()
