@@ -24,11 +24,11 @@ from ottla.errors import KafkaError
 from ottla.housekeeping.in_progress import InProgress
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.aborted import aborted_below
+from ottla.log.contents.rolling import time_of_first_batch
 from ottla.log.directories.offset_checkpoints import OffsetCheckpoints
 from ottla.log.files.layout import CLEANER_CHECKPOINT
 from ottla.log.files.tenancy import Tenancy, TenancyOver
 from ottla.log.log import Log
-from ottla.log.rolling import time_of_first_batch
 from ottla.log.upkeep.cleaned_segment import Replacement
 from ottla.log.upkeep.cleaner import Cleaning, CleanPlan
 from ottla.log.upkeep.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part

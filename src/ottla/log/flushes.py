@@ -9,11 +9,11 @@ rules 1, 2, 5 and 19.
 from ottla.env.disk import Disk
 from ottla.errors import ErrorCode, InvariantBroken, KafkaError
 from ottla.ids import TopicPartition
+from ottla.log.contents.leader_epochs import LeaderEpochs
+from ottla.log.contents.segments import Segments
 from ottla.log.files.faults import ends_directory
 from ottla.log.flush import Before, FlushJob, paths_beside
 from ottla.log.health import CLOSED, OPEN, LogHealth
-from ottla.log.leader_epochs import LeaderEpochs
-from ottla.log.segments import Segments
 
 
 class Flushes(LogHealth):

@@ -2,7 +2,7 @@
 
 Owns the offsets that bound the log; segments and flushes have owners of their own. One writer, on
 the loop's thread, no locks. Knows nothing of leaders, high watermarks or clients: the caller says
-up to where a reader may see. Between replication.partition and log.segments.
+up to where a reader may see. Between replication.partition and log.contents.segments.
 
     produce  analyse (any thread) -> append_analysed: roll if due, offsets in place, one write
     flush    begin_flush -> FlushJob.run (executor) -> finish_flush: the flushed offset rises
@@ -26,16 +26,16 @@ from ottla.log.append import (
     place_replicated,
 )
 from ottla.log.config import LogConfig
+from ottla.log.contents.invariants import check_log
+from ottla.log.contents.leader_epochs import EpochEnd, LeaderEpochs
+from ottla.log.contents.rolling import must_roll
+from ottla.log.contents.segments import Segments
 from ottla.log.files.faults import SyncFailed, sync
 from ottla.log.flushes import Flushes
 from ottla.log.health import OPEN, LogState
-from ottla.log.invariants import check_log
-from ottla.log.leader_epochs import EpochEnd, LeaderEpochs
 from ottla.log.producers.producers import Producers
 from ottla.log.results import AppendResult, ReadResult, TimestampedOffset
-from ottla.log.rolling import must_roll
 from ottla.log.segment.time_lookup import FoundRecord, Search, search_reaching
-from ottla.log.segments import Segments
 from ottla.records.batch import (
     LOG_APPEND_TIME,
     NO_PRODUCER_ID,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.aborted import aborted_transactions
-from ottla.log.leader_epochs import EpochEnd
+from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.log.results import ReadResult
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.log.segment.transaction_index import AbortedTransaction

@@ -23,9 +23,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
+from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.log.flush import FlushJob
 from ottla.log.health import OPEN
-from ottla.log.leader_epochs import EpochEnd
 from ottla.log.log import Log
 from ottla.log.producers.states import ProducerStates
 from ottla.log.results import AppendResult, ReadResult

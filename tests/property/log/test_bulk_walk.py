@@ -17,9 +17,9 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.log.config import LogConfig
+from ottla.log.contents.rolling import time_of_first_batch
 from ottla.log.directories.recovery import open_log
 from ottla.log.producers.states import ProducerStates
-from ottla.log.rolling import time_of_first_batch
 from ottla.log.segment import bulk_walk
 from ottla.log.segment.bulk_walk import beginnings, headers_at, producer_positions
 from ottla.log.segment.scan import Walk

@@ -1,7 +1,7 @@
 import pytest
 
+from ottla.log.contents.leader_epochs import LeaderEpochs
 from ottla.log.files.checkpoints import EpochStart
-from ottla.log.leader_epochs import LeaderEpochs
 
 
 @pytest.fixture

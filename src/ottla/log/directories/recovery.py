@@ -20,6 +20,8 @@ from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
 from ottla.ids import TopicPartition
 from ottla.log.config import INT64_MAX, LogConfig
+from ottla.log.contents.leader_epochs import NO_EPOCH, LeaderEpochs
+from ottla.log.contents.segments import Segments
 from ottla.log.files.checkpoints import (
     read_epoch_checkpoint,
     read_partition_metadata,
@@ -40,14 +42,12 @@ from ottla.log.files.layout import (
     TRANSACTION_SUM_SUFFIX,
     parse_segment_file,
 )
-from ottla.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from ottla.log.log import Log
 from ottla.log.producers.producers import Producers, WalkedProducers
 from ottla.log.segment.bulk_walk import BULK_BYTES_MIN, PRODUCER_ID, BulkWalk, beginnings
 from ottla.log.segment.rewriting import write_again
 from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
 from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
-from ottla.log.segments import Segments
 from ottla.records.batch import NO_PRODUCER_ID
 
 ZEROS_READ_BYTES = 1024 * 1024

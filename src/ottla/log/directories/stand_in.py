@@ -8,12 +8,12 @@ from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
+from ottla.log.contents.leader_epochs import LeaderEpochs
+from ottla.log.contents.segments import Segments
 from ottla.log.health import LogState
-from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.log import Log
 from ottla.log.producers.producers import Producers
 from ottla.log.segment.segment import Segment
-from ottla.log.segments import Segments
 
 
 def failed_log(  # noqa: PLR0917 - each of another type

@@ -2,8 +2,8 @@
 
 Owns where batches lie in one file: its size, the positions of the last batches, its largest time
 and one pair of indexes. Does not know what an offset means to others (high watermark, leader), when
-to roll or what is durable. Below log.segments, above log.segment.segment_files. The indexes are
-loaded when first needed.
+to roll or what is durable. Below log.contents.segments, above log.segment.segment_files. The
+indexes are loaded when first needed.
 
 An index is believed only as far as the log confirms it: the batch that an entry points at must end
 at the entry's offset. Otherwise both indexes are rebuilt from the log (reliability rule 10).

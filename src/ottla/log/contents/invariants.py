@@ -7,10 +7,10 @@ of the disk or a client. Stands beside log.segment and log.log, which it only re
 from itertools import pairwise
 from typing import Protocol
 
-from ottla.log.leader_epochs import LeaderEpochs
+from ottla.log.contents.leader_epochs import LeaderEpochs
+from ottla.log.contents.segments import Segments
 from ottla.log.segment.scan import Batch, Walk
 from ottla.log.segment.segment import Segment
-from ottla.log.segments import Segments
 from ottla.records.batch import NO_TIMESTAMP
 
 

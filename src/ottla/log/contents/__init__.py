@@ -1,0 +1,1 @@
+"""What one log consists of: its segments in order, its leader epochs, and what holds of them."""
