@@ -62,6 +62,48 @@ def test_no_source_file_is_too_long():
     assert not found
 
 
+STORAGE = ("log", "housekeeping")
+"""Rooms that are smaller than the house allows, so that what moves in finds its place."""
+STORAGE_LINES_MAX, STORAGE_CLASS_LINES_MAX, STORAGE_METHODS_MAX = 500, 400, 30
+LOG_ARROWS_MAX = 45
+
+
+@pytest.mark.parametrize("room", STORAGE)
+def test_what_keeps_records_stays_in_small_pieces(room):
+    found = {}
+    for path in sorted((ROOT / "src/ottla" / room).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if (count := len(text.splitlines())) > STORAGE_LINES_MAX:
+            found[path.name] = f"{count} lines"
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            lines = node.end_lineno - node.lineno + 1
+            methods = sum(
+                isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) for one in node.body
+            )
+            if lines > STORAGE_CLASS_LINES_MAX or methods > STORAGE_METHODS_MAX:
+                found[node.name] = f"{lines} lines, {methods} methods"
+    assert not found
+
+
+def test_few_parts_of_the_log_know_each_other():
+    """Counted are its rooms, and the files that stand in none."""
+    log = ROOT / "src/ottla/log"
+    parts = {path.stem if path.is_file() else path.name for path in log.iterdir()}
+    arrows = set()
+    for path in log.rglob("*.py"):
+        within = path.relative_to(log)
+        importer = within.parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ottla.log."):
+                imported = node.module.split(".")[2]
+                assert imported in parts, (path, node.module)
+                if imported != importer:
+                    arrows.add((importer, imported))
+    assert 20 < len(arrows) <= LOG_ARROWS_MAX
+
+
 def test_every_source_file_says_what_it_is():
     silent = [
         path for path in source_files() if not ast.get_docstring(ast.parse(path.read_bytes()))
