@@ -45,12 +45,6 @@ class Collector:
         gc.callbacks.append(self._heard)
         gc.enable()
 
-    def stop(self) -> None:
-        """Let the collector be as Python has it. Harmless when not started."""
-        if self._heard in gc.callbacks:
-            gc.callbacks.remove(self._heard)
-        gc.unfreeze()
-
     def _limit_after(self, left: int) -> int:
         return 2 * left + self._more_max
 

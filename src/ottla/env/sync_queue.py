@@ -62,16 +62,6 @@ Told = Callable[[deque[Any], BaseException | None], None]
 same has happened to all. What it leaves, when it raises, it is called with again."""
 
 
-def told_each(done: Callable[[SyncJob, BaseException | None], None]) -> Told:
-    """Return what tells one at a time."""
-
-    def told(jobs: deque[SyncJob], error: BaseException | None) -> None:
-        while jobs:
-            done(jobs.popleft(), error)
-
-    return told
-
-
 class _Lane:
     """What is due on one volume."""
 

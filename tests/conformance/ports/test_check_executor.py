@@ -9,7 +9,8 @@ import pytest
 from ottla.env.executor import Lane, ManualExecutor, ThreadExecutor, run
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
-from ottla.env.sync_queue import SyncJob, told_each
+from ottla.env.sync_queue import SyncJob
+from tests.syncs import told_each
 
 
 def job(file, done):

@@ -93,18 +93,3 @@ for _ in range(5):
 assert collector.full_passes == 0
 """
     )
-
-
-def test_a_stop_leaves_everything_to_python_again():
-    run(
-        """
-circle = Circle()
-passes(1)
-gone = weakref.ref(circle)
-del circle
-collector.stop()
-passes(1)
-assert gone() is None
-assert gc.get_freeze_count() == 0
-"""
-    )

@@ -14,7 +14,8 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import BLOCK_BYTES_MIN, RealDisk
 from ottla.env.rng import SeededRng
 from ottla.env.sync_prices import SyncPrices
-from ottla.env.sync_queue import SyncJob, SyncQueue, told_each
+from ottla.env.sync_queue import SyncJob, SyncQueue
+from tests.syncs import told_each
 
 ALL, ONE = DiskCall.SYNC_VOLUME, DiskCall.SYNC
 

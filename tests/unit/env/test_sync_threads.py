@@ -14,8 +14,9 @@ import pytest
 from ottla.env import sync_loop, sync_threads
 from ottla.env.executor import ThreadExecutor
 from ottla.env.real_disk import RealDisk
-from ottla.env.sync_queue import SyncJob, told_each
+from ottla.env.sync_queue import SyncJob
 from ottla.env.sync_threads import WAITING_MAX, SyncThreads
+from tests.syncs import told_each
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere fdatasync is not enough")
 

@@ -8,11 +8,11 @@ from ottla.env.executor import ManualExecutor, ThreadExecutor, run
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.real_disk import RealDisk
-from ottla.env.sync_queue import told_each
 from ottla.log.files.checkpoints import EpochStart
 from ottla.log.files.faults import SyncFailed
 from ottla.log.files.tenancy import Tenancy
 from ottla.log.flush import Before, FlushJob
+from tests.syncs import told_each
 
 
 def job_of(disk, path, file, epochs=None):

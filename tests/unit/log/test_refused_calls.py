@@ -16,13 +16,13 @@ from ottla.env.executor import ManualExecutor
 from ottla.env.faulty_disk import CHANGES, DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
-from ottla.env.sync_queue import told_each
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
 from ottla.log.directories.space import SpaceLimits
 from ottla.log.upkeep.front import drop_segments_below, raise_start_offset, retained_from
+from tests.syncs import told_each
 
 pytestmark = pytest.mark.slow
 
