@@ -213,7 +213,7 @@ def set_log_append_time(view: "memoryview | bytearray", timestamp_ms: int) -> No
 def set_producer(
     view: "memoryview | bytearray", producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
-    """Say in place who wrote the batch filling ``view``, and its number; sum it anew."""
+    """Write producer and sequence number into the batch that fills ``view``, and its new sum."""
     _PRODUCER.pack_into(view, PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence)
     _CRC.pack_into(view, CRC_POSITION, batch_crc(memoryview(view)))
 

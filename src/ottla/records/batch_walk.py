@@ -34,7 +34,7 @@ COMPILED: bool = cython.compiled
 WALK_NEEDS_DATA = 0
 """Of ``walk_batches``: the next batch is not all in the data."""
 WALK_UNUSUAL = 1
-"""The next batch is not ordinary, or none: somebody else has to judge it."""
+"""The next batch is not ordinary, or is none: the caller has to judge it."""
 WALK_OUTPUT_FULL = 2
 """No room in an output array: take what there is and call again."""
 WALK_PRODUCERS_FULL = 3

@@ -143,7 +143,7 @@ def _made_varint(value: int) -> bytes:
 
 _VARINT_COUNT = 512
 _VARINTS = tuple(map(_made_varint, range(_VARINT_COUNT)))
-"""Those of most lengths."""
+"""The varints of most lengths."""
 _NULL_LENGTH = _made_varint(-1)
 
 

@@ -6,7 +6,7 @@ from ottla.records.batch import NO_TIMESTAMP, BatchHeader, TimestampType
 
 
 class Record(NamedTuple):
-    """A key, a value, and where and when. All fields have defaults, for those who produce."""
+    """A key, a value, and where and when. All fields have defaults, for producers."""
 
     offset: int = 0
     timestamp: int = NO_TIMESTAMP

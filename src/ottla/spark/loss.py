@@ -50,7 +50,7 @@ class ClusterState:
 
     logs: Mapping[TopicPartition, LogState]
     ids: Mapping[str, TopicId]
-    """Of the topics that have one."""
+    """The ids of the topics that have one."""
     epoch_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Where the epoch of a position ended in the log as it is now, if that was asked."""
 

@@ -75,7 +75,7 @@ def _make_locked(parent: Path) -> _Sockets:
 
 
 def _lock(directory: Path) -> "Lock | None":
-    """Return the directory's lock, taken; None: somebody has it, or the directory is gone."""
+    """Return the directory's lock, taken; None: another one has it, or the directory is gone."""
     from ottla.env.real_disk import RealDisk
 
     try:

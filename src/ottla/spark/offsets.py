@@ -30,7 +30,7 @@ class OffsetRange(NamedTuple):
     start: int
     end: int
     topic_id: TopicId = NULL_TOPIC_ID
-    """Of the topic that was planned with; the null id where the cluster gives none."""
+    """The id of the topic that was planned with; the null id where the cluster gives none."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} offsets [{self.start}, {self.end})"
@@ -49,11 +49,11 @@ class Bound:
     word: int | None = None
     """EARLIEST or LATEST, for every partition."""
     positions: Positions | None = None
-    """For each partition; EARLIEST and LATEST stand in for offsets."""
+    """An offset for each partition; EARLIEST and LATEST stand in for offsets."""
     timestamp_ms: int | None = None
-    """For every partition."""
+    """One timestamp for every partition."""
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """For each partition."""
+    """A timestamp for each partition."""
 
     @property
     def is_by_time(self) -> bool:

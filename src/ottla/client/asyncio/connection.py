@@ -1,7 +1,7 @@
 """One connection to one broker, on asyncio: pipelined calls, each with a deadline.
 
 Owns the transport and the futures of the answers that are due; ``exchange`` knows the bytes.
-Nothing is retried here. Called by ``cluster``, and by whoever wants one broker and no other.
+Nothing is retried here. Used by ``cluster``, and where one certain broker is wanted.
 """
 
 import asyncio

@@ -48,7 +48,7 @@ class CoordinatorFinder:
         return self._found[key]
 
     def forget(self, key: str) -> None:
-        """Ask anew who coordinates ``key``: it was somebody else's answer."""
+        """Ask anew who coordinates ``key``: the last answer was wrong."""
         self._found.pop(key, None)
 
     def check(self, key: str, code: int, message: str | None = None) -> None:

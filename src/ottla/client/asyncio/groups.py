@@ -59,7 +59,7 @@ class Groups:
         return await self._coordinators.connection(group, purpose)
 
     def forget_coordinator(self, group: str) -> None:
-        """Ask anew who coordinates ``group``: it was somebody else's answer."""
+        """Ask anew who coordinates ``group``: the last answer was wrong."""
         self._coordinators.forget(group)
 
     async def list_groups(

@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.backoff import Backoff
 from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.lanes import failure
 from ottla.client.wire.partitioner import partition_of_key
 from ottla.client.wire.sending import (
     NO_IDENTITY,
@@ -309,8 +310,7 @@ class Producer:
                     del encoded[target]
                     self._succeed(target, batches[target], result)
                 else:
-                    why = f"{target}: {result.message or result.error.text}"
-                    errors[target] = KafkaError(result.error, why)
+                    errors[target] = failure(target, result)
         return errors
 
     async def _produce(

@@ -24,7 +24,7 @@ from ottla.protocol.messages.list_transactions import (
 )
 
 ABORT_TIMEOUT_MS = 60_000
-"""The timeout of the transactions that whoever takes the id over never begins."""
+"""The timeout of transactions that are never begun: the id is only taken over."""
 
 
 class ListedTransaction(NamedTuple):

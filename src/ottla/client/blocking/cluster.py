@@ -390,7 +390,7 @@ class BlockingClient:
         return self._connections.get(address) or self._open(address)
 
     def disconnect(self, node_id: int) -> None:
-        """Close the connection to a broker, for answers that nobody will take. Harmless without."""
+        """Close the connection to a broker, if there is one: its answers will not be taken."""
         address = self.view.brokers.get(node_id)
         connection = self._connections.pop(address, None) if address is not None else None
         if connection is not None:

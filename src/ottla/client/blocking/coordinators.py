@@ -1,6 +1,6 @@
 """Coordinators by blocking calls: committed offsets, and the steps of a transaction.
 
-Owns who coordinates what, and asking anew when it was somebody else; ``coordination`` and
+Owns who coordinates what, and asks anew when the coordinator has moved; ``coordination`` and
 ``transacting`` own requests and answers, ``blocking`` connections and retries. Every call blocks,
 retries what may be retried, and raises KafkaError with the broker's words or ConnectionFailed.
 """

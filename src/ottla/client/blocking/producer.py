@@ -347,7 +347,7 @@ class BlockingProducer:
             lane.is_in_transaction = True
 
     def _renew_view(self) -> None:
-        """Ask once who leads; when nobody answers, the lanes find that out for themselves."""
+        """Ask once who leads; when no broker answers, the lanes find that out for themselves."""
         try:
             self._view = self._client.look_up(self._view.topics)
             self._is_stale = False

@@ -250,7 +250,7 @@ class RangeFetcher:
         self.move(partition, position)
 
     def _give_up(self) -> None:
-        """Close the connections on which answers are due: nobody is going to take them."""
+        """Close the connections on which answers are due: they will not be taken."""
         for leader in self._in_flight:
             self._client.disconnect(leader)
         self._in_flight.clear()

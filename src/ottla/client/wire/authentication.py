@@ -44,7 +44,7 @@ class Plain:
         self._token = b"\0" + username.encode() + b"\0" + password.encode()
 
     def first(self) -> bytes:
-        """Return all there is to say."""
+        """Return the whole exchange: one message."""
         return self._token
 
     def next(self, answer: bytes) -> None:

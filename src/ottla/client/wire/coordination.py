@@ -34,7 +34,7 @@ TRANSACTION = 1
 NAMES_ONLY = 9
 """The newest version of OffsetCommit and OffsetFetch that names topics, not their ids."""
 NOBODY = -1
-"""The generation of a commit by somebody who is no member."""
+"""The generation of a commit from outside of the group."""
 
 
 class Committed(NamedTuple):

@@ -34,12 +34,12 @@ class GroupDescription(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it, so that its offsets may be changed from outside."""
+        """Whether it has no members, so that its offsets may be changed from outside."""
         return not self.members
 
 
 def describe_classic(found: ClassicGroup, coordinator: int) -> GroupDescription:
-    """Return what DescribeGroups told. Raises ValueError for an assignment nobody can read."""
+    """Return what DescribeGroups told. Raises ValueError for an assignment that cannot be read."""
     is_consumer = found.protocol_type == PROTOCOL_TYPE
     return GroupDescription(
         found.group_id,

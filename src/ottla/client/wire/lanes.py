@@ -1,10 +1,11 @@
 """One partition's batches on their way to its leader: their numbers, their order, their retries.
 
-Pure: between whoever closes batches and ``blocking_producer``, which sends them. Owns what an error
-in an answer means for a batch and for those behind it. Batches leave and are written in the order
-of their numbers: when one comes back, the lane waits until nothing of it is in flight any more, and
-starts again with the first that is not written. Source: KIP-98 (sequence numbers), KIP-360 (a new
-epoch where the leader has lost them), KIP-890; Kafka's documentation of its producer's settings.
+Pure: between the writer that closes batches and ``blocking.producer``, which sends them. Owns what
+an error in an answer means for a batch and for those behind it. Batches leave and are written in
+the order of their numbers: when one comes back, the lane waits until nothing of it is in flight any
+more, and starts again with the first that is not written. Source: KIP-98 (sequence numbers),
+KIP-360 (a new epoch where the leader has lost them), KIP-890; Kafka's documentation of its
+producer's settings.
 """
 
 from collections import deque

@@ -21,7 +21,7 @@ NONCE_BYTES = 24
 ITERATIONS_MIN = 4_096
 """Fewer make the password easy to guess from what went over the wire: Kafka refuses them too."""
 ITERATIONS_MAX = 10_000_000
-"""More would keep a client busy for seconds at the word of whoever answered."""
+"""More would keep a client busy for seconds because an unknown server said so."""
 
 
 class Scram:

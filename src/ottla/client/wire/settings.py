@@ -63,7 +63,7 @@ class ClientSettings:
     """The pause before the first retry; it doubles up to ``retry_backoff_max_ms``."""
     retry_backoff_max_ms: int = 1_000
     awaits_cluster: bool = False
-    """Whether a first connection that fails is tried again, too: somebody has just been there, so
+    """Whether a first connection that fails is tried again, too: the cluster was reached before, so
     it is the cluster that is away, not the address that is wrong."""
     security: Security = NO_SECURITY
     missing_topic_ms: int | None = None

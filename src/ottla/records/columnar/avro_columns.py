@@ -1,6 +1,6 @@
 """The tables and the buffers of the kernel ``avro``: values in, filled columns out.
 
-Between that kernel and whoever knows schemas (``ottla.spark.values.avro_schema``) and Arrow
+Stands between that kernel and those who know schemas (``ottla.spark.values.avro_schema``) and Arrow
 (``ottla.spark.values.avro_values``); knows neither. A schema comes as ``Node``s, of which a reader
 makes the kernel's tables; of what the kernel measures it makes one buffer, and views of its parts.
 """
@@ -16,7 +16,7 @@ from ottla.records.columnar import avro as kernel
 from ottla.records.columnar import avro_tables as tables
 
 ALIGNMENT = 64
-"""What Arrow recommends."""
+"""The alignment that Arrow recommends."""
 ENDS_MAX = 0x7FFFFFFF
 _LISTS = (tables.ARRAY, tables.MAP)
 _BYTES = (tables.OCTETS, tables.FIXED)

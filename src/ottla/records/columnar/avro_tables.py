@@ -2,8 +2,8 @@
 
 A schema is a table of nodes, what is filled a table of columns, both made by ``avro_columns``.
 
-Columns (a slot per row, or per item of the
-list that the column is in; bits: 1 where there is a value; values in units of their size):
+Columns (a slot per row, or per item of the list that the column is in; bits: 1 where there is a
+value; values in units of their size):
 
     NULL  nothing, not even bits      INT, ENUM, FLOAT                         4 bytes
     BOOLEAN  bits                     LONG, MILLIS (as microseconds), DOUBLE   8 bytes
@@ -64,4 +64,4 @@ REASONS: dict[int, str] = {
 """What each status above ABSENT means."""
 
 BARE_ITEMS_MAX = 1024
-"""Of one value: items that take no bytes, such as nulls, so that few bytes are not many items."""
+"""The most items of one value that take no bytes, such as nulls: few bytes are not many items."""

@@ -1,8 +1,8 @@
 """The buffers of the kernel ``columns``: sets of them, made, handed out, and used again.
 
 Owns their sizes and who may write to them when. A set that was filled leaves as views; it is
-filled anew only when nobody uses these any more, which the views themselves tell, so that somebody
-who keeps columns keeps what they say. Used again, a set is in the processor's cache, and its pages
+filled anew only when these are not used any more, which the views themselves tell; so columns that
+are kept keep what they say. Used again, a set is in the processor's cache, and its pages
 need not be asked of the system. Knows nothing of Arrow or of records.
 """
 
@@ -184,7 +184,7 @@ class BufferSet:
         return self._view(buffer, (count + BYTE_BITS - 1) // BYTE_BITS)
 
     def is_free(self) -> bool:
-        """Tell whether nobody uses what was given away; then it is ready to be filled anew."""
+        """Tell whether nothing of what was given away is in use; then it may be filled anew."""
         while self._views:
             try:
                 self._views[-1].release()
@@ -232,7 +232,7 @@ class BufferPool:
         self._headers = max(self._headers, record_bytes // 2 + 1)
 
     def free_set(self) -> BufferSet:
-        """Return a set that nobody uses; one that is free and too small gives way."""
+        """Return a set that is not in use; one that is free and too small gives way."""
         for index, one in enumerate(self._sets):
             if one.is_free():
                 if self._suffices(one):

@@ -4,7 +4,7 @@ Stands around ``columns``, which has the loops: decompresses batches, leaves out
 transactions, reads the formats before v2, and hands over full buffers. Knows nothing of Arrow,
 Spark or the network; ``ottla.spark.reading.columns`` wraps what comes out.
 
-What is read of a batch is what Kafka's consumer reads. Source: Kafka's documentation of
+It reads of a batch what Kafka's consumer reads. Source: Kafka's documentation of
 isolation.level; KIP-98.
 """
 

@@ -1,7 +1,7 @@
 """A record batch that is being filled by the kernel: its room, and what closes it.
 
-Between ``writer``, which writes the records, and whoever sends batches. Owns the header that
-goes before them and the compression; who wrote the batch, its number and its sum come later
+Stands between ``writer``, which writes the records, and the producer that sends batches. Owns the
+header that goes before them and the compression; producer, sequence number and sum come later
 (``batch.set_producer``). Knows nothing of partitions.
 """
 

@@ -41,7 +41,7 @@ AT, LEFT = 8, 9
 RECORDS_STOP = 10
 """Where its records end."""
 SIZE_BYTES = 11
-"""The size of the whole batch or entry; 0: none is under way. Who passes one over sets it to 0."""
+"""The size of the whole batch or entry; 0: none is under way, or the decoder passes it over."""
 BASE_OFFSET, LAST_DELTA, ATTRIBUTES, PRODUCER_ID, COUNT = 12, 13, 14, 15, 16
 BASE_TIMESTAMP, MAX_TIMESTAMP = 17, 18
 # What the buffers hold; too.
@@ -51,9 +51,9 @@ HEADER_COUNT, HEADER_NULLS = 24, 25
 """All headers of all rows, and the rows without any."""
 NAME_BYTES, CONTENT_BYTES, CONTENT_NULLS = 26, 27, 28
 TIMESTAMP_NULLS = 29
-"""Timestamps that 64 bits of microseconds cannot say: somebody took another unit for ms."""
+"""Timestamps that 64 bits of microseconds cannot say: a producer took another unit for ms."""
 NAMES_PLAIN = 30
-"""1 while every header's name is ASCII; else somebody has to see whether it is UTF-8."""
+"""1 while every header's name is ASCII; else the caller has to see whether it is UTF-8."""
 RECORD_BYTES = 31
 """At FULL: no field of the record that did not fit has more bytes, nor has it more headers."""
 SCOPE_SIZE = 32

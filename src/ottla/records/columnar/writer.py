@@ -42,7 +42,7 @@ POSITION = 0
 """Of ``state``: where in the output the next record goes; first behind the batch's header."""
 RECORD_COUNT = 1
 BASE_TIMESTAMP = 2
-"""That of the first record."""
+"""The timestamp of the first record."""
 MAX_TIMESTAMP = 3
 NEEDED_BYTES = 4
 """Result only: the size of the record that did not fit."""
@@ -55,7 +55,7 @@ _MAX = cython.declare(cython.int, 3)
 _NEEDED = cython.declare(cython.int, 4)
 
 _ROW_BYTES = cython.declare(cython.int, 12)
-"""What a record has beside its key and value, about."""
+"""Roughly what a record takes beside its key and value."""
 _SEED = cython.declare(cython.uint, 0x9747B28C)
 _MULTIPLIER = cython.declare(cython.uint, 0x5BD1E995)
 _MASK = cython.declare(cython.uint, 0xFFFFFFFF)

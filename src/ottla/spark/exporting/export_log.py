@@ -25,7 +25,7 @@ VERSION = 1
 PRIVATE = "_ottla"
 SIZE_BYTES_MAX = 1 << 30
 NAME_BYTES_MAX = 255
-"""Of a file's or directory's name, on every common file system."""
+"""The longest name of a file or directory that every common file system takes."""
 RAW = "binary"
 
 

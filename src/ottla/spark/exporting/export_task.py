@@ -22,7 +22,7 @@ from ottla.spark.options import SourceOptions
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
 GATHERED_BYTES_MAX = 128 << 20
-"""Of all open files of a task; above it the one that has most writes a row group."""
+"""Limit for all open files of a task; above it the file that holds most writes a row group."""
 BATCH_BYTES = 2 << 10
 """What a handful of rows takes beside its bytes: objects, and buffers of 64 bytes at least."""
 OPEN_FILES_MAX = 64
@@ -43,7 +43,7 @@ class ExportTask(NamedTuple):
 
     options: SourceOptions
     partition_by: tuple[str, ...]
-    """Of ``date``, ``hour``, ``key``; directories in this order."""
+    """Some of ``date``, ``hour``, ``key``; the directories are nested in this order."""
     staging: str
     codec: str
 

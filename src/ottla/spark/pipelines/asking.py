@@ -24,7 +24,7 @@ class Asked(NamedTuple):
     """A source or a sink of topics, as a transformation defines it."""
 
     name: str
-    """Of the flow that reads, or of the sink."""
+    """The name of the flow that reads, or of the sink."""
     place: str
     """``file:line``."""
     options: Mapping[str, str]

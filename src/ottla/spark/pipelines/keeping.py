@@ -36,7 +36,7 @@ class Known(NamedTuple):
     database: str
     name: str
     schema: str
-    """Of its data, as Spark's JSON."""
+    """The schema of its data, as Spark's JSON."""
     location: str
     """A path on this machine."""
 

@@ -35,7 +35,7 @@ HAVE_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 Offsets = Mapping[TopicPartition, int]
 Connect = Callable[[SourceOptions, int], BlockingClient]
-"""From the options, and for how many milliseconds calls are tried again."""
+"""Connects by the options; the number says for how many milliseconds calls are tried again."""
 
 
 class _Planned(NamedTuple):

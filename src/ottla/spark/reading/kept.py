@@ -18,9 +18,9 @@ from ottla.spark.reading.columns import ArrowDecoder
 KEPT_MAX = 4
 """Clients; the one that was not used for longest is closed. A worker has one task at a time."""
 _KEPT: dict[tuple[int, ClientSettings], BlockingClient] = {}
-"""By process, since a worker may be a fork of one that has connections."""
+"""The clients by process, since a worker may be a fork of one that has connections."""
 _DECODERS: dict[tuple[str, ...], ArrowDecoder] = {}
-"""By columns; the last one only, for its buffers have tens of MiB."""
+"""The decoder by its columns; only the last one is kept, for its buffers have tens of MiB."""
 
 
 @contextmanager

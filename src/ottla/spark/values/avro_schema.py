@@ -68,7 +68,7 @@ REFUSED = {
     ("long", "local-timestamp-nanos"),
     ("long", "custom-decimal"),
 }
-"""Of which Spark makes one type or another, by its version."""
+"""Logical types of which Spark makes one type or another, by its version."""
 NAMED = ("record", "error", "enum", "fixed")
 WIDENED = ({"int", "long"}, {"float", "double"})
 
@@ -81,7 +81,7 @@ class AvroType:
     kind: DataType
     is_nullable: bool = False
     children: "tuple[AvroType, ...]" = ()
-    """As those of the node, but for fields that are left out."""
+    """The types of the node's children, but for fields that are left out."""
     symbols: tuple[str, ...] = ()
 
     @property

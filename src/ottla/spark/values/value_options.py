@@ -55,11 +55,11 @@ class JsonOptions:
     """Values that are JSON of one schema. Travels to the executors by pickle."""
 
     schema_json: str
-    """Of ``StructType.json()``: the columns of ``value``, which is a struct."""
+    """The columns of ``value``, which is a struct, as ``StructType.json()``."""
     mode: Mode
     corrupt_column: str
     time_zone: str
-    """For times that do not say their own."""
+    """The time zone of times that do not say their own."""
 
     @property
     def schema(self) -> StructType:
@@ -72,13 +72,13 @@ class AvroOptions:
     """Values that are Avro of one schema. Travels to the executors by pickle."""
 
     schema_json: str
-    """As Avro spells it: the schema that values were written with."""
+    """The schema that values were written with, in Avro's JSON."""
     mode: Mode
     header: Header
     schema_id: int
     """The one that values must have in their header; -1: any."""
     columns_json: str = ""
-    """Of ``StructType.json()``: the fields to have; empty: all."""
+    """The fields to have, as ``StructType.json()``; empty: all."""
 
     def parse(self) -> "AvroType":
         """Return what values are. Raises ValueError."""

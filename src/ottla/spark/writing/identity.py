@@ -11,7 +11,7 @@ class BatchOf(NamedTuple):
     """Which micro-batch rows belong to."""
 
     query_id: str
-    """Of the query, or the option txnAppId."""
+    """The id of the query, or the option txnAppId."""
     batch_id: int
     run_id: str | None = None
     """Changes with each start of the query; None: not known."""
@@ -22,7 +22,7 @@ class Content(NamedTuple):
 
     rows: int
     sum: int
-    """Of the rows' checksums, modulo 2 ** 64."""
+    """The sum of the rows' checksums, modulo 2 ** 64."""
 
 
 NOTHING = Content(0, 0)

@@ -40,7 +40,7 @@ class Marker(NamedTuple):
     """A batch of a query, as it is committed."""
 
     query_id: str
-    """Of the query, or the option txnAppId."""
+    """The id of the query, or the option txnAppId."""
     batch_id: int
     topic: str | None
     """The sink's option; None: the rows say it."""
@@ -89,7 +89,7 @@ def write_marker(marker: Marker, log_end: int) -> OffsetToCommit:
 
 
 def read_marker(committed: Committed | None) -> Marker | None:
-    """Return what was committed, None for nothing. Raises DeliveryError for somebody else's."""
+    """Return what was committed, None for nothing. Raises DeliveryError for what is not ours."""
     if committed is None:
         return None
     try:

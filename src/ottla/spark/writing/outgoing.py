@@ -21,7 +21,7 @@ class Outgoing:
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches, as they go over the wire, or a little more."""
+        """The size of all batches, as they go over the wire, or a little more."""
         held = sum(len(batch) for _, batch in self._held)
         return held + sum(file.size_bytes for file in self.files)
 

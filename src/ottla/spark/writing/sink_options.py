@@ -109,7 +109,7 @@ class SinkOptions:
     transaction_timeout_ms: int | None
     """None: chosen by the size of the batch."""
     message_bytes_max: int
-    """Of one batch delivered exactly once, in the messages of all tasks; more goes to files."""
+    """The most that the messages of all tasks of one batch may hold; more goes to files."""
     missing_is_new: bool
     """What ``marker.decide`` is to think of a batch without a marker."""
     changed: Step | None = None

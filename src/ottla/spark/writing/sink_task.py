@@ -60,12 +60,12 @@ class StagingProducer:
 
     @property
     def written(self) -> dict[TopicPartition, Written]:
-        """Nothing yet."""
+        """What was written: nothing, for the driver writes."""
         return {}
 
     @property
     def smallest_refused_bytes(self) -> int | None:
-        """Nothing was refused: nobody was asked."""
+        """The smallest refused batch: none, for no broker was asked."""
         return None
 
     def topic(self, name: str, *, again: bool = False) -> TopicView:

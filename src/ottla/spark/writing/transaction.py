@@ -49,7 +49,7 @@ OVER = (
 )
 """What a producer hears whose transaction was aborted."""
 ABORT_TIMEOUT_MS = 5_000
-"""For leaving no transaction open after a failure; who comes next does it anyway."""
+"""Time for aborting a transaction after a failure; the next run would abort it anyway."""
 TRIES = 3
 """How often a batch is sent whose transaction ran out of time."""
 TIMEOUT_MS_MIN = 60_000

@@ -32,7 +32,7 @@ from ottla.spark.writing.rows import RowError, Rows, find_rows
 from ottla.spark.writing.write_settings import WriteOptions
 
 ROOM_BYTES_FIRST = 64 << 10
-"""Of a partition's first batch; it doubles, so that many partitions with few rows cost little."""
+"""Room of a partition's first batch; it doubles: many partitions with few rows cost little."""
 ROOM_BYTES_MIN = 1 << 10
 DAY_MS = 24 * 3_600_000
 OLD_MS = 7 * DAY_MS
