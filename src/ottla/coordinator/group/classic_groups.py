@@ -170,7 +170,8 @@ class ClassicGroups:
     def adopt(self, group: ClassicGroup, *, rejoin: bool) -> None:
         """Take over a group that was a KIP-848 one; ``rejoin``: its members have to come again."""
         self._groups.put(group)
-        self._carry_out(group, [session_timer(member) for member in group.members.values()])
+        members = list(group.members.values())
+        self._tell(group, events.Gradually(len(members), map(session_timer, members)))
         if rejoin:
             self.happen(group, events.RejoinAll())
 
