@@ -37,6 +37,9 @@ TransactionsShard: TypeAlias = "Shard[Transactions]"
 Tell = Callable[[Answer], None]
 RETRY_MS = 1000
 """Until what could not be written is tried again: the disk was full, or too slow."""
+EXPIRED_PER_STEP = 16
+"""Ids looked at before it is looked whether the others are to have a turn: to forget one is an
+append."""
 _EXPIRY_TIMER = "expiry"
 
 
@@ -360,11 +363,23 @@ class Transactions:
         self._append(transactional_id, record, applied, machine.DONE, tell)
 
     def expire(self) -> None:
-        """Forget the ids that nobody has used for long enough."""
+        """Forget the ids that nobody has used for long enough; some at a time."""
+        self._shard.in_steps(self._expire())
+
+    def _expire(self) -> Iterator[None]:
         latest_ms = self._shard.clock.wall_ms() - self._settings.expiration_ms
-        for transactional_id, transaction in list(self.transactions.items()):
-            if transaction.last_update_ms <= latest_ms and transaction.state in IDLE:
+        for ordinal, transactional_id in enumerate(list(self.transactions), 1):
+            transaction = self.transactions.get(transactional_id)
+            if (
+                transaction is not None
+                and transaction.last_update_ms <= latest_ms
+                and transaction.state in IDLE
+            ):
                 self._carry_out(transactional_id, machine.Expired(), lambda _: None)
+            if not ordinal % EXPIRED_PER_STEP:
+                yield
+                if self._shard.state is not ShardState.ACTIVE:
+                    return
 
     def _schedule_expiry(self) -> None:
         def again() -> None:

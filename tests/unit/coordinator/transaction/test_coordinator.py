@@ -5,6 +5,7 @@ from collections import deque
 from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.coordinator.transaction.markers import Marker
+from ottla.env.clock import ManualClock
 from ottla.env.executor import ManualExecutor
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode
@@ -238,6 +239,32 @@ def asked_for(node, producer, *, epoch=0, coordinator_epoch=0, where=("t", 0)):
     written = node.transactions.write_markers(marker, [TopicPartition(*where)])
     node.settle()
     return written.value[0]
+
+
+def test_ids_that_expire_together_are_not_forgotten_in_one_turn(node):
+    class BusyClock(ManualClock):
+        """Each look at it tells that a millisecond has gone."""
+
+        def monotonic(self):
+            self.hold(0.001)
+            return super().monotonic()
+
+    shard = node.transactions.runtime.shard_for("x")
+    found = shard.machine.transactions
+    for number in range(1000):
+        node.init(f"x{number}")
+    node.settle()
+    count = len(found)
+    node.clock.jump_wall(8 * 24 * 3600 * 1000)
+    quick, shard.turns.clock = shard.turns.clock, BusyClock()
+    shard.machine.expire()
+    assert 0 < len(shard.machine._pending) < 200 < count
+    shard.turns.clock = quick
+    for _ in range(2):
+        node.clock.advance(0)
+        node.settle()
+    assert not found
+    node.check()
 
 
 def test_a_marker_of_a_coordinator_that_cannot_be_wedges_no_transaction(node):
