@@ -162,11 +162,17 @@ class Slices:
         return work.room is Room.NEVER or self._answers is None or not self._answers.is_full
 
     def _give_places(self) -> None:
-        """Let those who wait have turns, in the order in which they came."""
+        """Let those who wait have turns, in the order in which they came.
+
+        Those that have begun before those that wait to begin: these are the largest, and who asks
+        for many of them would keep all others waiting.
+        """
         while self.running < RUNNING_MAX:
-            work = next(filter(self._has_room, self._waiting), None)
-            if work is None:
+            waiting = [work for work in self._waiting if self._has_room(work)]
+            if not waiting:
                 break
+            begun = (work for work in waiting if work.room is not Room.TO_BEGIN)
+            work = next(begun, waiting[0])
             self._waiting.remove(work)
             self.running += 1
             work.have_place()

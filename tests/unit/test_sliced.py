@@ -267,3 +267,18 @@ def test_what_is_named_very_often_is_sorted_out_in_steps():
     with pytest.raises(StopIteration) as none:
         next(distinct([]))
     assert none.value.value == []
+
+
+async def test_who_asks_for_the_largest_does_not_keep_the_others_waiting(clock):
+    memory = AnswerMemory(1_000_000)
+    slices, deaf = Slices(Turns(clock), memory), Unread(1_000_000)
+    memory.note(deaf)
+    order = []
+    large = [slices.run(steps(clock, 50), str, room=Room.TO_BEGIN) for _ in range(20)]
+    small = slices.run(steps(clock, 50), str)
+    for one in [*large, small]:
+        one.on_done(order.append)
+    memory.forget(deaf)
+    await settle(3000)
+    assert len(order) == 21
+    assert order.index(small) <= RUNNING_MAX
