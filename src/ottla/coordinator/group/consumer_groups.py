@@ -308,8 +308,11 @@ class ConsumerGroups:
     def _forget_all_timers(self, group: ConsumerGroup) -> Iterator[None]:
         for member_id in list(group.members):
             yield
-            if self._groups.of(ConsumerGroup, group.group_id) is None:  # Not one made anew.
+            back = self._groups.of(ConsumerGroup, group.group_id)
+            if back is None or member_id not in back.members:
                 self._forget_timers(group.group_id, member_id)
+            else:  # It is a KIP-848 group again, which its members joined with new sessions.
+                self._forget_waits(group.group_id, member_id)
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
         """Return what deletes a group, without its offsets. Raises KafkaError."""
@@ -359,7 +362,11 @@ class ConsumerGroups:
         self._shard.timers.schedule((group_id, kind, member_id), timeout_ms, fire)
 
     def _forget_timers(self, group_id: str, member_id: str) -> None:
-        for kind in (SESSION, REBALANCE, JOIN, SYNC):
+        self._shard.timers.cancel((group_id, SESSION, member_id))
+        self._forget_waits(group_id, member_id)
+
+    def _forget_waits(self, group_id: str, member_id: str) -> None:
+        for kind in (REBALANCE, JOIN, SYNC):
             self._shard.timers.cancel((group_id, kind, member_id))
 
     def _fence(self, group_id: str, member_id: str, why: str, epoch: int | None) -> None:
