@@ -241,6 +241,17 @@ def test_a_small_batch_that_unfolds_is_recoded_in_the_executor(words, make_node)
     assert read_header(node.read()).codec == Codec.ZSTD
 
 
+def test_those_before_a_large_batch_go_ahead_and_those_behind_it_keep_their_order(node, words):
+    small, large = words.batch(b"small"), words.large_batch()
+    answer = node.append((0, small), (0, large), (0, small), (1, small))
+    assert not answer.overlaps, "its successor must not be appended before the last of them"
+    ends = [node.partition(index).log.log_end_offset for index in (0, 1)]
+    assert ends == [1, 0]
+    node.executor.run_all()
+    assert offsets(answer, words) == [0, 1, 2, 0]
+    assert len(node.read()) == len(small) + len(large) + len(small)
+
+
 def test_a_small_batch_with_large_contents_is_opened_in_the_executor(node, words):
     """A compression bomb of a few kilobytes must not stall the loop."""
     bomb = words.batch(bytes(20_000_000), codec=Codec.ZSTD)

@@ -3,6 +3,7 @@
 from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
+from ottla.log.health import LogState
 from ottla.pending import Pending
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
@@ -54,6 +55,23 @@ def test_a_failed_flush_is_told_to_all_that_wait(node, words):
     node.disk.fail(DiskCall.SYNC)
     node.executor.run_all()
     assert [code(pending) for pending in waiting] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+
+
+def test_a_flush_that_ends_well_acknowledges_nothing_of_a_log_that_was_given_up(node, words):
+    """Another log of its directory has met the error; the kernel tells each file its own, once."""
+    waiting = [append(node, words.batch()), node.append((0, words.batch()), (1, words.batch()))]
+    node.partition().log.take_out(OSError("its disk failed"))
+    node.executor.run_all()
+    assert code(waiting[0]) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert words.codes(waiting[1]) == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+
+
+def test_a_full_disk_does_not_hold_back_what_was_synced(node, words):
+    waiting = append(node, words.batch())
+    node.partition().log.state = LogState.FULL
+    node.executor.run_all()
+    assert code(waiting) is ErrorCode.NONE
+    node.partition().log.state = LogState.OPEN
 
 
 def test_a_commit_during_a_stall_is_heard_of_before_the_patience_ends(node, words):
