@@ -13,6 +13,7 @@ from ottla.coordinator.records import EndMarker, Slice, StoredRecord, decode_sli
 from ottla.coordinator.step_line import StepLine
 from ottla.env.executor import Executor
 from ottla.errors import KafkaError
+from ottla.log.files.faults import is_passing
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -76,8 +77,8 @@ class Loading:
             region = self._partition.log.read(
                 offset, max_bytes=LOAD_BYTES, upper_offset=end_offset, min_one_message=True
             ).region
-        except KafkaError as error:
-            memory.fail(f"offset {offset} cannot be read: {error}")
+        except (KafkaError, OSError) as error:
+            self._cannot_read(offset, error)
             return
         if region is None:
             memory.loaded()
@@ -87,11 +88,16 @@ class Loading:
             if piece is None:
                 if not isinstance(error, KafkaError | OSError):
                     logger.error("%s: the load failed unexpectedly", self._where, exc_info=error)
-                memory.fail(f"the batches from offset {offset} on cannot be read: {error!r}")
+                self._cannot_read(offset, error)
             else:
                 self._following.add(self._take(piece, offset, end_offset))
 
         self._executor.submit(lambda: decode_slice(region.read()), done)
+
+    def _cannot_read(self, offset: int, error: BaseException | None) -> None:
+        is_shortage = isinstance(error, OSError) and is_passing(error)
+        why = f"the batches from offset {offset} on cannot be read: {error!r}"
+        self._memory.fail(why, needs_reload=is_shortage)  # Whoever asks next has it tried again.
 
     def _take(self, piece: Slice, offset: int, end_offset: int) -> Iterator[None]:
         memory = self._memory

@@ -124,7 +124,9 @@ class CoordinatorRuntime(Generic[Machine]):
             return
         partition = self._context.replica_manager.get(TopicPartition(self.topic, index))
         shard = self._shards.get(index)
-        if partition is None or (shard is not None and shard.leader_epoch == state.leader_epoch):
+        is_known = shard is not None and shard.leader_epoch == state.leader_epoch
+        # Another partition of that epoch: its log could not be opened before.
+        if partition is None or (is_known and shard is not None and shard.partition is partition):
             return
         self._let_go(index)
         self._load(index, partition)

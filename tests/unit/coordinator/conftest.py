@@ -58,6 +58,7 @@ class GroupNode:
         self.topics = {}
         self.image = SimpleNamespace(
             topic=self.topics.get,
+            partition=lambda where: self.topics[where.topic].partitions[where.partition],
             topics=self.topics,
             revision=1,
             racks=lambda topic: ((),) * len(topic.partitions),

@@ -12,7 +12,7 @@ from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID
 from ottla.log.append import own
-from ottla.log.log import LogState
+from ottla.log.log import Log, LogState
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from ottla.records.record import Record
@@ -359,6 +359,46 @@ def test_a_log_that_opens_later_is_coordinated_then(groups, words):
     assert groups.runtime.has_failed(index)
     hosted[sound.topic_partition] = sound
     assert not groups.runtime.has_failed(index)
+    groups.settle()
+    assert groups.fetch("g") == {("t", 0): 5}
+
+
+def test_what_stands_in_for_a_log_that_cannot_be_opened_is_no_empty_coordinator(groups, words):
+    """It would tell groups that they have committed nothing, and go on so when the log is back."""
+    groups.commit("g", (0, 5))
+    groups.settle()
+    index = groups.runtime.partition_for("g")
+    sound = groups.partition(index)
+    hosted = groups.node.replica_manager._partitions
+    broken = hosted[sound.topic_partition] = doubled(sound)
+    broken.log.state = LogState.FAILED
+    broken.log.log_end_offset = 0
+    groups.restart()
+    assert groups.runtime.has_failed(index)
+    hosted[sound.topic_partition] = sound
+    groups.coordinator.hosted(sound.topic_partition)
+    groups.settle()
+    shards = [shard for shard in groups.runtime.shards if shard.where == sound.topic_partition]
+    assert [shard.state for shard in shards] == [ShardState.ACTIVE], "nobody had to ask"
+    assert groups.fetch("g") == {("t", 0): 5}
+
+
+def test_a_log_that_cannot_be_read_for_a_moment_is_loaded_when_it_can(groups, words, monkeypatch):
+    groups.commit("g", (0, 5))
+    groups.settle()
+    index = groups.runtime.partition_for("g")
+
+    def refuse(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as context:
+        context.setattr(Log, "read", refuse)
+        groups.restart()
+        assert groups.runtime.has_failed(index)
+        refused = words.result_of(groups.commit("g", (0, 6)))
+        assert refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again = words.result_of(groups.commit("g", (0, 7)))
+    assert again.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     groups.settle()
     assert groups.fetch("g") == {("t", 0): 5}
 
