@@ -13,7 +13,7 @@ LINES_MAX = 600
 TABLES = {
     "src/ottla/records/cleaning.py",
 }
-"""One long table each: data, read by looking up. Or one unit for the C compiler."""
+"""One unit for the C compiler: functions are put where they are called within one file only."""
 OTTLA_IMPORT_MS_MAX = 15
 SHUNNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 NOT_OURS = re.compile(
