@@ -57,6 +57,11 @@ class Flushes(LogHealth):
         """Use: a flush of another generation proves nothing. Rises at each truncation."""
 
     @property
+    def is_flushing(self) -> bool:
+        """Tell whether a flush is in flight."""
+        return self._flush_job is not None
+
+    @property
     def settled_offset(self) -> int:
         """The end, exclusive, of what is durable with all that stands beside it.
 

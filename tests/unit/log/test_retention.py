@@ -188,6 +188,41 @@ def test_a_wholly_expired_log_is_rolled_first_and_goes_on(place, rolled, clock, 
     log.check()
 
 
+def test_what_is_known_of_producers_outlives_a_wholly_expired_log(open_partition, batch, clock):
+    """No batch tells of them any more: the snapshot of the roll does, and the power may go."""
+    disk = MemoryDisk(durability=True)
+    disk.make_directory("/data")
+    disk.sync_directory("/")
+    log = open_partition(disk, "/data", retention_ms=1000)
+    for sequence in range(3):
+        sent = batch(producer_id=7, producer_epoch=0, base_sequence=sequence)
+        log.append(sent, leader_epoch=0)
+    log.flush()
+    clock.advance(60.0)
+    delete(log, disk, clock.wall_ms())
+    assert (log.log_start_offset, log.segment_count) == (3, 1)
+    disk.sync_directory(log.directory)
+    for seed in range(20):
+        survivor = open_partition(
+            disk.crash(SeededRng(seed)), "/data", recovery_point=3, start=3, retention_ms=1000
+        )
+        sent = batch(producer_id=7, producer_epoch=0, base_sequence=3)
+        assert survivor.append(sent, leader_epoch=0).base_offset == 3
+
+
+def test_a_full_segment_stays_until_what_its_roll_left_is_durable(place, open_partition, batch):
+    disk, _ = place
+    log = open_partition(*place)
+    log.append(batch(2), leader_epoch=0)
+    log.flush()
+    log.roll()
+    log.append(batch(1), leader_epoch=0)
+    raise_start_offset(log, 2)
+    assert drop_segments_below(log, disk, 2, 10) == []
+    log.flush()
+    assert len(drop_segments_below(log, disk, 2, 10)) > 0
+
+
 def test_what_is_not_committed_or_not_durable_stays(place, open_partition, batch, clock):
     log = open_partition(*place, retention_ms=1000, flush_messages=100)
     log.append(batch(2), leader_epoch=0)

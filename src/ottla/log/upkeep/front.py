@@ -47,7 +47,10 @@ def retained_from(log: Log, upper_offset: int, now_ms: int) -> int:
         upper_offset=min(upper_offset, log.flushed_offset),
     )
     if count == log.segment_count:
+        if log.is_flushing:
+            return log.log_start_offset  # The next retention does it.
         log.roll()
+        log.flush()  # The snapshot of producers is all that is left of them: it has to be durable.
     first_kept = log.segments[count].base_offset if count else 0
     return max(first_kept, log.log_start_offset)
 
@@ -77,7 +80,8 @@ def has_segments_below(log: Log, offset: int) -> bool:
     """Tell whether ``drop_segments_below`` has something to do."""
     if log.is_swapping:
         return False  # The next retention does it.
-    return log.segments.has_full_below(offset)
+    # What is not settled may be needed yet: the snapshot that tells of it may not be durable.
+    return log.segments.has_full_below(min(offset, log.settled_offset))
 
 
 def drop_segments_below(log: Log, disk: Disk, offset: int, count_max: int) -> list[str]:
