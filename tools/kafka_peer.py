@@ -1,10 +1,10 @@
 """Apache Kafka beside Ottla: for comparison, and for its own tools. Needs Java 17 and, once, Maven.
 
     python tools/kafka_peer.py fetch             bring the jars from Maven Central into the cache
-    python tools/kafka_peer.py start DIRECTORY   one fresh KRaft node on a free port; serves until
-    ^C python tools/kafka_peer.py tool CLASS ...    one of Kafka's own command-line classes, such
-    as
+    python tools/kafka_peer.py start DIRECTORY   one fresh KRaft node on a free port, until ^C
+    python tools/kafka_peer.py tool CLASS ...    one of Kafka's own command-line classes, such as
                                                  org.apache.kafka.tools.TopicCommand
+
 The cache is $OTTLA_KAFKA_DIR, else ottla/kafka-VERSION in the user's cache directory.
 """
 

@@ -36,6 +36,7 @@ from ottla.spark.option_table import (
     Use,
     options_of,
 )
+from ottla.spark.shipped import Shipped
 from ottla.spark.telling import telling, telling_each
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _bare(schema: StructType) -> list[tuple[str, DataType]]:
     return [(each.name, each.dataType) for each in schema.fields]
 
 
-class OttlaReader(DataSourceReader):
+class OttlaReader(Shipped, DataSourceReader):
     """Plans on the driver, reads on the executors; travels there by pickle.
 
     It takes no filters (``pushFilters`` is the inherited one): Spark 4.2 and 4.3 keep one plan for

@@ -23,13 +23,14 @@ from ottla.spark.options import SourceOptions
 from ottla.spark.planning.admission import EVERYTHING, Limits
 from ottla.spark.planning.tracker import StreamTracker
 from ottla.spark.positions import Json, Positions, read_positions
+from ottla.spark.shipped import Shipped
 from ottla.spark.telling import telling, telling_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class OttlaStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one streaming query."""
 
     def __init__(self, options: SourceOptions) -> None:

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 
 from ottla.errors import OttlaError
 from ottla.spark.garbage import set_aside
+from ottla.spark.shipped import Shipped
 from ottla.spark.telling import telling
 from ottla.spark.writing.messages import Staged
 from ottla.spark.writing.sink_options import (
@@ -153,7 +154,7 @@ def sink(given: Mapping[str, str], schema: StructType, *, is_stream: bool = Fals
     return options
 
 
-class OttlaWriter(DataSourceArrowWriter):
+class OttlaWriter(Shipped, DataSourceArrowWriter):
     """``df.write.format("ottla")``."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -175,7 +176,7 @@ class OttlaWriter(DataSourceArrowWriter):
         abort_batch(messages)
 
 
-class OttlaStreamWriter(DataSourceStreamArrowWriter):
+class OttlaStreamWriter(Shipped, DataSourceStreamArrowWriter):
     """``df.writeStream.format("ottla")``; a writer is for one micro-batch."""
 
     def __init__(self, options: SinkOptions) -> None:
