@@ -197,7 +197,9 @@ def test_what_is_known_of_producers_outlives_a_wholly_expired_log(open_partition
     for sequence in range(3):
         sent = batch(producer_id=7, producer_epoch=0, base_sequence=sequence)
         log.append(sent, leader_epoch=0)
-    log.flush()
+        if not sequence:
+            log.roll()  # A start that lost the next snapshot would believe this one.
+        log.flush()
     clock.advance(60.0)
     delete(log, disk, clock.wall_ms())
     assert (log.log_start_offset, log.segment_count) == (3, 1)
