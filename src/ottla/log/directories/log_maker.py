@@ -8,12 +8,15 @@ log manager, and is its only way to make and to delete. Source: reliability rule
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from posixpath import dirname
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ottla.env.clock import Clock
+from ottla.env.disk import Disk
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.ids import TopicId, TopicPartition, topic_id_text
 from ottla.log.config import LogConfig
+from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.making import (
     MakingJob,
     NewLog,
@@ -23,25 +26,58 @@ from ottla.log.directories.making import (
     Wanted,
     storage_error,
 )
+from ottla.log.directories.offline import Offline
+from ottla.log.directories.offset_checkpoints import CheckpointJob, OffsetCheckpoints
 from ottla.log.files.layout import deleted_directory, partition_directory
 from ottla.log.log import Log
 
-if TYPE_CHECKING:
-    from ottla.log.directories.manager import LogManager
+
+class LogTable(Protocol):
+    """What logs are made for: the table of those that are here, and of the directories."""
+
+    checkpoints: OffsetCheckpoints
+    directories: dict[str, LogDirectory]
+    offline: Offline
+    logs: dict[TopicPartition, Log]
+    high_watermarks: dict[TopicPartition, int]
+    deleted: list[str]
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that logs go by."""
+
+    @property
+    def disk(self) -> Disk:
+        """The disk that the log directories are on."""
+
+    def online(self) -> list[LogDirectory]:
+        """Return the log directories that serve."""
+
+    def away(self) -> list[str]:
+        """Return the log directories in which partitions may be that are not found, for people."""
+
+    def put(self, log: Log) -> None:
+        """Take a log for its partition's."""
+
+    def refused(self, log_dir: str, error: OSError) -> None:
+        """Take note of what the disk of ``log_dir`` has refused."""
+
+    def checkpointed(self, job: CheckpointJob) -> None:
+        """Take the outcome of a checkpoint that ran."""
 
 
 class LogMaker:
-    """Makes and deletes the logs of a manager."""
+    """Makes and deletes the logs of a table."""
 
     def __init__(
         self,
-        manager: "LogManager",
+        table: LogTable,
         rng: Rng,
         config_for: Callable[[str], LogConfig],
         *,
         threads: int,
     ) -> None:
-        self._manager = manager
+        self._table = table
         self._rng = rng
         self._config_for = config_for
         self._threads = threads
@@ -74,9 +110,9 @@ class LogMaker:
         before another one is made, and handed to ``made``.
         """
         job = MakingJob(
-            self._manager.disk,
-            self._manager.clock,
-            self._manager.checkpoints,
+            self._table.disk,
+            self._table.clock,
+            self._table.checkpoints,
             threads=self._threads,
         )
         added: Counter[str] = Counter()
@@ -100,12 +136,12 @@ class LogMaker:
         """Decide where a log is to be; it itself when it is there. Raises KafkaError."""
         where, topic_id, is_new = wanted
         name = partition_directory(where)
-        if where in self._manager.offline:
-            kept = self._manager.offline.reopening(where)
+        if where in self._table.offline:
+            kept = self._table.offline.reopening(where)
             if kept is None:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._manager.offline[where]))
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._table.offline[where]))
             return NewLog(where, topic_id, f"{kept.log_dir}/{name}", config, kept=kept)
-        log = self._manager.logs.get(where)
+        log = self._table.logs.get(where)
         if log is not None:
             if log.topic_id == topic_id:
                 return log
@@ -114,12 +150,12 @@ class LogMaker:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, why)
             return NewLog(where, topic_id, log.directory, config, log)
         if not is_new:
-            away = self._manager.away()
+            away = self._table.away()
             if away:
                 why = f"it is not in the log directories that work; {', '.join(away)}"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         for begun_in, begun_id in self._left.get(where, {}).items():
-            if begun_id == topic_id and not self._manager.directories[begun_in].is_online:
+            if begun_id == topic_id and not self._table.directories[begun_in].is_online:
                 # Made elsewhere, it would be in two directories after a restart, and so in none.
                 why = f"it was begun in {begun_in}, which is offline until a restart"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
@@ -134,7 +170,7 @@ class LogMaker:
         return [
             Renaming(f"{log_dir}/{name}", f"{log_dir}/{self._deleted_name(where)}")
             for log_dir in sorted(self._left.get(where, ()))
-            if self._manager.directories[log_dir].is_online
+            if self._table.directories[log_dir].is_online
         ]
 
     def _deleted_name(self, where: TopicPartition) -> str:
@@ -153,7 +189,7 @@ class LogMaker:
         offline = {
             path: topic_id
             for path, topic_id in left.items()
-            if not self._manager.directories[path].is_online
+            if not self._table.directories[path].is_online
         }
         if offline:
             self._left[where] = offline
@@ -161,8 +197,8 @@ class LogMaker:
     def made(self, job: MakingJob) -> dict[TopicPartition, Log | KafkaError]:
         """Take the logs of a job that ran; return each one's, or why there is none. On the loop."""
         if job.forgotten is not None:
-            self._manager.checkpointed(job.forgotten)
-        self._manager.deleted.extend(job.cleared)
+            self._table.checkpointed(job.forgotten)
+        self._table.deleted.extend(job.cleared)
         made: dict[TopicPartition, Log | KafkaError] = {}
         for new in job.new:
             where, outcome = new.where, job.outcomes.pop(new.where)
@@ -171,18 +207,18 @@ class LogMaker:
                 continue
             log_dir = dirname(new.directory)
             if isinstance(outcome, OSError):
-                self._manager.refused(log_dir, outcome)
+                self._table.refused(log_dir, outcome)
             if new.kept is None:
                 self._leave(where, log_dir, new.topic_id)
             elif isinstance(outcome, OttlaError | OSError):
-                self._manager.offline[where] = outcome
+                self._table.offline[where] = outcome
             made[where] = storage_error(outcome)
         for where, outcome in job.outcomes.items():
             made[where] = outcome if isinstance(outcome, Log) else storage_error(outcome)
         return made
 
     def _take(self, new: NewLog, log: Log) -> Log | KafkaError:
-        directory = self._manager.directories[dirname(new.directory)]
+        directory = self._table.directories[dirname(new.directory)]
         if not directory.is_online:  # Its disk has failed since: nobody may write there.
             if new.kept is None:
                 self._leave(new.where, directory.path, new.topic_id)
@@ -191,17 +227,17 @@ class LogMaker:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
         log.topic_id = new.topic_id
         if new.kept is not None:
-            self._manager.offline.end(new.where)
-            self._manager.high_watermarks[new.where] = new.kept.high_watermark
+            self._table.offline.end(new.where)
+            self._table.high_watermarks[new.where] = new.kept.high_watermark
         elif new.found is None:
-            self._manager.high_watermarks.pop(new.where, None)
+            self._table.high_watermarks.pop(new.where, None)
         self._nothing_left(new.where)
-        self._manager.put(log)
+        self._table.put(log)
         return log
 
     def _emptiest_log_dir(self, added: Mapping[str, int]) -> str:
         """Return the directory with the fewest logs, those counted that are ``added`` to it."""
-        online = self._manager.online()
+        online = self._table.online()
         roomy = [directory for directory in online if not directory.is_full] or online
         if not roomy:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
@@ -224,17 +260,17 @@ class LogMaker:
         frees the space later. Of those that are not here goes what a refused call has left. To be
         run and handed to ``removed``.
         """
-        job = RemovalJob(self._manager.disk)
+        job = RemovalJob(self._table.disk)
         for name in names:
             job.removals += [Removal(name, left, None) for left in self._leftovers(name)]
-            log = self._manager.logs.pop(name, None)
+            log = self._table.logs.pop(name, None)
             if log is None:
                 continue
             log.abandon()
             log_dir = dirname(log.directory)
             self._leave(name, log_dir)
-            self._manager.directories[log_dir].log_count -= 1
-            if self._manager.directories[log_dir].is_online:
+            self._table.directories[log_dir].log_count -= 1
+            if self._table.directories[log_dir].is_online:
                 target = f"{log_dir}/{self._deleted_name(name)}"
                 job.removals.append(Removal(name, Renaming(log.directory, target), log))
             else:
@@ -249,6 +285,6 @@ class LogMaker:
             if fault is None:
                 self._nothing_left(where)
             elif isinstance(fault, OSError):
-                self._manager.refused(dirname(target), fault)
-        self._manager.deleted.extend(job.renamed)
+                self._table.refused(dirname(target), fault)
+        self._table.deleted.extend(job.renamed)
         return {name: storage_error(fault) for name, fault in job.faults.items()}
