@@ -364,6 +364,7 @@ def test_an_index_goes_with_its_segment(place, open_partition, write):
     disk, _ = place
     log = open_partition(*place)
     history(log, write)
+    log.flush()
     raise_start_offset(log, 4)
     paths = drop_segments_below(log, disk, 4, 10)
     assert f"{log.directory}/{0:020d}.{INDEX}.deleted" in paths
