@@ -20,6 +20,15 @@ START_SECONDS = 150.0
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+SHARE = (
+    "spark.cores.max=2",
+    "spark.executor.cores=1",
+    "spark.executor.memory=512m",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.ui.enabled=false",
+)
+"""What an application may take of the cluster: half of each worker."""
 QUIET = """rootLogger.level = info
 rootLogger.appenderRef.stdout.ref = console
 appender.console.type = Console
@@ -35,15 +44,18 @@ class SparkClusterFailed(RuntimeError):
 
 
 class SparkCluster:
-    """One master and some workers of one core each. A context manager. Linux and macOS only."""
+    """One master and some workers. A context manager. Linux and macOS only.
 
-    def __init__(self, directory: Path, *, workers: int = 2, worker_memory: str = "1g") -> None:
+    An application gets one core of each of two workers, and a worker serves two applications: a
+    Connect server, which stays, leaves the other half to what is submitted.
+    """
+
+    def __init__(self, directory: Path, *, workers: int = 2) -> None:
         """``directory`` gets logs and the workers' files. Nothing is started yet."""
         self.directory = directory
         self.master = ""
         """``spark://127.0.0.1:port``, once it is started."""
         self._workers = workers
-        self._memory = worker_memory
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -74,7 +86,7 @@ class SparkCluster:
         self.master = self.wait_for(log, r"(spark://127\.0\.0\.1:\d+)").group(1)
         for number in range(self._workers):
             place = self.directory / f"worker-{number}"
-            size = ("--cores", "1", "--memory", self._memory, "--work-dir", str(place))
+            size = ("--cores", "2", "--memory", "1g", "--work-dir", str(place))
             log = self.run_class(WORKER, *ports, *size, self.master, name=f"worker-{number}")
             self.wait_for(log, r"Successfully registered with master")
 
@@ -84,11 +96,9 @@ class SparkCluster:
         ``confs`` are ``key=value``. Raises SparkClusterFailed.
         """
         fixed = (
+            *SHARE,
             "spark.connect.grpc.binding.port=0",
             "spark.connect.grpc.binding.address=127.0.0.1",
-            "spark.driver.host=127.0.0.1",
-            "spark.driver.bindAddress=127.0.0.1",
-            "spark.ui.enabled=false",
         )
         given = [part for each in (*fixed, *confs) for part in ("--conf", each)]
         log = self.directory / "connect.log"
@@ -107,8 +117,7 @@ class SparkCluster:
         timeout_seconds: float = 280.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run ``spark-submit`` in client mode: ``script`` is a path and its arguments. Blocks."""
-        confs = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
-        fixed = [part for each in (*confs, "spark.ui.enabled=false") for part in ("--conf", each)]
+        fixed = [part for each in SHARE for part in ("--conf", each)]
         return subprocess.run(
             [_program("spark-submit"), "--master", self.master, *fixed, *options, *script],
             env=self._environment(environment or {}),
