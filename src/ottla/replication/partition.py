@@ -188,7 +188,7 @@ class Partition:
         if not self._is_flushing and (
             log.log_end_offset - log.flushed_offset >= flush_messages or log.segments.unsynced
         ):
-            self._flush()
+            self.flush()
         if flush_messages != 1:
             self._advance()
         return result
@@ -204,20 +204,17 @@ class Partition:
             )
 
     def flush(self) -> bool:
-        """Begin to make durable what there is; False when an earlier flush is still in flight."""
+        """Begin to make durable what there is; False when an earlier flush is still in flight.
+
+        The end of a flush begins the next one if needed.
+        """
         if self._is_flushing:
             return False
-        self._flush()
-        return True
-
-    def _flush(self) -> None:
-        """Start a flush unless one is in flight already; its end starts the next if needed."""
-        if self._is_flushing:
-            return
         job = self.log.begin_flush()
         if job is not None:
             self._is_flushing = True
             job.submit(self._executor, _flushes_ended, self)
+        return True
 
     def flush_ended(self, job: FlushJob, error: BaseException | None) -> None:
         """Take the outcome of the flush in flight."""
@@ -228,7 +225,7 @@ class Partition:
             if log.flushed_offset != log.log_end_offset and (
                 log.log_end_offset - log.flushed_offset >= log.config.flush_messages
             ):
-                self._flush()
+                self.flush()
             self._advance()
             return
         waiters, self._flush_waiters = self._flush_waiters, []
@@ -252,14 +249,14 @@ class Partition:
             self.tell()
             return
         if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:
-            self._flush()
+            self.flush()
         self._advance()
 
     async def flush_to(self, offset: int) -> None:
         """Return when all below ``offset`` is durable. Raises KafkaError when the log fails."""
         while self.log.flushed_offset < offset:
             before = self.log.flushed_offset
-            self._flush()
+            self.flush()
             await self._flush_ended()
             if self.is_failed or self.log.flushed_offset == before:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
