@@ -84,7 +84,7 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--starts", type=int, default=3)
-    parser.add_argument("--targets", default="ottla,kafka")
+    parser.add_argument("--targets", default="ottla durable,kafka")
     parser.add_argument("--batches", default="150,16384", help="their sizes, in bytes")
     parser.add_argument("--mebibytes", type=int, default=1024)
     parser.add_argument("--dirty", action="store_true", help="leave the file unsynced")
