@@ -44,6 +44,13 @@ def pytest_addoption(parser):
     parser.addoption("--target", choices=["ottla", "kafka"], default="ottla")
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Name a long value by its length: as an id it would be in each message about its test."""
+    if isinstance(val, bytes | str) and len(val) > 200:
+        return f"{argname} of {len(val)}"
+    return None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield

@@ -57,6 +57,8 @@ CONNECTOR = (
 """Spark's own Kafka connector, the newest there is, and what it needs beyond Spark's jars."""
 AVRO = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
 """Spark's ``from_avro``, the newest there is; what decodes is in Spark's own jars."""
+LOGGING = (("org.slf4j", "slf4j-simple", "1.7.36"),)
+"""Prints the broker's errors: else one that does not start exits without a word."""
 PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
@@ -107,6 +109,14 @@ def connector_libraries() -> Path:
     Raises KafkaUnavailable.
     """
     return _jars("spark-connector", CONNECTOR, alone=True)
+
+
+def logging_libraries() -> Path:
+    """Return the directory of the jar that prints what Kafka logs, as ``libraries`` does.
+
+    Raises KafkaUnavailable.
+    """
+    return _jars("logging", LOGGING, alone=True)
 
 
 def avro_libraries() -> Path:
@@ -242,11 +252,13 @@ class KafkaPeer(Peer):
         """Return the command line that serves."""
         collector = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         heap = [f"-Xmx{HEAP}", f"-Xms{HEAP}"]
-        classpath = ["-cp", f"{libraries()}/*"]
-        return ["java", *heap, *collector, *classpath, "kafka.Kafka", str(self._properties_path)]
+        classpath = ["-cp", f"{libraries()}/*{os.pathsep}{logging_libraries()}/*"]
+        logging = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        broker = ["kafka.Kafka", str(self._properties_path)]
+        return ["java", *heap, *collector, *logging, *classpath, *broker]
 
     def wait_until_listening(self, deadline: float) -> None:
-        """Kafka without a logging backend says nothing: ApiVersions is asked until it answers."""
+        """Kafka's log tells of errors only: ApiVersions is asked until it answers."""
 
     def read_line(self, line: str) -> bool:
         """Nothing to learn from its output."""

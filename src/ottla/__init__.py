@@ -1,3 +1,3 @@
-"""Ottla: a Kafka-compatible streaming log. Importing it costs nothing: rooms come by name."""
+"""Ottla: a Kafka-compatible streaming log. Importing it is cheap: it imports no other module."""
 
 __version__ = "0.1.0"

@@ -1,16 +1,16 @@
-"""The memory of answers that peers have not taken yet, and who has how much of it.
+"""Counts the memory of answers that peers have not read yet, per connection and altogether.
 
-Owns the count of ``ottla.queued.max.answer.bytes``. A stretch of a file (a Region) is no memory,
-and not counted. An answer is there already when it is noted, so that the count may pass the limit:
-whoever makes large answers, or serves one who has not taken the last one, asks before. Knows
-neither connections nor answers, and allocates nothing.
+Owns the count that ``ottla.queued.max.answer.bytes`` limits. Bytes that stay in a file (a Region)
+are not counted. An answer exists before it is noted here, so the count may exceed the limit. Code
+that makes large answers therefore checks ``is_full`` first, and so does a connection whose peer has
+not read its last answer. Knows neither connections nor answers, and allocates nothing.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
 SMALL_BYTES = 16 * 1024
-"""Fewer unread bytes of one connection are not counted: a round would cost more."""
+"""A connection with at most this many unread bytes is not counted: that keeps rounds cheap."""
 
 
 class Holder(Protocol):
@@ -18,7 +18,7 @@ class Holder(Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of answers in memory that the peer has not taken."""
+        """Bytes of answers in memory that the peer has not read."""
 
 
 class AnswerMemory:
@@ -27,22 +27,22 @@ class AnswerMemory:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        """Use: what is held. Invariant: the sum of what the holders hold."""
+        """Use: bytes held now. Invariant: the sum over all holders."""
         self.is_full = False
-        """Use: no large answer should be begun now. Invariant: the limit is reached."""
+        """Use: while True, begin no large answer. Invariant: ``used_bytes >= limit_bytes``."""
         self._held: dict[Holder, int] = {}
         """Invariant: each has more than ``SMALL_BYTES``."""
         self._listeners: list[Callable[[], None]] = []
 
     def on_room(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` whenever there is room again after there was none."""
+        """Call ``listener`` each time the count falls below the limit again."""
         self._listeners.append(listener)
 
     def note(self, holder: Holder) -> bool:
-        """Count what ``holder`` has now; tell whether it is counted at all.
+        """Count what ``holder`` has now. Returns False when it has too little to be counted.
 
-        An answer leaves in pieces and stays in memory until the last one has left, so that what a
-        holder has counts until it has (nearly) nothing.
+        An answer leaves in pieces and stays in memory until the last piece has left. So the count
+        of a holder may grow, and falls only when its unread bytes are down to ``SMALL_BYTES``.
         """
         unread_bytes = holder.unread_bytes
         counted_bytes = self._held.get(holder, 0)
@@ -56,7 +56,7 @@ class AnswerMemory:
         return True
 
     def forget(self, holder: Holder) -> None:
-        """Count nothing of ``holder`` any more. Harmless when nothing is counted."""
+        """Stop counting ``holder``. Harmless when it is not counted."""
         was_full = self.is_full
         self.used_bytes -= self._held.pop(holder, 0)
         self.is_full = self.used_bytes >= self.limit_bytes
@@ -65,10 +65,10 @@ class AnswerMemory:
                 listener()
 
     def recount(self) -> None:
-        """Look at every holder anew: nobody tells when the last bytes of a short answer leave."""
+        """Note every counted holder again: nothing reports when a short answer's last bytes go."""
         for holder in list(self._held):
             self.note(holder)
 
     def held_by(self, holder: Holder) -> int:
-        """Return what is counted of ``holder``."""
+        """Return the bytes that are counted for ``holder``; 0 when it is not counted."""
         return self._held.get(holder, 0)

@@ -1,7 +1,8 @@
-"""One node, from start to stop: its data is opened, its work begun, its doors opened; then back.
+"""One node, from start to stop.
 
-Owns the order, in which the data's path is walked from the disk up. What each step makes is put
-together in ``ottla.node``, the only room that knows every concrete class.
+A start opens the data, begins the work (replication, coordinators, housekeeping) and then opens the
+doors (the listener); a stop goes the other way. This file owns that order. ``ottla.node``, the only
+room that knows every concrete class, builds the parts of each step.
 Source: the design's composition root; reliability rules 3 and 16 (first start, clean stop).
 """
 
@@ -14,6 +15,7 @@ from ottla.config import broker as options
 from ottla.config.config import Config
 from ottla.env.awake_clock import AwakeClock
 from ottla.env.stall_meter import StallMeter
+from ottla.env.tasks import begin_task
 from ottla.environment import Environment
 from ottla.errors import InvariantBroken
 from ottla.housekeeping.schedule import Schedule
@@ -37,14 +39,16 @@ from ottla.node.data import (
 )
 from ottla.node.doors import Doors, Memory, bind, join_and_open, make_listener, router_for
 from ottla.node.giving_up import GivingUp
+from ottla.node.logins import begin_with
 from ottla.node.work import Work, begin_work, keep_house
+from ottla.security.credentials import FirstUser
 from ottla.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 
 class Node(NamedTuple):
-    """A node that serves, complete."""
+    """All parts of a node that serves clients."""
 
     data: Data
     work: Work
@@ -52,7 +56,10 @@ class Node(NamedTuple):
 
 
 class Opened:
-    """What is open so far, to be closed again. Invariant: each only after those above it."""
+    """What a start has opened so far, for a stop to close.
+
+    Invariant: a field is set only after all fields above it.
+    """
 
     def __init__(self) -> None:
         self.logs: LogManager | None = None
@@ -73,10 +80,14 @@ class Broker:
         memory: bool = False,
         environment: Environment | None = None,
         open_store: OpenStore | None = None,
+        first_users: tuple[FirstUser, ...] = (),
     ) -> None:
-        """``environment``: disk, net, clock and threads; None: the real ones.
+        """Build a broker; nothing is opened before ``start``.
 
-        ``open_store``: opens the metadata store; None: the one in the first log directory.
+        ``memory``: keep all files in memory. ``environment``: disk, net, clock and threads; None
+        means the operating system's. ``open_store``: opens the metadata store; None means the one
+        in the first log directory. ``first_users``: may log in to a cluster that has no SCRAM
+        credentials yet.
         """
         self._env = environment or Environment.real(memory=memory)
         self.configuration = Configuration(
@@ -84,6 +95,7 @@ class Broker:
         )
         self._giving_up = GivingUp(self.configuration.log_dirs)
         self._open_given_store = open_store
+        self._first_users = first_users
         self._memory = Memory(
             ReceiveBudget(config[options.QUEUED_MAX_REQUEST_BYTES]),
             AnswerMemory(config[options.QUEUED_MAX_ANSWER_BYTES]),
@@ -92,27 +104,30 @@ class Broker:
         self._awake_clock = AwakeClock(self._env.clock)
         self._schedule = Schedule(self._env.clock)
         self._opened = Opened()
+        self._has_begun = False
+        self._stopping: asyncio.Task[None] | None = None
+        """Use: the one stop, for which every caller of ``stop`` waits; None: not stopping."""
         self._node: Node | None = None
         self.cluster_id = ""
         """The cluster's id, once started."""
         self.data_is_new = False
-        """Whether this start made the data directory."""
+        """True when this start created the data directory."""
 
     @property
     def node(self) -> Node:
-        """All parts. Raises InvariantBroken unless it is started."""
+        """The parts of the started broker. Raises InvariantBroken unless it is started."""
         if self._node is None:
             raise InvariantBroken("the broker is not started")
         return self._node
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port really bound, while it is started."""
+        """The host and port that are bound. Raises InvariantBroken unless it is started."""
         return self.node.doors.address
 
     @property
     def failed(self) -> asyncio.Event:
-        """Set when this node cannot go on, and should be stopped; then ``failure`` tells why."""
+        """Set when this node cannot go on and should be stopped; ``failure`` then tells why."""
         return self._giving_up.failed
 
     @property
@@ -122,15 +137,19 @@ class Broker:
 
     @property
     def stall_meter(self) -> StallMeter:
-        """What tells how long the loop was held at a time."""
+        """Measures how long single turns of the loop take."""
         return self._memory.turns.meter
 
     async def start(self) -> Node:
         """Open the data, begin the work, open the doors. Returns when clients are served.
 
-        Raises OSError (a port in use among them), LogDirectoryUnusable, CorruptFile and other
-        OttlaError; whatever was opened is closed again.
+        Raises OSError (for example when the port is in use), LogDirectoryUnusable, CorruptFile and
+        other OttlaErrors; InvariantBroken when it is called a second time. It closes everything
+        that it has opened before it raises.
         """
+        if self._has_begun or self._stopping is not None:
+            raise InvariantBroken("a broker is started once")
+        self._has_begun = True
         try:
             data = await self._open_data()
             work = self._begin_work(data)
@@ -145,8 +164,16 @@ class Broker:
         return node
 
     async def stop(self) -> None:
-        """Answer what is in flight, then close everything, durably. Harmless when not started."""
-        opened, self._opened = self._opened, Opened()
+        """Answer what is in flight, then close everything, durably. Harmless when not started.
+
+        The stop is completed even if a caller is cancelled; further callers wait for its end.
+        """
+        if self._stopping is None:
+            self._stopping = begin_task(self._stop(), name="stop", ended=_stop_ended)
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        opened = self._opened
         if opened.is_serving:
             self.stall_meter.stop()
             logger.info("the longest turn of the loop took %s", self.stall_meter.longest)
@@ -167,7 +194,7 @@ class Broker:
         self._env.close_executors()
         self._node = None
 
-    # The steps of a start; each notes what it has opened as soon as that is so.
+    # The steps of a start. Each notes in ``_opened`` what it has opened, at once.
 
     async def _open_data(self) -> Data:
         env, configuration, opened = self._env, self.configuration, self._opened
@@ -201,11 +228,23 @@ class Broker:
         env, configuration, opened = self._env, self.configuration, self._opened
         router = router_for(data, work, env, configuration, self._memory)
         listener = make_listener(router, data, env, configuration, self._memory)
-        opened.doors = doors = await bind(listener, data, env, configuration, self._giving_up)
+        await begin_with(self._first_users, data, env, configuration)
+        opened.doors = doors = await bind(
+            listener, router, data, env, configuration, giving_up=self._giving_up
+        )
         await join_and_open(doors, data)
         return doors
 
     async def _close_doors(self, opened: Opened) -> None:
-        if opened.doors is not None and opened.work is not None:
+        if opened.work is None:
+            return
+        if opened.doors is None:  # They could not be opened. What has begun ends all the same.
+            opened.work.answer_waiting()
+        else:
             grace_ms = self.configuration.at_start[options.STOP_TIMEOUT_MS]
             await opened.doors.close(opened.work, grace_seconds=grace_ms / 1000)
+
+
+def _stop_ended(stop: asyncio.Task[None]) -> None:
+    if not stop.cancelled() and (error := stop.exception()) is not None:
+        logger.error("the stop did not come to its end: %r", error)

@@ -1,6 +1,6 @@
-"""The outside of one node, as a whole: which disk, net, clock and threads it works with.
+"""Everything outside of one node: the disk, net, clock, rng and threads that it works with.
 
-Chooses the real ones; a test puts doubles together. Knows the ports and nothing above them.
+Builds the operating system's; a test builds one of doubles. Knows the ports, nothing above them.
 """
 
 from functools import partial
@@ -17,20 +17,20 @@ from ottla.env.rng import Rng, SystemRng
 from ottla.env.stall_meter import MeteredClock, StallMeter
 
 FLUSH_THREADS = 4
-"""fdatasyncs, and openings of large compressed batches, that may run side by side."""
+"""Threads for fdatasyncs and for unpacking large compressed batches."""
 READ_THREADS = 4
-"""Reads from the device side by side."""
+"""Threads for reads that have to wait for the device."""
 CLEANER_NICENESS = 15
-"""So that compaction takes what producers leave of the processors (numbers in ADR 14)."""
+"""Compaction gets only the processor time that producers leave (numbers in ADR 14)."""
 RECOVERY_THREADS = 8
 MAKING_THREADS = 8
-"""New logs made side by side, for the same reason as below."""
+"""New logs that are made at the same time, for the same reason as ``STOP_THREADS``."""
 STOP_THREADS = 16
-"""Logs closed side by side: the file system makes the syncs of many durable together."""
+"""Logs that are closed at the same time: a file system makes many syncs durable together."""
 
 
 class Environment(NamedTuple):
-    """Everything outside of one node, as ports. Tests pass doubles."""
+    """The ports of one node. Tests pass doubles."""
 
     disk: Disk
     net: Net
@@ -38,25 +38,25 @@ class Environment(NamedTuple):
     rng: Rng
     executor: Executor
     store_executor: Executor
-    """One thread, for the metadata store alone."""
+    """One thread, for the metadata store only."""
     read_executor: Executor | None = None
     """For reads of what is not in memory; None: ``executor`` does them."""
     cleaner_executor: Executor | None = None
-    """For compaction, which has time; None: ``executor`` does it."""
+    """For compaction, which is not urgent; None: ``executor`` does it."""
     recovery_threads: int = 1
-    """Logs recovered side by side at a start after a crash."""
+    """How many logs are recovered at the same time, at a start after a crash."""
     stop_threads: int = 1
-    """Logs closed side by side at a stop."""
+    """How many logs are closed at the same time, at a stop."""
     making_threads: int = 1
-    """New logs made side by side."""
+    """How many new logs are made at the same time."""
     open_files_max: int | None = None
-    """The files, sockets among them, that the process may have open; None: no limit."""
+    """How many files and sockets the process may have open; None: no limit."""
     meter: StallMeter | None = None
-    """Measures the turns of the loop; None: only those of connections are."""
+    """Measures every turn of the loop; None: only the work of connections is measured."""
 
     @classmethod
     def real(cls, *, memory: bool) -> "Environment":
-        """Return the operating system's; with ``memory`` files are kept in memory only."""
+        """Return the operating system's ports; with ``memory`` all files are kept in memory."""
         clock = MeteredClock()
         threads = partial(ThreadExecutor, meter=clock.meter)
         return cls(
@@ -76,7 +76,7 @@ class Environment(NamedTuple):
         )
 
     def close_executors(self) -> None:
-        """Finish the submitted work and end the threads. Blocks until that is done."""
+        """Finish the submitted jobs and end the threads. Blocks until that is done."""
         for executor in (
             self.read_executor, self.cleaner_executor, self.executor, self.store_executor
         ):  # fmt: skip

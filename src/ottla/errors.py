@@ -1,21 +1,22 @@
 """Kafka's error codes, and the exceptions that carry them through the program.
 
 Owns the one table of codes (number, whether a client may retry, a text for people) and the few
-exception classes that cross rooms. Knows nothing of messages, logs or sockets. An exception is
-raised where the fault is found and becomes a code in the handler of the request's API: only that
-knows which part of its answer the fault concerns.
-Source: the error code table of Kafka's protocol guide, as Apache Kafka 4.3 serves it.
+exception classes that cross rooms. Knows nothing of messages, logs or sockets. A KafkaError is
+raised where the fault is found, fails the Pending of the client that waits, and becomes a code in
+the handler of the request's API: only the handler knows which part of its answer the fault
+concerns. It is never a value, except in a list of outcomes: one for each of the many things that
+were asked. Source: the error code table of Kafka's protocol guide, as Apache Kafka 4.3 serves it.
 """
 
 from enum import IntEnum
-from typing import Self
+from typing import Self, TypeVar
 
 
 class ErrorCode(IntEnum):
     """The error codes of the Kafka protocol: ``NAME = code, retriable, text``.
 
-    ``retriable`` is what Kafka's own clients assume: the same request may succeed later without
-    anybody changing it. ``text`` is a sentence for people, without values.
+    ``retriable`` is what Kafka's own clients assume: True means that the same request may succeed
+    later, unchanged. ``text`` is a sentence for people, without values.
     """
 
     retriable: bool
@@ -166,6 +167,20 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, True, "No more share sessions are allowed."
 
 
+ErrorT = TypeVar("ErrorT", bound=BaseException)
+
+
+def as_value(error: ErrorT) -> ErrorT:
+    """Drop traceback, cause and context of an error and return it, to be kept as a value.
+
+    A traceback keeps the local variables of its frames alive, such as open files or the 64 MiB that
+    a batch unpacked to. They often include the error itself, and such a cycle lives until the
+    garbage collector runs.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
 class OttlaError(Exception):
     """The root of every error this program raises on purpose."""
 
@@ -185,13 +200,8 @@ class KafkaError(OttlaError):
         return f"{self.code.name} ({self.code.value}): {self.why or self.code.text}"
 
     def as_value(self) -> Self:
-        """Return this error without what it came through, for who keeps it.
-
-        The frames of its traceback hold what they worked on, such as 64 MiB that a batch unfolds
-        to, and often the error itself: a circle that only the garbage collector ends, much later.
-        """
-        self.__cause__ = self.__context__ = None
-        return self.with_traceback(None)
+        """Drop traceback, cause and context and return this error: see ``as_value``."""
+        return as_value(self)
 
 
 class RecordError:
@@ -205,7 +215,7 @@ class RecordError:
 
 
 class RecordsRejected(KafkaError):
-    """A batch that is refused because of some of its records, which are named (KIP-467)."""
+    """A batch that is refused because of the records that ``records`` lists (KIP-467)."""
 
     def __init__(self, code: ErrorCode, why: str, records: tuple[RecordError, ...]) -> None:
         super().__init__(code, why)
@@ -213,7 +223,7 @@ class RecordsRejected(KafkaError):
 
 
 class CorruptFile(OttlaError):
-    """A file of ours that is not what it must be. ``position``: the first bad byte, if known."""
+    """A file of ours that is not as written. ``position``: the first bad byte; None: unknown."""
 
     def __init__(self, path: str, why: str, position: int | None = None) -> None:
         super().__init__(path, why, position)
@@ -231,8 +241,16 @@ class InvariantBroken(OttlaError):
 
 
 class MalformedMessage(OttlaError):
-    """Wire bytes that are not the message they claim to be. Nothing behind them can be trusted."""
+    """Bytes from a peer are not the message they claim to be, so the rest cannot be read either."""
 
 
 class CloseConnection(OttlaError):
-    """The protocol's answer to this request is to hang up (an acks=0 produce that failed)."""
+    """The answer to this request is to close the connection (an acks=0 Produce that failed).
+
+    If a Pending fails with it, ``last_answer`` is sent before the connection is closed.
+    """
+
+    def __init__(self, why: str = "", last_answer: tuple[bytes, ...] = ()) -> None:
+        super().__init__(why)
+        self.last_answer = last_answer
+        """A framed answer in pieces; empty: the client is told nothing."""

@@ -1,8 +1,8 @@
-"""The identities everything else is keyed by.
+"""The identities that everything else is keyed by.
 
-Owns the words for a topic-partition, a topic id, a principal and the integers that must not be
-mixed up. Knows nothing of the wire, of files or of the cluster. Source: Kafka's protocol guide,
-KIP-516.
+Owns the types of a topic-partition, a topic id, a principal and of integers that must not be
+mixed up, and how large integers are. Knows nothing of the wire, of files or of the cluster. Source:
+Kafka's protocol guide, KIP-516.
 """
 
 import binascii
@@ -15,6 +15,10 @@ ProducerId = NewType("ProducerId", int)
 NodeId = NewType("NodeId", int)
 TopicId = NewType("TopicId", bytes)
 """16 raw bytes, as on the wire. As text: URL-safe base64 without padding, as Kafka prints it."""
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+"""The largest numbers that Kafka's fields of these types hold."""
 
 TOPIC_ID_BYTES = 16
 NULL_TOPIC_ID = TopicId(bytes(TOPIC_ID_BYTES))
@@ -32,7 +36,7 @@ class TopicPartition(NamedTuple):
 
 
 class Principal(NamedTuple):
-    """Who a client has shown to be. ``str()`` gives Kafka's form, ``User:alice``."""
+    """The identity that a client has proved. ``str()`` gives Kafka's form, ``User:alice``."""
 
     kind: str
     name: str
@@ -42,7 +46,7 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
-"""Who has shown nothing, as on a PLAINTEXT listener."""
+"""A client that has proved nothing, as on a PLAINTEXT listener."""
 
 
 def topic_id_text(topic_id: TopicId) -> str:

@@ -1,11 +1,12 @@
 """A value that is not there yet.
 
-The way an answer waits: a handler returns a Pending, the purgatory or a flush resolves it, the
-connection writes it. It lives on the loop's thread only and runs its listener at once, so that a
-waiting request costs neither a task nor a turn of the loop (design D2). Knows nothing of requests.
+This is how an answer waits: a handler returns a Pending, the purgatory or a commit queue resolves
+it, and the connection writes the answer. A Pending lives on the loop's thread only and runs its
+listener at once, so a waiting request costs neither a task nor a turn of the loop (design D2).
+Knows nothing of requests.
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -19,7 +20,7 @@ Mapped = TypeVar("Mapped")
 
 
 class Pending(Generic[Value]):
-    """Resolved or failed exactly once; heard by at most one listener."""
+    """A value or an error to come. Invariant: resolved or failed once; it has one listener."""
 
     __slots__ = ("_abandon", "_hurry", "_listener", "error", "is_done", "overlaps", "value")
 
@@ -28,33 +29,36 @@ class Pending(Generic[Value]):
         self.error: Exception | None = None
         self.is_done = False
         self.overlaps = overlaps
-        """True when a successor of the same kind may start before this one is done: whatever had to
-        happen in order (a Produce request's append) has happened."""
+        """True when the next request of the same kind may start before this one is done: what must
+        happen in order (the append of a Produce request) has happened."""
         self._listener: Callable[[Pending[Value]], None] | None = None
         self._abandon: Callable[[], None] | None = None
         self._hurry: Callable[[], None] | None = None
 
     def resolve(self, value: Value) -> None:
-        """Set the value and run the listener. Raises InvariantBroken when done already."""
+        """Set the value and run the listener. Raises InvariantBroken when already done."""
         self._finish()
         self.value = value
         self._tell()
 
     def fail(self, error: Exception) -> None:
-        """Set the error and run the listener. Raises InvariantBroken when done already."""
+        """Set the error and run the listener. Raises InvariantBroken when already done."""
         self._finish()
         self.error = error
         self._tell()
 
     def take_over(self, other: Pending[Value]) -> None:
-        """Be done as ``other``, which is done, was."""
+        """Take the value or the error of ``other``, which is done."""
         if other.error is not None:
             self.fail(other.error)
         else:
             self.resolve(other.value)  # type: ignore[arg-type]
 
     def on_done(self, listener: Callable[[Pending[Value]], None]) -> None:
-        """Run ``listener(self)`` once done; at once when done already. One listener only."""
+        """Run ``listener(self)`` when this is done; at once if it already is.
+
+        Raises InvariantBroken when there is a listener already.
+        """
         if self._listener is not None:
             raise InvariantBroken("a Pending has one listener")
         self._listener = listener
@@ -64,21 +68,23 @@ class Pending(Generic[Value]):
     def on_cancel(
         self, abandon: Callable[[], None], hurry: Callable[[], None] | None = None
     ) -> None:
-        """Call ``abandon`` if nobody waits for this any more; it need not be resolved then.
+        """Call ``abandon`` when this is cancelled; it need not be resolved after that.
 
-        ``hurry`` is called when whoever waits has no more time: to resolve with what there is.
+        ``hurry`` is called when the waiting side has no more time. It should resolve this with the
+        result so far.
         """
         self._abandon, self._hurry = abandon, hurry
 
     def hurry(self) -> None:
-        """Ask for what there is, if this is a wait for more. Harmless when done."""
+        """Ask for the result so far, if this waits for more (a Fetch). Harmless when done."""
         if self._hurry is not None and not self.is_done:
             self._hurry()
 
     def cancel(self) -> None:
-        """Say that nobody waits any more: the listener is forgotten, work that can end ends.
+        """Forget the listener and end the work behind this, where it can end.
 
-        What has begun and must come to its end (an append, a commit) goes on. Harmless when done.
+        What has begun and must be completed (an append, an offset commit) goes on. Harmless when
+        done.
         """
         self._listener = _forget
         abandon, self._abandon = self._abandon, None
@@ -87,7 +93,7 @@ class Pending(Generic[Value]):
 
     @property
     def is_cancelled(self) -> bool:
-        """Tell whether nobody waits any more."""
+        """Whether ``cancel`` was called: nobody waits for this any more."""
         return self._listener is _forget
 
     def then(
@@ -95,10 +101,10 @@ class Pending(Generic[Value]):
         transform: Callable[[Value], Mapped],
         refused: Callable[[KafkaError], Mapped] | None = None,
     ) -> Pending[Mapped]:
-        """Return a Pending that takes ``transform(value)``, or this one's error.
+        """Return a Pending that gets ``transform(value)``, or this one's error.
 
-        ``refused`` makes a value of a KafkaError: the answer of who was refused. None: it stays an
-        error. An exception of either becomes the error of the new one.
+        ``refused`` turns a KafkaError into a value, such as the response that carries its code;
+        None: it stays an error. What either function raises becomes the error of the new Pending.
         """
         mapped: Pending[Mapped] = Pending(overlaps=self.overlaps)
         mapped.on_cancel(self.cancel, self.hurry)
@@ -122,7 +128,7 @@ class Pending(Generic[Value]):
         return mapped
 
     def _tell(self) -> None:
-        """Run the listener and let go of it: it knows who waited, and who waited knows this."""
+        """Run the listener and drop it: the listener often refers to this, which makes a cycle."""
         listener = self._listener
         if listener is not None and listener is not _forget:
             self._listener = _told
@@ -135,21 +141,31 @@ class Pending(Generic[Value]):
         self._abandon = self._hurry = None
 
 
+def failed(error: Exception) -> Pending[Any]:
+    """Return a Pending that has failed: what is asked is refused before it begins."""
+    pending: Pending[Any] = Pending()
+    pending.fail(error)
+    return pending
+
+
 def _forget(_: Pending[Any]) -> None:
-    """Listen to nothing."""
+    """Stand for the listener of a cancelled Pending."""
 
 
 def _told(_: Pending[Any]) -> None:
-    """Stand for a listener that has heard."""
+    """Stand for a listener that has run."""
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return what a Pending can fail with for ``error``, which ended some work."""
+    """Return ``error`` itself, or a RuntimeError when it is no Exception (KeyboardInterrupt, ...).
+
+    A Pending fails with an Exception only.
+    """
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
 
 def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:
-    """Run a coroutine as a task and return what it will give. For rare work: admin requests."""
+    """Run a coroutine as a task; the Pending gets its result. For rare work: admin requests."""
     pending: Pending[Value] = Pending()
 
     def done(finished: asyncio.Task[Value]) -> None:
@@ -161,7 +177,7 @@ def pending_of(work: Coroutine[Any, Any, Value]) -> Pending[Value]:
             pending.resolve(finished.result())
         elif isinstance(error, Exception):
             pending.fail(error)
-        else:  # Nobody waits for ever, whatever it was.
+        else:  # Whatever it was, nobody may wait for ever.
             fault = InvariantBroken(f"the work ended with {error!r}")
             fault.__cause__ = error
             pending.fail(fault)

@@ -1,13 +1,13 @@
-"""The memory that requests may take altogether: who has how much of ``queued.max.request.bytes``.
+"""Counts the memory that all requests take together; ``queued.max.request.bytes`` limits it.
 
-Owns the count. Buffers that connections receive into, frames that long work still reads, and copies
-of batches that wait for a thread are all paid for here. Knows none of them, and allocates nothing.
+Counted are the receive buffers of connections, frames that long work still reads, and copies of
+record batches that wait for a thread. Knows none of these, and allocates nothing.
 """
 
 from collections.abc import Callable
 
 LetGo = Callable[[], None]
-"""Gives back what was held; called again it does nothing."""
+"""Gives a reservation back; a second call does nothing."""
 
 
 class RequestMemory:
@@ -16,11 +16,10 @@ class RequestMemory:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        """Use: bytes that are held. Invariant: >= 0; above the limit only by what is there already
-        and has to be kept (``hold``)."""
+        """Use: bytes reserved now. Invariant: >= 0; only ``hold`` may lift it above the limit."""
 
     def take(self, size_bytes: int) -> bool:
-        """Reserve ``size_bytes``; False (and nothing reserved) when that exceeds the limit."""
+        """Reserve ``size_bytes``. Returns False and reserves nothing if that exceeds the limit."""
         if self.used_bytes + size_bytes > self.limit_bytes:
             return False
         self.used_bytes += size_bytes
@@ -32,15 +31,15 @@ class RequestMemory:
         assert self.used_bytes >= 0, "request memory given back twice"
 
     def hold(self, size_bytes: int) -> LetGo:
-        """Count bytes of a request that was received already, whatever the limit says.
+        """Count bytes of a request that is already in memory, even above the limit.
 
-        Everybody stops receiving meanwhile if it is exceeded. Returns what gives them back.
+        Above the limit no connection receives. Returns a function that gives the bytes back.
         """
         self.used_bytes += size_bytes
         return self.letting_go(size_bytes)
 
     def letting_go(self, size_bytes: int) -> LetGo:
-        """Return what gives back a reservation made before."""
+        """Return a function that gives back ``size_bytes`` that were reserved earlier."""
         left = size_bytes
 
         def let_go() -> None:
@@ -52,5 +51,5 @@ class RequestMemory:
 
     @property
     def is_scarce(self) -> bool:
-        """Tell whether buffers should rather be given up than kept for reuse."""
+        """Whether more than half is used: buffers should be given up, not kept for reuse."""
         return self.used_bytes * 2 > self.limit_bytes

@@ -1,7 +1,9 @@
-"""From the option tables to what the rooms below take: plain values, without keys or texts.
+"""Turns a configuration into the plain values that the rooms below take.
 
-Stands beside ``broker``, which hands them down. The rooms never see the tables.
+``broker`` and ``ottla.node`` hand these values down; the rooms never see the option tables.
 """
+
+from math import inf
 
 from ottla.cluster.topics import NewTopic
 from ottla.config import broker as options
@@ -44,7 +46,7 @@ _LEVELS = {
 
 
 def partition_settings_of(config: Config, broker: Config) -> PartitionSettings:
-    """Return what a topic's configuration, and the broker's, mean to its partitions."""
+    """Return the settings of a topic's partitions: ``config`` is the topic's configuration."""
     compression = _CODECS.get(config[topic_options.COMPRESSION_TYPE])
     return PartitionSettings(
         log=LogConfig(
@@ -84,7 +86,7 @@ def _compression_level(config: Config, compression: Codec | None) -> int | None:
 
 
 def space_limits_of(config: Config) -> SpaceLimits:
-    """Return what the log directories leave free."""
+    """Return how much space the log directories keep free."""
     return SpaceLimits(
         reserve_bytes=config[log_options.DISK_RESERVE_BYTES],
         floor_bytes=config[log_options.DISK_MIN_FREE_BYTES],
@@ -92,7 +94,7 @@ def space_limits_of(config: Config) -> SpaceLimits:
 
 
 def cleaner_settings_of(config: Config) -> CleanerSettings:
-    """Return what the broker's configuration says to the log cleaner."""
+    """Return the log cleaner's settings."""
     return CleanerSettings(
         is_enabled=config[log_options.LOG_CLEANER_ENABLE],
         dedupe_buffer_bytes=config[log_options.LOG_CLEANER_DEDUPE_BUFFER_SIZE],
@@ -104,14 +106,17 @@ def cleaner_settings_of(config: Config) -> CleanerSettings:
 
 
 def _segment_ms(config: Config) -> int:
-    """Return ``segment.ms``, or the maximal lag: an active segment is never compacted."""
+    """Return ``segment.ms``; for a compacted topic at most ``max.compaction.lag.ms``.
+
+    The active segment is never compacted, so it must roll before the lag is over.
+    """
     if "compact" not in config[topic_options.CLEANUP_POLICY]:
         return config[topic_options.SEGMENT_MS]
     return min(config[topic_options.SEGMENT_MS], config[topic_options.MAX_COMPACTION_LAG_MS])
 
 
 def group_settings_of(config: Config) -> GroupSettings:
-    """Return what the node's configuration means to the group coordinator."""
+    """Return the group coordinator's settings."""
     return GroupSettings(
         classic=ClassicSettings(
             initial_rebalance_delay_ms=config[coordinator_options.GROUP_INITIAL_REBALANCE_DELAY_MS],
@@ -138,12 +143,12 @@ def group_settings_of(config: Config) -> GroupSettings:
             coordinator_options.OFFSETS_RETENTION_CHECK_INTERVAL_MS
         ],
         groups_max=config[coordinator_options.GROUPS_MAX],
-        commit_timeout_ms=config[coordinator_options.OFFSETS_COMMIT_TIMEOUT_MS],
+        offset_commit_timeout_ms=config[coordinator_options.OFFSETS_COMMIT_TIMEOUT_MS],
     )
 
 
 def group_topic_of(config: Config) -> NewTopic:
-    """Return how ``__consumer_offsets`` is made: as Kafka makes it."""
+    """Return how to create ``__consumer_offsets``, with Kafka's options."""
     return NewTopic(
         GROUP_METADATA_TOPIC,
         config[coordinator_options.OFFSETS_TOPIC_NUM_PARTITIONS],
@@ -157,7 +162,7 @@ def group_topic_of(config: Config) -> NewTopic:
 
 
 def transaction_settings_of(config: Config) -> TransactionSettings:
-    """Return what the node's configuration means to the transaction coordinator."""
+    """Return the transaction coordinator's settings."""
     return TransactionSettings(
         timeout_max_ms=config[coordinator_options.TRANSACTION_MAX_TIMEOUT_MS],
         expiration_ms=config[coordinator_options.TRANSACTIONAL_ID_EXPIRATION_MS],
@@ -173,7 +178,7 @@ def transaction_settings_of(config: Config) -> TransactionSettings:
 
 
 def coordinator_settings_of(config: Config) -> CoordinatorSettings:
-    """Return what the node's configuration means to its coordinators."""
+    """Return the settings of both coordinators and the sizes of their topics."""
     return CoordinatorSettings(
         group_settings_of(config),
         group_topic_of(config).partition_count,
@@ -184,7 +189,7 @@ def coordinator_settings_of(config: Config) -> CoordinatorSettings:
 
 
 def transaction_topic_of(config: Config) -> NewTopic:
-    """Return how ``__transaction_state`` is made: as Kafka makes it."""
+    """Return how to create ``__transaction_state``, with Kafka's options."""
     min_isr = config[coordinator_options.TRANSACTION_STATE_LOG_MIN_ISR]
     return NewTopic(
         TRANSACTION_STATE_TOPIC,
@@ -201,14 +206,14 @@ def transaction_topic_of(config: Config) -> NewTopic:
 
 
 OPEN_FILES_RESERVE = 64
-"""Files that connections leave to the rest: logs, the metadata store, the listener."""
+"""Files that connections leave to logs, the metadata store and the listener."""
 
 CONNECTIONS_SHARE_MIN = 4
-"""Connections may take this part of all files, whatever the partitions need."""
+"""Connections may take one file in this many, whatever the partitions need."""
 
 
 def connections_max_of(config: Config, open_files_max: int | None) -> int:
-    """Return ``max.connections``, or what ``open_files_max`` (None: no limit) leaves."""
+    """Return ``max.connections``, or less if ``open_files_max`` (None: no limit) demands it."""
     wanted = config[options.MAX_CONNECTIONS]
     if open_files_max is None:
         return wanted
@@ -216,10 +221,10 @@ def connections_max_of(config: Config, open_files_max: int | None) -> int:
 
 
 def connections_room_of(open_files_max: int | None, partition_count: int) -> int | None:
-    """Return how many connections leave each partition its file; None: any number.
+    """Return how many connections may be open so that each partition has a file left.
 
-    A partition that is written to keeps its active segment open. Clients get a quarter of all files
-    however many partitions there are: without them nobody needs the others.
+    None: any number. A partition that is written to keeps its active segment open. Clients get at
+    least a quarter of all files, however many partitions there are.
     """
     if open_files_max is None:
         return None
@@ -231,7 +236,8 @@ def connections_room_of(open_files_max: int | None, partition_count: int) -> int
 
 
 def limits_of(config: Config, open_files_max: int | None) -> Limits:
-    """Return what a connection may cost. ``open_files_max``: see ``connections_max_of``."""
+    """Return the limits of connections. ``open_files_max``: see ``connections_max_of``."""
+    idle_ms = config[options.CONNECTIONS_MAX_IDLE_MS]
     return Limits(
         request_bytes_max=config[options.SOCKET_REQUEST_MAX_BYTES],
         queued_bytes_max=config[options.QUEUED_MAX_REQUEST_BYTES],
@@ -239,7 +245,7 @@ def limits_of(config: Config, open_files_max: int | None) -> Limits:
         in_flight_bytes_max=config[options.CONNECTION_MAX_IN_FLIGHT_BYTES],
         write_buffer_bytes=config[options.WRITE_BUFFER_HIGH_BYTES],
         write_stall_seconds=config[options.WRITE_STALL_TIMEOUT_MS] / 1000,
-        idle_seconds=config[options.CONNECTIONS_MAX_IDLE_MS] / 1000,
+        idle_seconds=inf if idle_ms < 0 else idle_ms / 1000,
         frame_seconds=config[options.REQUEST_READ_TIMEOUT_MS] / 1000,
         bytes_per_second_min=config[options.REQUEST_READ_MIN_BYTES_PER_SECOND],
         connections_max=connections_max_of(config, open_files_max),

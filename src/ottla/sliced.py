@@ -1,10 +1,10 @@
-"""Long work in slices, of a request or of the node's own: the others have their turns in between.
+"""Runs long work in slices, so that other work gets its turns of the loop in between.
 
-Work that grows with what is asked is a generator: it yields wherever it may be interrupted (every
-few hundred elements), or yields a Pending to get its value, and returns what came of it, a
-handler's the response. ``Slices.run`` does the first slice at once, so that a small request costs
-no turn; what is left over takes turns with everybody else (``ottla.turns``). Whatever a generator
-looked at before a yield may be different behind it: it works on lists of its own.
+Work whose length depends on a request is a generator. It yields None where it may be interrupted
+(about every ``STRIDE`` elements), yields a Pending to get its value, and returns its result, which
+for a handler is the response. ``Slices.run`` does the first slice at once, so a small request costs
+no extra turn; the rest takes turns with everything else (``ottla.turns``). State that a generator
+read before a yield may have changed after it, so it works on lists of its own.
 """
 
 from collections import deque
@@ -26,41 +26,42 @@ Ordered = TypeVar("Ordered", str, TopicPartition)
 Steps = Generator[Pending[Any] | None, Any, Value]
 
 STRIDE = 64
-"""Elements served before others may have a turn: about 0.5 ms of work."""
+"""Elements between two yields: about 0.5 ms of work."""
 RUN = 5000
-"""Items sorted, or looked up among the others, in one go: some ms."""
+"""Items that are sorted or looked up without a yield: some ms."""
 RUNNING_MAX = 4
-"""So many long pieces of work take turns; the others wait in line, as what they were asked. Bounds
-memory: each may hold 200,000 objects of a request and as many of its answer. Who waits for
-something else (a disk, a lane of the executor) has no place meanwhile: four such would keep all
-others waiting for as long."""
+"""How many long pieces of work take turns; further ones wait in line, as undecoded frames. Bounds
+memory: each may hold 200,000 objects of a request and as many of its answer. Work that waits for
+something else (a disk, a lane of the executor) has no place meanwhile: four of those would keep all
+others waiting just as long."""
 
 
 class Room(Enum):
-    """When work needs room in memory for what comes of it."""
+    """When a piece of work needs free answer memory for its result."""
 
     NEVER = "never"
     TO_GO_ON = "to go on"
-    """Behind its first slice: what is done by then is small."""
+    """After its first slice: the result of one slice is small."""
     TO_BEGIN = "to begin"
+    """Before its first slice: even that makes a large answer."""
 
 
 def each(items: Iterable[Item], do: Callable[[Item], Value]) -> Steps[list[Value]]:
-    """Return what ``do`` makes of each item; others have their turns in between.
+    """Return ``do(item)`` for each item, yielding now and then.
 
-    ``items`` is the caller's own: nobody else changes it.
+    Nobody else may change ``items`` meanwhile.
     """
     found: list[Value] = []
     for item in items:
         found.append(do(item))
         if not len(found) % STRIDE:
             yield None
-    yield None  # So that many short ones give way, too.
+    yield None  # A caller may run many short ones in a row.
     return found
 
 
 def each_in_steps(items: Iterable[Item], do: Callable[[Item], Steps[Value]]) -> Steps[list[Value]]:
-    """As ``each``, for items which are themselves worth several slices."""
+    """As ``each``, for items that may take several slices themselves."""
     found: list[Value] = []
     for item in items:
         found.append((yield from do(item)))
@@ -70,7 +71,7 @@ def each_in_steps(items: Iterable[Item], do: Callable[[Item], Steps[Value]]) -> 
 
 
 def distinct(items: Iterable[Named]) -> Steps[list[Named]]:
-    """Return each item once, in the order of their first coming."""
+    """Return each item once, in the order of first occurrence."""
     found: dict[Named, None] = {}
     left = iter(items)
     while some := list(islice(left, RUN)):
@@ -90,7 +91,10 @@ def sorted_in_steps(items: Iterable[Ordered]) -> Steps[list[Ordered]]:
 
 
 def at_once(steps: Steps[Value]) -> Value:
-    """Do all of ``steps``, which wait for nothing, without giving way: they are few."""
+    """Run all of ``steps`` without giving way and return their result: for few items.
+
+    The steps must not wait: AssertionError when they yield a Pending.
+    """
     try:
         while True:
             assert next(steps) is None, "it waits for nothing"
@@ -103,12 +107,12 @@ class Slices:
     """Runs the long work of all connections."""
 
     def __init__(self, turns: Turns, answers: AnswerMemory | None = None) -> None:
-        """``answers``: what work that makes answers waits for room in; None: it needs none."""
+        """``answers``: the memory in which work waits for room; None: it never waits for room."""
         self.turns = turns
         self.running = 0
         """*Invariant:* at most ``RUNNING_MAX``."""
         self._waiting: deque[_Work[Any]] = deque()
-        """*Invariant:* empty of those for whom there is a place."""
+        """*Invariant:* holds no work that could have a place now."""
         self._answers = answers
         if answers is not None:
             answers.on_room(self._give_places)
@@ -120,11 +124,11 @@ class Slices:
         *,
         room: Room = Room.TO_GO_ON,
     ) -> Value | Pending[Value]:
-        """Do the first slice; return what came of it, or a promise of it.
+        """Do the first slice; return the result if that was all, else a Pending of it.
 
-        Raises what the steps raise in their first slice. If the Pending is cancelled the steps are
-        closed where they are. If the steps return a Pending, that is waited for. ``room``: when
-        they wait for room for an answer.
+        Raises what the steps raise in their first slice. Cancelling the Pending closes the
+        generator where it stands. If the steps return a Pending, its outcome is the result.
+        ``name``: what a stall of the loop is put down to. ``room``: when the work waits for memory.
         """
         work = _Work(self, steps, name, room)
         if room is Room.TO_BEGIN and not self._has_room(work):
@@ -141,7 +145,7 @@ class Slices:
         return work.pending
 
     def begin(self, work: "_Work[Any]") -> None:
-        """Let ``work`` have turns, or wait for one of the others to end."""
+        """Give ``work`` a place, or queue it until one is free."""
         if self.running < RUNNING_MAX and self._has_room(work):
             self.running += 1
             work.have_place()
@@ -149,7 +153,7 @@ class Slices:
             self._waiting.append(work)
 
     def ended(self, work: "_Work[Any]") -> None:
-        """Give the place of ``work``, if it had one, to the next in line."""
+        """Take ``work`` out of its place, which goes to the next in line, or out of the line."""
         if not work.has_place:
             if work in self._waiting:
                 self._waiting.remove(work)
@@ -162,10 +166,10 @@ class Slices:
         return work.room is Room.NEVER or self._answers is None or not self._answers.is_full
 
     def _give_places(self) -> None:
-        """Let those who wait have turns, in the order in which they came.
+        """Give free places to waiting work, in the order of arrival.
 
-        Those that have begun before those that wait to begin: these are the largest, and who asks
-        for many of them would keep all others waiting.
+        Work that has begun goes first. Work that still waits to begin (``Room.TO_BEGIN``) makes the
+        largest answers, and a client that asks for many of them must not keep all others waiting.
         """
         while self.running < RUNNING_MAX:
             waiting = [work for work in self._waiting if self._has_room(work)]
@@ -195,14 +199,14 @@ class _Work(Generic[Value]):
         self._name = name
         self._awaited: Pending[Any] | None = None
         self.has_place = False
-        """Use: True while this piece of work takes turns."""
+        """Use: True while this work counts as one of the ``RUNNING_MAX``."""
         self.room = room
         self.pending: Pending[Value] = Pending()
 
     def go_on(self) -> None:
-        """Queue for the next slice: at once, or when the awaited Pending is done.
+        """Queue for the next slice: now, or when the awaited Pending is done.
 
-        Who waits takes no place: it may wait for long, and others could go on.
+        While it waits it has no place: that may take long, and other work could use the place.
         """
         awaited = self._awaited
         if awaited is not None and not awaited.is_done:
@@ -214,12 +218,12 @@ class _Work(Generic[Value]):
             self._slices.begin(self)
 
     def have_place(self) -> None:
-        """Stand in line for a turn."""
+        """Take a place and queue for a turn."""
         self.has_place = True
         self._slices.turns.wait(self._turn)
 
     def advance(self) -> None:
-        """Do one slice. Raises StopIteration at the end, and what the steps raise."""
+        """Do one slice. Raises StopIteration with the result at the end, else what steps raise."""
         monotonic = self._slices.turns.clock.monotonic
         end = monotonic() + SLICE_SECONDS
         steps, awaited = self._steps, self._awaited
@@ -237,7 +241,7 @@ class _Work(Generic[Value]):
                 return
 
     def _turn(self) -> None:
-        if self.pending.is_done:  # Cancelled while it stood in line.
+        if self.pending.is_done:  # Cancelled while it was queued.
             return
         turns = self._slices.turns
         began = turns.clock.monotonic()
@@ -262,7 +266,7 @@ class _Work(Generic[Value]):
             self.pending.resolve(result)  # type: ignore[arg-type]
 
     def cancel(self) -> None:
-        """Close the steps where they stand: nobody waits for their result."""
+        """Close the generator where it stands: nobody waits for its result."""
         self.pending.is_done = True
         self._steps.close()
         if self._awaited is not None:

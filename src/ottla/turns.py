@@ -1,8 +1,8 @@
-"""Whose turn it is on the loop: nobody keeps it for long, whatever was asked.
+"""Shares the event loop: no connection and no request keeps it for long.
 
-Owns the queue of those who gave way. A connection that has served for ``SLICE_SECONDS``, and work
-in slices (``ottla.sliced``), line up here; so does everybody who comes when a turn of the loop
-has cost ``TURN_SECONDS``. The line is served in order, so that many busy connections share alike.
+Owns the queue of those that gave way. A connection that has served for ``SLICE_SECONDS`` queues
+here, as does work in slices (``ottla.sliced``), and everything that arrives after a turn of the
+loop has cost ``TURN_SECONDS``. The queue is served in order, so busy connections get equal shares.
 Knows neither connections nor requests. Costs one addition per round until somebody has to wait.
 """
 
@@ -14,17 +14,17 @@ from ottla.env.clock import Clock
 from ottla.env.stall_meter import Name, StallMeter
 
 SLICE_SECONDS = 0.005
-"""Seconds after which one connection, or one piece of work, gives way."""
+"""How long one connection, or one piece of work, runs before it gives way."""
 TURN_SECONDS = 0.02
-"""Seconds of work after which the loop looks at its sockets and timers."""
+"""How much work is done before the loop looks at its sockets and timers again."""
 
 TakeTurn = Callable[[], None]
 Step = Callable[[], bool]
-"""Does a small piece of work, some microseconds; returns False when nothing is left."""
+"""Does a small piece of work (some microseconds); returns False when nothing is left."""
 
 
 class Turns:
-    """The one line of a loop."""
+    """The queue for turns of one loop."""
 
     def __init__(
         self,
@@ -33,26 +33,27 @@ class Turns:
         *,
         call_soon: Callable[[TakeTurn], object] | None = None,
     ) -> None:
-        """``call_soon``: calls in the loop's next turn; None: that of the running loop."""
+        """``call_soon``: calls a function in the loop's next turn; None: the running loop's."""
         self.clock = clock
         self._loop_calls = call_soon
         self.meter = StallMeter(clock) if meter is None else meter
         self.is_over = False
-        """Use: when True, this turn has had its share; work must ``wait`` for the next one."""
+        """Use: True when this turn has had its share; new work must ``wait`` for the next turn."""
         self.used_seconds = 0.0
-        """Use: see ``look``. Invariant: what was spent since others were let in last."""
+        """Use: see ``look``. Invariant: seconds of work since this turn of the loop began."""
         self._waiting: deque[TakeTurn] = deque()
         self._is_due = False  # Use: the loop will call _next.
 
     def spent(self, seconds: float, name: Name) -> None:
-        """Account for work that was just done on the loop."""
+        """Account for work that was just done on the loop; ``name`` says what it was."""
         self.used_seconds += seconds
         self.look(seconds, name)
 
     def look(self, seconds: float, name: Name) -> None:
-        """Note work that took long, and end the turn that has had its share.
+        """Note work that took long, and end the turn when it has had its share.
 
-        For who has added to ``used_seconds`` by itself; it need not ask after short work.
+        For callers that have added to ``used_seconds`` themselves; after short work they need not
+        call this.
         """
         if seconds > self.meter.notable_seconds:
             self.meter.note(seconds, name)
@@ -61,7 +62,7 @@ class Turns:
             self._call_soon()
 
     def wait(self, take_turn: TakeTurn) -> None:
-        """Call ``take_turn`` in a later turn of the loop, behind those who wait already."""
+        """Call ``take_turn`` in a later turn of the loop, after those that wait already."""
         self._waiting.append(take_turn)
         self._call_soon()
 
@@ -84,16 +85,16 @@ class Turns:
 
 
 class Portions:
-    """One owner's work, which may arrive at any time in any amount: a slice now, the rest in turns.
+    """One owner's queue of work, of any length: does a slice now and the rest in later turns.
 
-    A step takes what it works on before it can fail: one that raises is not done again, and those
-    behind it have their turns as if it had not been.
+    A step must take its item out of the owner's queue before it can fail. Then a step that raises
+    is not repeated, and the items after it have their turns.
     """
 
     __slots__ = ("_is_running", "_is_waiting", "_name", "_step", "_turns")
 
     def __init__(self, turns: Turns, step: Step, name: str) -> None:
-        """``name``: what a stall is put down to."""
+        """``name``: what a stall of the loop is put down to."""
         self._turns = turns
         self._step = step
         self._name = name
@@ -101,9 +102,9 @@ class Portions:
         self._is_waiting = False
 
     def go_on(self) -> None:
-        """Do what there is to do: a slice at once, unless others have used up this turn.
+        """Do a slice at once, unless this turn of the loop is used up; the rest in later turns.
 
-        Harmless while it is under way: the steps go on until there is nothing more to do.
+        Call it whenever there is new work. Harmless while a slice is under way or queued.
         """
         if self._is_running or self._is_waiting:
             return

@@ -50,8 +50,8 @@ def test_create_list_describe_delete(ottla, topic):
     described = json.loads(out)
     assert described["configs"] == {"retention.ms": "604800000"}
     assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
-    assert ottla("topic", "add-partitions", topic, "2")[0] == 0
-    assert len(ottla("topic", "describe", topic)[1].splitlines()) == 5
+    assert ottla("topic", "add-partitions", topic, "2", "--yes")[0] == 0
+    assert len(ottla("topic", "describe", topic, "--no-header")[1].splitlines()) == 5
     code, _, err = ottla("topic", "delete", topic)
     assert (code, "--yes" in err) == (2, True)
     assert ottla("topic", "delete", topic, "--yes")[1] == f"deleted {topic}\n"
@@ -104,7 +104,7 @@ def test_what_is_produced_is_consumed(ottla, topic):
     code, out, _ = ottla("consume", topic, "-o", "jsonl", "-n", "5")
     records = [json.loads(line) for line in out.splitlines()]
     assert len(records) == 5
-    assert records[0]["headers"] == {"a": "b"}
+    assert records[0]["headers"] == [["a", "b"]]
     assert all(each["value"] == f"value {each['key'][1:]}" for each in records)
 
 
@@ -126,8 +126,28 @@ def test_what_consume_prints_produce_takes(ottla, topic):
     assert len(again) == 2
     first = next(each for each in again if each["key"] == "a")
     assert (first["value"], first["partition"], first["timestamp"]) == (None, 1, 1234)
-    assert first["headers"] == {"h": "1"}
+    assert first["headers"] == [["h", "1"]]
     assert ottla("produce", topic, "--jsonl", "-q", text=out)[0] == 0
+
+
+def test_a_copy_by_json_loses_no_byte_and_no_header(ottla, topic):
+    lines = [
+        {"value": {"base64": "//4B"}, "headers": [["a", "1"], ["a", {"base64": "/w=="}]]},
+        {"key": {"base64": "wA=="}, "value": "\\xff", "headers": [["", None]]},
+        {"key": "", "value": ""},
+        {"key": "only", "value": None},
+    ]
+    text = "".join(json.dumps({**each, "partition": 0}) + "\n" for each in lines)
+    assert ottla("produce", topic, "--jsonl", "-q", text=text)[0] == 0
+    first = ottla("consume", topic, "-o", "jsonl")[1]
+    assert ottla("topic", "create", f"{topic}-copy", "-p", "3")[0] == 0
+    assert ottla("produce", f"{topic}-copy", "--jsonl", "-q", text=first)[0] == 0
+    second = ottla("consume", f"{topic}-copy", "-o", "jsonl")[1]
+    assert second == first.replace(topic, f"{topic}-copy")
+    shown = [json.loads(line) for line in second.splitlines()]
+    assert [(each["key"], each["value"], each["headers"]) for each in shown] == [
+        (each.get("key"), each["value"], each.get("headers", [])) for each in lines
+    ]
 
 
 def test_places_to_begin(ottla, topic):
@@ -229,3 +249,166 @@ def test_a_command_imports_only_what_it_needs(ottla_server):
         timeout=30,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def damaged(ottla_server_factory, tmp_path):
+    """Two partitions of three batches; of the first one the middle batch has a wrong byte."""
+    data = tmp_path / "damaged"
+    server = ottla_server_factory(data=data)
+
+    def produce(partition, value):
+        subprocess.run(
+            [sys.executable, "-m", "ottla", "produce", "torn", "-q", "-p", str(partition)],
+            input=value,
+            check=True,
+            env=environment(server.bootstrap),
+        )
+
+    made = [sys.executable, "-m", "ottla", "topic", "create", "torn", "-p", "2"]
+    subprocess.run(made, check=True, env=environment(server.bootstrap), capture_output=True)
+    for value in (b"first", b"second", b"third"):
+        for partition in (0, 1):
+            produce(partition, value)
+    server.stop()
+    path = data / "torn-0" / f"{0:020d}.log"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"second", b"sEcond"))
+    return ottla_server_factory(data=data)
+
+
+def test_a_damaged_batch_is_named_and_all_else_is_shown(ottla, damaged):
+    where = {"bootstrap": damaged.bootstrap}
+    shape = r"%p:%o %v\n"
+    code, out, err = ottla("consume", "torn", "-f", shape, **where)
+    assert code == 1
+    assert sorted(out.splitlines()) == ["0:0 first", "1:0 first", "1:1 second", "1:2 third"]
+    assert "torn-0 is damaged at offset 1" in err
+    assert "wrong CRC32C" in err
+    assert "broker answered" not in err
+    code, out, err = ottla("consume", "torn", "-f", shape, "--skip-corrupt", **where)
+    assert code == 0
+    assert sorted(out.splitlines()) == [
+        *("0:0 first", "0:2 third", "1:0 first", "1:1 second", "1:2 third")
+    ]
+    assert "skipped a damaged batch of torn-0" in err
+
+
+def test_a_group_does_not_go_on_behind_a_damaged_batch(ottla, damaged):
+    where = {"bootstrap": damaged.bootstrap}
+    code, _, err = ottla("consume", "torn", "-g", "readers", **where)
+    assert (code, "torn-0 is damaged at offset 1" in err) == (1, True)
+    out = ottla("group", "describe", "readers", "-o", "json", **where)[1]
+    committed = {each["partition"]: each["committed"] for each in json.loads(out)["partitions"]}
+    assert committed[0] == 1
+
+
+def test_a_topic_does_not_count_markers_and_gaps_as_records(ottla, topic):
+    ottla("produce", topic, "-q", "-p", "0", text="a\nb\n")
+    rows = json.loads(ottla("topic", "describe", topic, "-o", "json")[1])["partitions"]
+    assert (rows[0]["offsets"], rows[0]["end"], rows[0]["stable"]) == (2, 2, 2)
+    assert "records" not in rows[0]
+
+
+def test_help_is_no_error(ottla):
+    for words in (("help",), ("help", "topic"), ("topic",), ("help", "topic", "create")):
+        code, out, err = ottla(*words)
+        assert (code, out.startswith("usage: ottla"), err) == (0, True, ""), words
+    assert "create" in ottla("topic")[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant", "where"),
+    [
+        (("topic", "lst"), "did you mean list?", "ottla topic --help"),
+        (("topic", "list", "--intrenal"), "did you mean --internal?", "ottla topic list --help"),
+        (("consume", "t", "--tial"), "did you mean --tail?", "ottla consume --help"),
+        (("topic", "list", "-o", "jsno"), "did you mean json?", "ottla topic list --help"),
+        (("topic", "list", "-X", "client.ids=x"), "did you mean client.id?", ""),
+    ],
+)
+def test_names_that_are_nearly_right_are_offered(ottla, typed, meant, where):
+    code, out, err = ottla(*typed)
+    assert (code, out) == (2, "")
+    assert meant in err
+    assert f"fix: {where}" in err or not where
+    assert len(err.splitlines()) <= 3
+
+
+def test_errors_are_json_where_that_was_asked_for(ottla, topic):
+    for output in ("json", "jsonl", "yaml"):
+        code, out, err = ottla("topic", "describe", f"{topic}x", "-o", output)
+        assert (code, out) == (5, "")
+        assert json.loads(err)["error"] == {
+            "code": "NOT_FOUND",
+            "what": f"there is no topic {topic}x",
+            "why": "",
+            "fix": f"did you mean {topic}?",
+        }
+
+
+def test_a_clients_own_file_may_hold_more_than_means_something_here(ottla, topic, tmp_path):
+    path = tmp_path / "client.properties"
+    path.write_text("acks=all\nclient.id=me\ncompression.type=lz4\nclient.idd=x\n")
+    code, out, err = ottla("topic", "list", "--command-config", str(path), "--no-header")
+    assert (code, topic in out) == (0, True)
+    assert f"acks in {path} means nothing here" in err
+    assert "client.idd" in err
+    assert "did you mean client.id" in err
+
+
+def test_partitions_are_not_added_unasked(ottla, topic):
+    code, _, err = ottla("topic", "add-partitions", topic, "5")
+    assert (code, "3 -> 8 partitions" in err, "--yes" in err) == (2, True, True)
+    assert len(ottla("topic", "describe", topic, "--no-header")[1].splitlines()) == 3
+
+
+def test_a_topic_that_is_made_on_the_way_is_told(ottla, topic):
+    code, _, err = ottla("produce", f"{topic}-typo", text="x\n")
+    assert (code, f"created topic {topic}-typo, 1 partition" in err) == (0, True)
+    assert "created" not in ottla("produce", f"{topic}-typo", text="x\n")[2]
+    code, _, err = ottla("produce", topic, "-p", "9")
+    assert (code, f"{topic} has no partition 9" in err) == (5, True)
+    text = '{"value":"kept","partition":0}\n{"value":"no","partition":9}\n'
+    code, _, err = ottla("produce", topic, "--jsonl", text=text)
+    assert (code, "line 2: " in err, "1 record " in err) == (5, True, True)
+    assert ottla("consume", topic)[1] == "kept\n"
+
+
+def test_a_broker_that_is_away_is_told(ottla, ottla_server_factory, tmp_path):
+    data = tmp_path / "away"
+    server = ottla_server_factory(data=data)
+    where = {"bootstrap": server.bootstrap}
+    assert ottla("produce", "t", text="one\n", **where)[0] == 0
+    tail = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "consume", "t", "--tail", "--from", "earliest"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(server.bootstrap),
+    )
+    try:
+        assert tail.stdout.readline() == b"one\n"
+        server.stop()
+        assert b"waiting: nothing listens" in tail.stderr.readline()
+        with OttlaPeer(data, port=server.port) as again:
+            again.start()
+            assert b"the cluster answers again" in tail.stderr.readline()
+            assert ottla("produce", "t", text="two\n", **where)[0] == 0
+            assert tail.stdout.readline() == b"two\n"
+    finally:
+        tail.kill()
+        tail.wait()
+        tail.stdout.close()
+        tail.stderr.close()
+
+
+def test_a_running_broker_has_not_stopped_uncleanly(ottla, ottla_server):
+    told = json.loads(ottla("doctor", str(ottla_server.data), "-o", "jsonl")[1].splitlines()[0])
+    assert (told["is_running"], told["stopped_cleanly"]) == (True, None)
+
+
+def test_every_way_to_print_the_version(ottla):
+    facts = json.loads(ottla("version", "-o", "json")[1])
+    assert ottla("version", "-o", "tsv", "--no-header")[1].split("\t")[0] == facts["version"]
+    assert facts["python"] in ottla("version", "-o", "table")[1]
+    assert json.loads(ottla("version", "-o", "jsonl")[1]) == facts

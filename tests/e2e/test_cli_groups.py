@@ -277,4 +277,4 @@ def test_groups_of_a_kafka_of_both_protocols(kafka_server_factory, topic_name):
     assert b"has members" in refused.stderr
     consumer.close()
     assert ottla("group", "delete", "newer", "classic", "-y").returncode == 0
-    assert ottla("group", "list").stdout == b""
+    assert ottla("group", "list", "--no-header").stdout == b""

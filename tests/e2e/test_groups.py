@@ -89,6 +89,9 @@ class KafkaPython:
             enable_auto_commit=False,
             session_timeout_ms=10_000,
             heartbeat_interval_ms=1000,
+            # It may join before its first metadata are there, and assigns no partitions then: it
+            # looks for them again at this age, not at once. (Five minutes by default.)
+            metadata_max_age_ms=2000,
             partition_assignment_strategy=[RangePartitionAssignor],
         )
 
@@ -259,13 +262,12 @@ def test_a_group_goes_on_where_it_was(broker, topic_name, client):
     make = CLIENTS[client]
     seen = []
     for expected in (600, 900):
-        member = make(broker.bootstrap, topic_name, "g")
-        deadline = time.monotonic() + 60
-        while len(seen) < expected:
-            assert time.monotonic() < deadline, len(seen)
-            seen += member.poll()
-        member.commit()
-        member.close()
+        with contextlib.closing(make(broker.bootstrap, topic_name, "g")) as member:
+            deadline = time.monotonic() + 60
+            while len(seen) < expected:
+                assert time.monotonic() < deadline, len(seen)
+                seen += member.poll()
+            member.commit()
         if expected == 600:
             broker.kill9()
             broker.start()

@@ -1,7 +1,6 @@
 """``ottla pipeline`` on its own templates: checked, explained, run, and run again."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
 pytest.importorskip("grpc", reason="extra 'pipelines' is not installed")
 
-from ottla.cli.main import main
+from ottla.cli.main import command_line
 from ottla.spark.pipelines.project import TEMPLATES, make
 from tools.ottla_peer import OttlaPeer
 
@@ -45,13 +44,12 @@ def project(tmp_path_factory, broker):
 
 
 @pytest.fixture
-def ottla(spark, monkeypatch, capsys):
+def ottla(spark, capsys):
     """Run a command in this process, by the session that is there: (exit code, output, notes)."""
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["ottla", *map(str, arguments)])
         try:
-            main()
+            command_line([*map(str, arguments)])
             code = 0
         except SystemExit as end:
             code = end.code
@@ -227,7 +225,7 @@ def test_the_cluster_is_asked_before_spark_tries(ottla, broker, tmp_path):
     make(asking, "topic-to-topic", "127.0.0.1:1")
     for command in (("check", asking), ("run", asking)):
         code, _, err = ottla("pipeline", *command)
-        assert code == 1
+        assert code == 3
         assert "transformations/orders.py:" in err
         assert "127.0.0.1:1: connection refused" in err
     assert ottla("pipeline", "check", asking, "--offline")[0] == 0

@@ -31,6 +31,8 @@ class SimulatedExecutor:
         """By such a job that has not begun: the handle that begins it."""
         self._busy = 0
         """Jobs that are at work."""
+        self._untold = {}
+        """What to tell of those that have ended, by the handle that will."""
         self._waiting = deque()
         self._is_closed = False
         self._held = 0
@@ -41,7 +43,7 @@ class SimulatedExecutor:
         """Jobs that were submitted and whose end was not told."""
         return self._running + len(self._waiting)
 
-    def submit(self, work, done):
+    def submit(self, work, done, *, place=""):
         if self._is_closed:
             raise RuntimeError(f"executor {self.name} is closed")
         self._waiting.append((work, done))
@@ -87,8 +89,12 @@ class SimulatedExecutor:
         self.submit(lambda: volume.sync([job.file for job in jobs]), ended)
 
     def close(self):
-        """Do what was submitted; return when all of it is done."""
+        """Do what was submitted; return when all of it is done. All ends are told soon then."""
         self._is_closed = True
+        for handle, told in list(self._untold.items()):
+            handle.cancel()
+            self._loop.call_for(self._life, 0.0, self._end, *told)
+        self._untold.clear()
         for one, handle in list(self._to_come.items()):
             handle.cancel()
             self._work(one)
@@ -118,12 +124,19 @@ class SimulatedExecutor:
     def _work(self, one):
         def ended(result, error):
             self._busy -= 1
-            rest = 0.0 if self._is_closed else one.rest
-            self._loop.call_for(self._life, rest, self._end, one.done, result, error)
+            told = (one.done, result, error)
+            if self._is_closed:
+                self._loop.call_for(self._life, 0.0, self._end, *told)
+                return
+            handle = self._loop.call_for(self._life, one.rest, lambda: tell(handle))
+            self._untold[handle] = told
+
+        def tell(handle):
+            self._end(*self._untold.pop(handle))
 
         self._to_come.pop(one, None)
         self._busy += 1
-        self._jobs.begin(self._life, one.work, ended, seconds=self._pause_seconds)
+        self._jobs.begin(self._life, one.work, ended, seconds=self._pause_seconds, name=self.name)
 
     def _end(self, done, result, error):
         self._running -= 1

@@ -1,7 +1,12 @@
-"""What goes wrong: the faults that a seed has drawn come at random times, some of them together."""
+"""What goes wrong: the faults that a seed has drawn come at random times, some of them together.
 
+One that lasts takes back by itself what it brought about; ``heal`` ends all of them at once.
+"""
+
+import asyncio
 import errno
 import random
+from contextlib import contextmanager, suppress
 
 from ottla.env.faulty_disk import DiskCall
 
@@ -9,6 +14,10 @@ RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
 GIVES_UP_SECONDS = 30.0
 """Until a node that cannot go on has ended itself."""
+LONG = 10.0
+"""By how much some faults last longer than others of their kind."""
+BURST_SECONDS = 1.0
+"""The mean time between two faults that come together."""
 READ_ONLY_REFUSES = (
     DiskCall.WRITE,
     DiskCall.TRUNCATE,
@@ -17,6 +26,19 @@ READ_ONLY_REFUSES = (
     DiskCall.REMOVE,
     DiskCall.LOCK,
 )
+PROMISES = (
+    "",
+    "CreateTopicsRequest",
+    "CreatePartitionsRequest",
+    "DeleteTopicsRequest",
+    "DeleteRecordsRequest",
+    "IncrementalAlterConfigsRequest",
+    "AlterReplicaLogDirsRequest",
+    "ProduceRequest",
+    "EndTxnRequest",
+    "OffsetCommitRequest",
+)
+"""Requests whose answers promise something; the first stands for any."""
 
 
 class Nemesis:
@@ -25,14 +47,17 @@ class Nemesis:
     def __init__(self, world):
         self.world = world
         self.random = random.Random(f"{world.seed}/nemesis")
-        self.is_at_work = False
-        """A fault lasts."""
+        self._lasting = {}
+        """The tasks of faults that last; a dict, for its order."""
+        self._breaking = 0
+        """How many of them break a disk, or the store."""
         self.may_give_up = False
         """The disk was broken in this life of the node: it may end itself, or have partitions
         offline until it ends."""
         self.ahead_ms = 0
         """How far the node's wall clock has been ahead at most."""
-        self._is_healing = True
+        self._calm = None
+        """Set when faults that last have to end; made when it is first needed."""
         self._faults = {
             "kill": self._kill,
             "kill-at-call": self._kill_at_call,
@@ -53,39 +78,68 @@ class Nemesis:
             "clock": self._clock,
             "slow-store": self._slow_store,
             "store-error": self._store_error,
+            "sleepers": self._sleepers,
+            "half-open": self._half_open,
+            "kill-at-answer": self._kill_at_answer,
+            "power-at-answer": self._power_at_answer,
         }
+        self._after = None
+        """The node ends with an answer: to which request, after how many, and by power or not."""
 
     @property
     def node(self):
         return self.world.node
 
+    @property
+    def is_at_work(self):
+        """A fault lasts; a stop is none, once it is asked for."""
+        return any(name != "stop" for name in self._lasting.values())
+
     async def rage(self, seconds):
         """Let faults come for so long."""
-        world = self.world
-        self._is_healing = False
+        world, mix = self.world, self.world.mix
+        self._calm = self._calm or asyncio.Event()
         end = world.loop.now + seconds
-        mean = world.mix.fault_seconds
+        mean = mix.fault_seconds
         while True:
             pause = self.random.expovariate(1 / mean)
-            if world.loop.now + pause >= end or not world.mix.faults:
+            if world.loop.now + pause >= end or not mix.faults:
                 await world.sleep(max(end - world.loop.now, 0.0))
                 return
             await world.sleep(pause)
-            name = self.random.choice(world.mix.faults)
-            world.trace.note("FAULT", name)
-            world.coverage.fault(name, self._states())
-            world.hindered()
-            await self._faults[name]()
+            task = self._begin(self.random.choice(mix.faults))
+            while not (mix.faults_overlap or task.done()):
+                await world.sleep(0.1)
+            is_burst = self.random.random() < mix.burst_chance
+            mean = BURST_SECONDS if is_burst else mix.fault_seconds
             if world.problems:
                 return
 
+    def _begin(self, name):
+        world = self.world
+        world.trace.note("FAULT", name)
+        world.coverage.fault(name, self._states())
+        world.hindered()
+        task = world.loop.start_for(self._life(), self._faults[name](), name)
+        self._lasting[task] = name
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task):
+        self._lasting.pop(task, None)
+        self.world.hindered()
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            self.world.problem(f"a fault broke: {error!r}", error)
+
     async def heal(self):
         """End all faults and see to it that the node runs."""
-        self._is_healing = True
-        self._soothe()
+        self._calm.set()
+        self._after = None
+        while self._lasting:
+            await self.world.sleep(0.001)
+        self._calm.clear()
         node = self.node
-        if node.life is not None:
-            self.world.loop.resume(node.life)
         if self.may_give_up and node.life is not None:
             # What a broken disk has taken offline comes back with a new process only.
             if node.is_up and self.random.random() < 0.5:
@@ -96,7 +150,7 @@ class Nemesis:
 
     def node_ended(self, node):
         """Start it again after a while."""
-        self.may_give_up = self.may_give_up and self.is_at_work
+        self.may_give_up = self._breaking > 0
         self.world.loop.call_for(
             self._life(), self.random.expovariate(1 / RESTART_SECONDS), self._start_soon
         )
@@ -106,7 +160,7 @@ class Nemesis:
 
     def _start_soon(self):
         if self.node.life is None:
-            if not self.is_at_work:
+            if not self._breaking:
                 self.may_give_up = False
             self.node.start()
 
@@ -117,21 +171,28 @@ class Nemesis:
             return ["down"]
         if not node.is_up:
             return ["starting"]
-        states = ["up"]
+        states = ["paused" if node.life.is_paused else "up"]
         executors = (node.environment.executor, node.environment.cleaner_executor)
-        return states + [f"jobs of {one.name}" for one in executors if one.unfinished]
-
-    def _soothe(self):
-        self.world.network.mend()
-        self.node.trouble.heal()
-        self.is_at_work = False
-        self.world.hindered()
+        states += [f"jobs of {one.name}" for one in executors if one.unfinished]
+        return states + sorted(f"during {name}" for name in set(self._lasting.values()))
 
     async def _last(self, seconds):
-        """Let a fault last; then all faults end."""
-        self.is_at_work = True
-        await self.world.sleep(self.random.expovariate(1 / seconds))
-        self._soothe()
+        """Let a fault last, until ``heal`` at the most."""
+        if self.random.random() < self.world.mix.long_chance:
+            seconds *= LONG
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.random.expovariate(1 / seconds)):
+                await self._calm.wait()
+
+    @contextmanager
+    def _breaks(self):
+        """Something may be out of use from now on, until the node has another life."""
+        self.may_give_up = True
+        self._breaking += 1
+        try:
+            yield
+        finally:
+            self._breaking -= 1
 
     # -- the process ---------------------------------------------------------------------------
 
@@ -147,15 +208,51 @@ class Nemesis:
     async def _power_at_call(self):
         self.node.kill_at(1 + int(self.random.expovariate(1 / 30)), power=True)
 
+    async def _kill_at_answer(self):
+        self._await_answer(power=False)
+
+    async def _power_at_answer(self):
+        self._await_answer(power=True)
+
+    def _await_answer(self, *, power):
+        """Let the node end as soon as it has promised something."""
+        self._after = (self.random.choice(PROMISES), self.random.choice([1, 1, 3, 10]), power)
+
+    def told(self, request):
+        """Be told of an answer that a client got."""
+        if self._after is None or self._after[0] not in ("", request):
+            return
+        of, count, power = self._after
+        self._after = (of, count - 1, power) if count > 1 else None
+        if self._after is None:
+            self.world.trace.note("FAULT", "at answer", request)
+            self.world.coverage.fault("at answer", [request])
+            # Not within the client's own turn: its life goes on, the node's ends.
+            self.world.loop.call_for(self._life(), 0.0, lambda: self.node.kill(power=power))
+
     async def _stop(self):
         await self.node.stop()
 
     async def _pause(self):
         life = self.node.life
-        if life is not None:
-            self.world.loop.pause(life)
+        if life is None or life.is_paused:
+            return
+        self.world.loop.pause(life)
+        try:
             await self._last(5.0)
+        finally:
             self.world.loop.resume(life)
+
+    async def _sleepers(self):
+        """Threads of some executors get no turn, for seconds or minutes."""
+        jobs = self.world.jobs
+        names = self.random.choice([["cleaner"], ["disk"], ["disk", "cleaner"], ["read", "disk"]])
+        chance = self.random.choice([0.01, 0.1, 0.5])
+        jobs.let_sleep(names, chance, self.random.choice([0.5, 5.0, 60.0]))
+        try:
+            await self._last(20.0)
+        finally:
+            jobs.wake_all()
 
     # -- the network ---------------------------------------------------------------------------
 
@@ -167,88 +264,119 @@ class Nemesis:
         for name in self._clients():
             self.world.network.cut(name, self.node.name)
             self.world.network.cut(self.node.name, name)
-        await self._last(10.0)
+        try:
+            await self._last(10.0)
+        finally:
+            self.world.network.mend()
 
     async def _cut_one_way(self):
         for name in self._clients():
             pair = (name, self.node.name)
             self.world.network.cut(*(pair if self.random.random() < 0.5 else pair[::-1]))
-        await self._last(10.0)
+        try:
+            await self._last(10.0)
+        finally:
+            self.world.network.mend()
 
     async def _reset(self):
         self.world.network.reset(0.7)
+
+    async def _half_open(self):
+        """Machines of clients lose power: nobody tells the node."""
+        self.world.network.reset(0.5, tells_node=False)
 
     # -- the disk ------------------------------------------------------------------------------
 
     async def _slow_disk(self):
         self.node.trouble.pace = self.random.choice([10.0, 100.0, 500.0])
-        await self._last(10.0)
+        try:
+            await self._last(10.0)
+        finally:
+            self.node.trouble.pace = 1.0
 
-    def _errors(self, calls, number, chance):
-        below = self.random.choice(["", *self.world.log_dirs])
-        for call in calls:
-            self.node.trouble.errors[call] = (chance, number, below)
+    async def _fail(self, calls, number, chance, seconds, below=None):
+        """Let calls of the disk below a directory fail by chance for a while."""
+        if below is None:
+            below = self.random.choice(["", *self.world.log_dirs])
+        errors = self.node.trouble.errors
+        mine = (chance, number, below)
+        errors.update(dict.fromkeys(calls, mine))
+        try:
+            await self._last(seconds)
+        finally:
+            for call in calls:
+                if errors.get(call) is mine:
+                    del errors[call]
 
     async def _sync_error(self):
-        self.may_give_up = True
-        self._errors([DiskCall.SYNC, DiskCall.SYNC_VOLUME], errno.EIO, 0.3)
-        await self._last(1.0)
+        with self._breaks():
+            await self._fail([DiskCall.SYNC, DiskCall.SYNC_VOLUME], errno.EIO, 0.3, 1.0)
 
     async def _write_error(self):
-        self.may_give_up = True
-        self._errors([DiskCall.WRITE, DiskCall.TRUNCATE], errno.EIO, 0.3)
-        await self._last(1.0)
+        with self._breaks():
+            await self._fail([DiskCall.WRITE, DiskCall.TRUNCATE], errno.EIO, 0.3, 1.0)
 
     async def _other_disk_error(self):
-        self.may_give_up = True
         calls = [DiskCall.OPEN, DiskCall.RENAME, DiskCall.REMOVE, DiskCall.SYNC_DIRECTORY]
         calls += [DiskCall.MAKE_DIRECTORY, DiskCall.READ]
-        self._errors(self.random.sample(calls, 2), errno.EIO, 0.3)
-        await self._last(1.0)
+        with self._breaks():
+            await self._fail(self.random.sample(calls, 2), errno.EIO, 0.3, 1.0)
 
     async def _read_only(self):
         """A log directory is mounted read-only, as kernels do with a file system in doubt."""
-        self.may_give_up = True
         below = self.random.choice(self.world.log_dirs)
-        for call in READ_ONLY_REFUSES:
-            self.node.trouble.errors[call] = (1.0, errno.EROFS, below)
-        await self._last(2.0)
+        with self._breaks():
+            await self._fail(READ_ONLY_REFUSES, errno.EROFS, 1.0, 2.0, below)
 
     async def _full(self):
-        self._errors([DiskCall.WRITE, DiskCall.MAKE_DIRECTORY], errno.ENOSPC, 0.8)
-        await self._last(5.0)
+        await self._fail([DiskCall.WRITE, DiskCall.MAKE_DIRECTORY], errno.ENOSPC, 0.8, 5.0)
 
     async def _descriptors(self):
-        descriptors = self.node.descriptors
-        if descriptors is not None:
-            descriptors.limit, limit = (
-                descriptors.count + self.random.randrange(3),
-                descriptors.limit,
-            )
+        """Hardly any descriptor is left, to this process and to those that follow it.
+
+        Or none of the machine's, now and then: then it is files that cannot be opened.
+        """
+        node = self.node
+        if self.random.random() < 0.5:
+            await self._fail([DiskCall.OPEN], errno.ENFILE, self.random.choice([0.1, 0.7]), 5.0)
+            return
+        if node.descriptors is None or node.spare_descriptors is not None:
+            return
+        node.lack_descriptors(self.random.randrange(3))
+        try:
             await self._last(5.0)
-            descriptors.limit = limit
+        finally:
+            node.lack_descriptors(None)
 
     # -- the clock and the store ---------------------------------------------------------------
 
     async def _clock(self):
-        """Let the wall clock jump; it is right again when faults end."""
+        """Let the wall clock jump; it is right again when the fault ends."""
         clock = self.node.clock
         clock.skew_ms = self.random.choice([-1, 1]) * self.random.choice([50, 3_000, 40_000])
         self.ahead_ms = max(self.ahead_ms, clock.skew_ms)
-        await self._last(20.0)
-        clock.skew_ms = 0
+        try:
+            await self._last(20.0)
+        finally:
+            clock.skew_ms = 0
 
     async def _slow_store(self):
         self.node.trouble.store_pace = self.random.choice([10.0, 100.0, 1000.0])
-        await self._last(5.0)
+        try:
+            await self._last(5.0)
+        finally:
+            self.node.trouble.store_pace = 1.0
 
     async def _store_error(self):
         """One commit fails: nobody knows whether it holds. The node has to end itself."""
-        self.may_give_up = True
-        self.node.trouble.store_fails = True
-        await self._last(2.0)
-        life = self.node.life
-        if self.node.has_broken_store:
-            await self.world.sleep(GIVES_UP_SECONDS)
-            if self.node.life is life:
-                self.world.problem("the metadata store is out of use, and its node goes on")
+        with self._breaks():
+            self.node.trouble.store_fails = True
+            try:
+                await self._last(2.0)
+            finally:
+                self.node.trouble.store_fails = False
+            life = self.node.life
+            if self.node.has_broken_store:
+                await self.world.sleep(GIVES_UP_SECONDS)
+                if self.node.life is life and not life.is_paused:
+                    self.world.problem("the metadata store is out of use, and its node goes on")

@@ -1,22 +1,50 @@
 """Hunts mutants: how many simulated hours does it take until the simulation breaks?
 
-    python -m tests.simulation.hunting --hours 2 --seed 1             all of them
+    python -m tests.simulation.hunting --hours 2 --seed 1 --seed 2    all of them, by two seeds
     python -m tests.simulation.hunting --mutant "a resent batch is stored again"
+    python -m tests.simulation.hunting --results hunt.txt --table     what was found until now
 
 Each mutant lives in processes of its own. A world that is broken without it, too, proves nothing.
+With ``--results`` each hunt is a line of JSON in a file, and none that is there is hunted again:
+the file may be of many runs.
 """
 
 import argparse
 import json
 import os
+import re
+import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tests.simulation.mutants import MUTANTS, plant
 
 MINUTES = 10.0
 PATIENCE_SECONDS = 1800.0
+JUDGES = {
+    "records: lost, moved, doubled": r"lost:|promised at|doubled|was seen|acknowledged|holes"
+    r"|altered|invented|follows|refused, and yet|log start|high watermark|deleted below"
+    r"|the dead topic|bad checksum",
+    "transactions: visible, hidden": r"is visible|is hidden|committed readers|bound is",
+    "committed offsets": r"committed offset",
+    "group members": r"is given to|that has left",
+    "topics and options": r"was deleted, and is there|by nobody|partitions, not|set was|by itself",
+    "service: a client waits for ever": r"is stuck|not served|did not come|nothing is left",
+    "service: an answer": r"error \d+|CreateTopics|DeleteTopics|Heartbeat: -?\d+",
+    "the node's life": r"gave up|stop failed|goes on",
+    "invariants": r"an invariant|a callback failed|a protocol failed|exception|AssertionError",
+    "the loop": r"the loop waits|a turn of the loop",
+    "at rest: nothing is left": r"all is quiet|has stopped, and there",
+    "patience of the hunter": r"it never ended",
+}
+"""By what they look at: how their problems read. The first that fits."""
+
+
+def judge_of(problem):
+    """Return which judge told a problem."""
+    return next((who for who, how in JUDGES.items() if re.search(how, problem)), "others")
 
 
 def live_until_broken(mutant, seed, hours, world):
@@ -50,39 +78,86 @@ def child(*arguments):
 
 
 def hunt(mutant, seed, hours):
-    """Return one line about a mutant, and whether it was found."""
+    """Return what came of a hunt: ``how`` is found, not found, unclear or BROKEN."""
     told = child("--mutant", mutant, "--seed", seed, "--hours", str(hours))
+    how = "found"
     if told.get("failed"):
-        return f"BROKEN    {mutant}: {told['problem']}", False
-    if told["world"] is None:
-        return f"not found {mutant}: in {told['hours']:.2f} h", False
-    if told["world"] != "?" and child("--world", told["world"])["world"] is not None:
-        return f"unclear   {mutant}: world {told['world']} breaks without it, too", False
-    problem = told["problem"].splitlines()[0][:110]
-    return f"found     {mutant}: {told['hours']:.2f} h, {told['world']}: {problem}", True
+        how = "BROKEN"
+    elif told["world"] is None:
+        how = "not found"
+    elif told["world"] != "?" and child("--world", told["world"])["world"] is not None:
+        how = "unclear"  # It breaks without the mutant, too.
+    problem = told["problem"].strip().splitlines() or [""]
+    said = problem[-1 if how == "BROKEN" else 0][:160]
+    return {
+        "how": how,
+        "mutant": mutant,
+        "seed": seed,
+        "hours": round(told["hours"], 2),
+        "world": told["world"],
+        "problem": said,
+    }
+
+
+def line_of(told):
+    return "{how:9} {mutant}: {hours:.2f} h, {world}: {problem}".format(**told)
+
+
+def table_of(results):
+    """Return what is known of each mutant, as a table for people."""
+    lines = ["| mutant | found | median hours | told by |", "| --- | --- | --- | --- |"]
+    for mutant in MUTANTS:
+        mine = [one for one in results if one["mutant"] == mutant and one["how"] != "BROKEN"]
+        hits = [one for one in mine if one["how"] == "found"]
+        judges = sorted({judge_of(one["problem"]) for one in hits})
+        # One that was not found within its budget takes longer than any that was.
+        hours = [one["hours"] if one in hits else float("inf") for one in mine]
+        median = statistics.median_low(hours) if hours else float("inf")
+        longest = max((one["hours"] for one in mine), default=0.0)
+        said = f"{median:.2f}" if median < float("inf") else f"more than {longest:.1f}"
+        lines.append(f"| {mutant} | {len(hits)} of {len(mine)} | {said} | {'; '.join(judges)} |")
+    return "\n".join(lines)
+
+
+def read_results(path):
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutant", action="append", default=[])
-    parser.add_argument("--seed", default="1")
+    parser.add_argument("--seed", action="append", default=[])
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--world")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--child", action="store_true")
+    parser.add_argument("--results", type=Path, help="append to this file what came of each hunt")
+    parser.add_argument("--table", action="store_true", help="print what is in the results, only")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    seeds = given.seed or ["1"]
     if given.child:
         mutant = given.mutant[0] if given.mutant else None
-        print(json.dumps(live_until_broken(mutant, given.seed, given.hours, given.world)))
+        print(json.dumps(live_until_broken(mutant, seeds[0], given.hours, given.world)))
         return 0
-    found = 0
+    results = read_results(given.results)
+    if given.table:
+        print(table_of(results))
+        return 0
     names = given.mutant or list(MUTANTS)
+    known = {(one["mutant"], one["seed"]) for one in results}
+    hunts = [(name, seed) for seed in seeds for name in names if (name, seed) not in known]
     with ThreadPoolExecutor(given.jobs) as pool:
-        for line, is_found in pool.map(lambda name: hunt(name, given.seed, given.hours), names):
-            print(line, flush=True)
-            found += is_found
-    print(f"{found} of {len(names)} mutants found, each in at most {given.hours:g} simulated hours")
-    return 0 if found == len(names) else 1
+        for told in pool.map(lambda one: hunt(*one, given.hours), hunts):
+            print(line_of(told), flush=True)
+            results.append(told)
+            if given.results is not None:
+                with given.results.open("a") as file:
+                    file.write(json.dumps(told) + "\n")
+    found = {one["mutant"] for one in results if one["how"] == "found"} & set(names)
+    print(f"{len(found)} of {len(names)} mutants found, by seeds {', '.join(seeds)}")
+    return 0 if len(found) == len(names) else 1
 
 
 if __name__ == "__main__":

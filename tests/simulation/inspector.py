@@ -7,13 +7,21 @@ it has stopped.
 
 import gc
 import random
+from collections import Counter
 
 from ottla.coordinator.shard import ShardState
 
 LOOK_SECONDS = 5.0
 """The mean time between two looks."""
-SETTLED_SECONDS = 2.0
-"""After the last answer, until nothing of a request is left."""
+SETTLED_SECONDS = 20.0
+"""After the last answer, until nothing of a request is left: a job that began on a slow disk may
+last for fifteen."""
+TASKS_AT_REST = 16
+"""Of a node that nobody asks: its life, its metadata, each chore that is under way."""
+TIMERS_AT_REST = 24
+"""Likewise, besides one for each partition, member and transactional id."""
+BUFFER_BYTES = 256 * 1024
+"""What a connection may hold to receive with."""
 
 
 class Inspector:
@@ -29,7 +37,7 @@ class Inspector:
         while True:
             await self.world.sleep(self._random.expovariate(1 / LOOK_SECONDS))
             node = self.world.node
-            if node.is_up and not node.life.is_paused:
+            if node.is_up and not node.life.is_paused and self.world.rot is None:
                 self._guarded(self._look, node)
 
     def _guarded(self, look, node):
@@ -57,18 +65,42 @@ class Inspector:
 
     async def look_at_rest(self):
         """Find what is left of requests when nobody asks for anything."""
-        await self.world.sleep(SETTLED_SECONDS)
-        node = self.world.node
-        if not node.is_up:
-            return
+        node, begin = self.world.node, self.world.loop.now
+        while node.is_up and (left := self._left(node)):
+            if self.world.loop.now - begin > SETTLED_SECONDS:
+                self.world.problem(f"{node.name}: all is quiet, and there are {', '.join(left)}")
+                return
+            await self.world.sleep(0.5)
+
+    def _left(self, node):
         manager = node.broker.node.work.replica_manager
-        left = {"waiting fetches": manager._fetches.purgatory.watched_count}
-        left["waiting appends"] = sum(
-            len(partition.commits) for partition in manager.hosting.partitions.values()
-        )
-        for what, count in left.items():
-            if count:
-                self.world.problem(f"{node.name}: all is quiet, and there are {count} {what}")
+        memory = node.broker._memory
+        memory.answers.recount()  # As the broker does when it needs room.
+        partitions = list(manager.hosting.partitions.values())
+        timers = self.world.loop.timers_of(node.life)
+        timers_max = TIMERS_AT_REST + len(partitions) + 2 * len(self.world.clients)
+        counts = [
+            ("waiting fetches", manager._fetches.purgatory.watched_count, 0),
+            ("waiting appends", sum(len(partition.commits) for partition in partitions), 0),
+            ("bytes of answers", memory.answers.used_bytes, 0),
+            (
+                "bytes of requests",
+                memory.requests.used_bytes,
+                BUFFER_BYTES * len(self.world.network.ends),
+            ),
+            ("tasks", len(node.life.tasks), TASKS_AT_REST),
+            ("timers", len(timers), timers_max),
+        ]
+        left = [f"{count} {what}" for what, count, most in counts if count > most]
+        if any(one.endswith(("tasks", "timers")) for one in left):
+            left.append(str(self._most(node, timers)))
+        return left
+
+    def _most(self, node, timers):
+        """Return which tasks and timers there are most of."""
+        names = Counter(task.get_coro().__qualname__ for task in node.life.tasks)
+        names.update(getattr(one.callback, "__qualname__", "?") for one in timers)
+        return names.most_common(5)
 
     def look_at_end(self, node):
         """Find what a process that has stopped has not let go of."""
@@ -79,4 +111,7 @@ class Inspector:
         }
         for what, found in left.items():
             if found:
-                self.world.problem(f"{node.name} has stopped, and there are {what}: {found}")
+                paths = ", ".join(sorted(node.descriptors.paths.values()))
+                self.world.problem(
+                    f"{node.name} has stopped, and there are {what}: {found} {paths}".rstrip()
+                )

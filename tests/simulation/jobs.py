@@ -23,6 +23,7 @@ LATE_CHANCE = 0.01
 LATE_SECONDS = 0.5
 """The mean of a pause in a hundred."""
 LONGEST_SECONDS = 5.0
+LONGEST_SLEEP_SECONDS = 600.0
 WAKE_SECONDS = 1e-5
 """Until who waited for a lock goes on."""
 THREAD_SECONDS = 0.001
@@ -36,8 +37,10 @@ class Deadlock(Exception):
 class Job:
     """Work on a stack of its own. ``ended(result, error)`` is called when it is over."""
 
-    def __init__(self, jobs, life, number, work, ended, seconds, chance):
+    def __init__(self, jobs, life, number, work, ended, seconds, chance, name):
         self.life = life
+        self.name = name
+        """Of its executor."""
         self.number = number
         self.seconds = seconds
         self.chance = chance
@@ -75,6 +78,7 @@ class Job:
         jobs = self._jobs
         before, jobs.running = jobs.running, self
         self.turn += 1
+        jobs._asleep.pop(self, None)
         self.is_waiting, self.has_turn = False, True
         self._stack.parent = getcurrent()
         asyncio._set_running_loop(None)  # As in a thread: there is none.
@@ -86,8 +90,9 @@ class Job:
                 asyncio._set_running_loop(jobs.loop)
         if self.is_over:
             del jobs.alive[self]
+            ended, self._ended, self._work = self._ended, None, None
             if not self.life.is_dead:
-                self._ended(*outcome)
+                ended(*outcome)
 
     def stop(self):
         """Give the turn back. Raises DiskKilled when its life has ended meanwhile: see ``die``."""
@@ -112,8 +117,13 @@ class Jobs:
         self._rng = rng
         self._chance = chance
         self._begun = 0
+        self._sleepy = ()
+        """The names of executors whose jobs may sleep."""
+        self._sleep_chance = self._sleep_seconds = 0.0
+        self._asleep = {}
+        """Jobs; a dict, for its order."""
 
-    def begin(self, life, work, ended, *, seconds):
+    def begin(self, life, work, ended, *, seconds, name=""):
         """Begin ``work``, which stops at its first pause; return its job.
 
         ``seconds``: a function of no argument, the mean length of a pause now.
@@ -121,7 +131,7 @@ class Jobs:
         self._begun += 1
         # Some jobs are not interrupted at all, so that what waits for them is not always late.
         chance = self._chance if self._rng.random() < INTERRUPTED_CHANCE else 0.0
-        job = Job(self, life, self._begun, work, ended, seconds, chance)
+        job = Job(self, life, self._begun, work, ended, seconds, chance, name)
         self.alive[job] = None
         job.go_on()
         return job
@@ -129,9 +139,15 @@ class Jobs:
     def pause(self):
         """Be told of a call of the disk: the job that makes it may stop here."""
         job = self.running
-        if job is None or not job.chance or job.life.is_dead:
+        if job is None or job.life.is_dead:
             return
-        if self._rng.random() >= job.chance:
+        if job.name in self._sleepy and self._rng.random() < self._sleep_chance:
+            seconds = self._rng.expovariate(1 / self._sleep_seconds)
+            self._asleep[job] = None
+            self._wake(job, min(seconds, LONGEST_SLEEP_SECONDS))
+            job.stop()
+            return
+        if not job.chance or self._rng.random() >= job.chance:
             return
         self.pauses += 1
         mean = LATE_SECONDS if self._rng.random() < LATE_CHANCE else job.seconds()
@@ -140,6 +156,18 @@ class Jobs:
 
     def _wake(self, job, seconds):
         self.loop.call_for(job.life, seconds, job.go_on, job.turn)
+
+    def let_sleep(self, names, chance, seconds):
+        """Let jobs of these executors sleep before a call of the disk, for so long in the mean."""
+        self._sleepy, self._sleep_chance, self._sleep_seconds = names, chance, seconds
+
+    def wake_all(self):
+        """Let nobody sleep any more."""
+        self._sleepy = ()
+        asleep, self._asleep = self._asleep, {}
+        for job in asleep:
+            if job in self.alive:
+                self._wake(job, self._rng.random() * LATE_SECONDS)
 
     def hurry(self, is_over):
         """Have jobs run, here and now, until ``is_over()``. Raises Deadlock."""
@@ -242,8 +270,9 @@ class Thread:
 
     def start(self):
         jobs = self._jobs
-        life = jobs.loop.life if jobs.running is None else jobs.running.life
-        jobs.begin(life, self._target, self._ended, seconds=lambda: THREAD_SECONDS)
+        running = jobs.running
+        life, name = (jobs.loop.life, "") if running is None else (running.life, running.name)
+        jobs.begin(life, self._target, self._ended, seconds=lambda: THREAD_SECONDS, name=name)
 
     def _ended(self, _result, error):
         self._is_over = True

@@ -77,6 +77,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._ready = deque()
         self._order = 0
         self._is_burying = False
+        self.judge = None
+        """Of what one callback costs; None: nobody looks."""
 
     # -- what asyncio's own code calls ---------------------------------------------------------
 
@@ -149,6 +151,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         finally:
             self.life = mine
 
+    def timers_of(self, life):
+        """Return what a life waits for."""
+        return [
+            handle
+            for _, _, handle in self._timers
+            if handle.life is life and not handle.is_cancelled
+        ]
+
     def pause(self, life):
         """Let nothing of a life run."""
         life.is_paused = True
@@ -212,8 +222,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.life = life
         self.steps += 1
         self.now += STEP_SECONDS
+        if self.judge is not None:
+            self.judge.begin()
         try:
             life.context.run(handle.callback, *handle.arguments)
         except Exception as error:  # noqa: BLE001 - as asyncio: it is reported
             if not life.is_dead:
                 self.errors.append((life.name, "a callback failed", error))
+        if self.judge is not None:
+            self.judge.end(life)

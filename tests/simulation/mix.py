@@ -25,13 +25,24 @@ class Mix:
     """Their names; each may come at any time."""
     fault_seconds: float
     """The mean time between two."""
+    faults_overlap: bool
+    """The next one may come while one lasts."""
+    burst_chance: float
+    """Of a fault, that the next one comes at once."""
+    long_chance: float
+    """Of a fault, that it lasts for ten times as long as others."""
+    group_count: int
+    """Among how many groups the members of each kind are."""
     pause_seconds: float
     """The mean time between two things that one client does."""
+    rots: bool
+    """In the end bits of some files turn over."""
     keeps_lost_pages: bool
     """After a sync that failed a process may begin on the same page cache, without a reboot."""
 
     def leave_out(self, names):
-        """Take out faults and kinds of clients."""
+        """Take out faults, kinds of clients, or the rot in the end."""
+        self.rots = self.rots and "rot" not in names
         self.faults = [name for name in self.faults if name not in names]
         self.clients = {name: 0 if name in names else n for name, n in self.clients.items()}
 
@@ -41,10 +52,11 @@ CLIENTS = {
     "idempotent": (1, 3),
     "transactional": (0, 2),
     "reader": (1, 2),
+    "session": (0, 2),
     "landlord": (1, 2),
     "meddler": (0, 2),
-    "classic": (0, 3),
-    "consumer": (0, 3),
+    "classic": (0, 4),
+    "consumer": (0, 4),
     "hostile": (0, 1),
 }
 FAULTS = (
@@ -67,6 +79,10 @@ FAULTS = (
     "clock",
     "slow-store",
     "store-error",
+    "sleepers",
+    "half-open",
+    "kill-at-answer",
+    "power-at-answer",
 )
 
 
@@ -92,7 +108,7 @@ def mix_of(seed):
             "log.retention.check.interval.ms": chance.choice(["1000", "5000", "30000"]),
             "log.cleaner.backoff.ms": chance.choice(["300", "2000", "15000"]),
             "log.flush.offset.checkpoint.interval.ms": chance.choice(["1000", "7000", "60000"]),
-            "replica.high.watermark.checkpoint.interval.ms": chance.choice(["1000", "5000"]),
+            "replica.high.watermark.checkpoint.interval.ms": chance.choice(["1000", "60000"]),
             "log.segment.delete.delay.ms": chance.choice(["0", "500", "10000"]),
             "group.initial.rebalance.delay.ms": chance.choice(["0", "3000"]),
             "ottla.stop.timeout.ms": "5000",
@@ -102,6 +118,11 @@ def mix_of(seed):
         clients=clients,
         faults=chosen,
         fault_seconds=chance.choice([5.0, 20.0, 60.0]),
+        faults_overlap=chance.random() < 0.5,
+        burst_chance=chance.choice([0.0, 0.0, 0.3, 0.7]),
+        long_chance=chance.choice([0.0, 0.1, 0.4]),
+        group_count=chance.choice([1, 2]),
         pause_seconds=chance.choice([0.5, 2.0, 6.0]),
+        rots=chance.random() < 0.3,
         keeps_lost_pages=chance.random() < 0.5,
     )

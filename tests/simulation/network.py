@@ -70,12 +70,16 @@ class SimulatedNetwork:
     def delay(self):
         return self.rng.expovariate(1 / self.latency_seconds)
 
-    def reset(self, chance):
-        """Break some connections, wherever in a frame they are."""
+    def reset(self, chance, *, tells_node=True):
+        """Break some connections, wherever in a frame they are.
+
+        ``tells_node``: False: only the client's end is gone; the other learns of it when it writes.
+        """
         for end in list(self.ends.values()):
             if end.is_client and self.rng.random() < chance:
                 end.break_off(reset_error())
-                end.peer.break_off(reset_error())
+                if tells_node:
+                    end.peer.break_off(reset_error())
 
     def ended(self, life):
         """A process has ended: its doors are gone and its connections are reset."""

@@ -55,6 +55,8 @@ class Node:
         """It serves: its doors are open."""
         self.up_since = 0.0
         self.descriptors = None
+        self.spare_descriptors = None
+        """How many more files a process that is up may open; None: there are enough."""
         self._connection = None
         self._files = None
 
@@ -98,11 +100,12 @@ class Node:
             if life.is_dead:
                 return
             world.trace.note("refused", type(error).__name__)
-            self.world.node_gave_up(self, error)
+            self.world.node_gave_up(self, error, is_starting=True)
             self._end(life)
             return
         world.trace.note("up", self.name)
         self.is_up, self.up_since = True, world.loop.now
+        self.lack_descriptors(self.spare_descriptors)
         await broker.failed.wait()
         world.trace.note("failed", self.name)
         self.is_up = False
@@ -161,6 +164,13 @@ class Node:
     def has_broken_store(self):
         """The store failed in this life: it has to end."""
         return self.is_running and self._connection is not None and self._connection.is_broken
+
+    def lack_descriptors(self, spare):
+        """Let a process that is up have so many descriptors to spare, None: enough of them."""
+        self.spare_descriptors = spare
+        if self.is_up:
+            limit = self.world.mix.open_files_max
+            self.descriptors.limit = limit if spare is None else self.descriptors.count + spare
 
     # -- ends ----------------------------------------------------------------------------------
 

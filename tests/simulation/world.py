@@ -12,6 +12,7 @@ import time
 import traceback
 from contextlib import contextmanager
 
+from ottla.errors import OttlaError
 from tests.campaigns.administering.history import History, seconds_of
 from tests.simulation import node as nodes
 from tests.simulation.clients.administrators import Landlord, Meddler
@@ -23,6 +24,7 @@ from tests.simulation.clients.producers import (
     TransactionalProducer,
 )
 from tests.simulation.clients.readers import Reader
+from tests.simulation.clients.sessions import SessionReader
 from tests.simulation.clock import WALL_MS
 from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Nemesis
@@ -32,13 +34,16 @@ from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mix import mix_of
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.observation import Observer
+from tests.simulation.rot import Rot
 from tests.simulation.trace import Trace
+from tests.simulation.turns import TurnJudge
 
 CLIENTS = (
     PlainProducer,
     IdempotentProducer,
     TransactionalProducer,
     Reader,
+    SessionReader,
     Landlord,
     Meddler,
     ClassicMember,
@@ -50,8 +55,6 @@ ROUND_SECONDS = 120.0
 COLLECT_SECONDS = 30.0
 QUIET_SECONDS_MAX = 300.0
 """Until a node without faults is up and no client has anything to bring to an end."""
-HOLD_THE_LOOP = ("housekeeping/relocation.py",)
-"""An open defect: a move of a replica begins, and ends, with calls of the disk on the loop."""
 
 
 class Failed(Exception):
@@ -99,6 +102,8 @@ class World:
         self.unhindered_since = 0.0
         self._writers = 0
         self._is_judging = False
+        self.rot = None
+        """What turns bits over in the end, when it has begun."""
         self.node = nodes.Node(self, "node-1", self.mix.broker_options)
         self.nemesis = Nemesis(self)
         self.clients = [
@@ -108,6 +113,7 @@ class World:
         ]
         self.observer = Observer(self, 0)
         self.inspector = Inspector(self)
+        self.turns = self.loop.judge = TurnJudge(self)
 
     # -- what inhabitants ask ------------------------------------------------------------------
 
@@ -154,7 +160,7 @@ class World:
 
     def _held_up(self):
         stack = "".join(traceback.format_stack(limit=10))
-        if self.node.is_up and not any(name in stack for name in HOLD_THE_LOOP):
+        if self.node.is_up:
             self.problem(f"the loop waits for a lock that a job holds at its disk\n{stack}")
 
     def node_ended(self, node):
@@ -163,9 +169,11 @@ class World:
         self.hindered()
         self.nemesis.node_ended(node)
 
-    def node_gave_up(self, node, why):
-        """A node ended itself, or did not start."""
-        if self.nemesis.may_give_up:
+    def node_gave_up(self, node, why, *, is_starting=False):
+        """A node ended itself, or did not start: that is well while its disk refuses calls."""
+        if is_starting and isinstance(why, (OSError, OttlaError)) and node.trouble.errors:
+            return
+        if self.nemesis.may_give_up or (self.rot is not None and self.rot.gave_up(why)):
             return
         self.problem(f"{node.name} gave up: {why!r}", why if isinstance(why, Exception) else None)
 
@@ -210,6 +218,9 @@ class World:
             await self._round()
             if self.problems or self.loop.errors:
                 return
+        if self.mix.rots:
+            self.rot = Rot(self)
+            await self.rot.run()
         await self.node.stop()
         self.is_over = True
 

@@ -13,9 +13,10 @@ from ottla.env.executor import ThreadExecutor
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.memory_net import MemoryNet
 from ottla.env.real_disk import RealDisk
+from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import SeededRng
 from ottla.environment import Environment
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, InvariantBroken
 from ottla.ids import TopicPartition
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.metadata.store import Put, Unavailable
@@ -220,3 +221,61 @@ async def test_a_start_without_the_metadata_is_refused_by_name(tmp_path):
     (tmp_path / "one" / "meta.properties").mkdir()
     with pytest.raises(LogDirectoryUnusable, match=r"one: its meta\.properties cannot be read"):
         await started_on_two_disks(tmp_path)
+
+
+@pytest.mark.parametrize("turns", [1, 3, 5, 8, 13])
+async def test_a_stop_whose_caller_is_cancelled_comes_to_its_end(tmp_path, turns):
+    broker = await started_on_two_disks(tmp_path)
+    stopping = asyncio.create_task(broker.stop())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    await broker.stop()
+    assert (tmp_path / "two" / ".kafka_cleanshutdown").exists()
+    await (await started_on_two_disks(tmp_path)).stop()
+
+
+async def test_two_stops_at_once_are_one(tmp_path):
+    broker = await started_on_two_disks(tmp_path)
+    await asyncio.gather(broker.stop(), broker.stop())
+    assert (tmp_path / "two" / ".kafka_cleanshutdown").exists()
+    await broker.stop()
+    with pytest.raises(InvariantBroken):
+        await broker.start()
+    await (await started_on_two_disks(tmp_path)).stop()
+
+
+async def test_a_start_that_is_cancelled_lets_go_of_everything(tmp_path):
+    for turns in (1, 2, 3, 5, 8, 13, 21, 34):
+        given = {"log_dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}"}
+        broker = make_broker(make_environment(RealDisk()), **given)
+        starting = asyncio.create_task(broker.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        if not starting.cancelled():
+            await broker.stop()
+            break
+        await (await started_on_two_disks(tmp_path)).stop()
+
+
+async def test_a_start_that_finds_its_port_in_use_leaves_no_coordinator_behind(tmp_path):
+    """Its timers would go on, over logs that are closed, as long as the process lives."""
+    broker = await started_on_two_disks(tmp_path)
+    created = asyncio.get_running_loop().create_future()
+    topic = NewTopic("__consumer_offsets", 2)
+    broker.node.work.controller.create_topics([topic]).on_done(created.set_result)
+    await created
+    await broker.stop()
+
+    environment = make_environment(RealDisk())._replace(net=AsyncioNet())
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as taken:
+        port = taken.sockets[0].getsockname()[1]
+        given = {"log_dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}"}
+        second = make_broker(environment, listeners=f"PLAINTEXT://127.0.0.1:{port}", **given)
+        with pytest.raises(OSError, match="in use"):
+            await second.start()
+    assert not list(second._opened.work.coordinators.groups.runtime.shards)
+    await (await started_on_two_disks(tmp_path)).stop()

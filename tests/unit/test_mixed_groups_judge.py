@@ -1,4 +1,4 @@
-"""The judge of tests/campaigns/mixed_groups.py sees what it is there to see."""
+"""The judge of tests/campaigns/mixed_groups.py finds each kind of broken promise."""
 
 import pytest
 

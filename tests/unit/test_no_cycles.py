@@ -1,8 +1,8 @@
-"""What was answered, or given up, is freed by its reference counts: no cycles are left behind.
+"""Requests and answers are freed by reference counts as soon as they are done: no cycles are left.
 
-The collector does not look at what it has put aside until there are very many objects more, and it
-counts objects, not their bytes. So what is left in a cycle stays: whole requests and answers,
-files that were deleted, connections. It is the process's: the test has a process of its own.
+The garbage collector looks at objects that it has set aside only after very many more were made,
+and it counts objects, not bytes. So a cycle would keep whole requests and answers, deleted files
+and connections alive. The collector belongs to the process, so the test has one of its own.
 """
 
 import subprocess

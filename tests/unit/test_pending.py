@@ -1,3 +1,5 @@
+"""A Pending: its one listener, its value or error, and what cancels it."""
+
 import asyncio
 
 import pytest
@@ -122,7 +124,7 @@ async def test_cancelled_work_fails_rather_than_never_ending():
     assert isinstance(got[0][1], InvariantBroken)
 
 
-def test_who_is_cancelled_hears_nothing_and_the_work_is_told_once():
+def test_a_cancelled_pending_tells_no_listener_and_its_work_once():
     pending, heard, ended = Pending(), [], []
     pending.on_cancel(lambda: ended.append(True))
     mapped = pending.then(lambda value: value + 1)

@@ -1,12 +1,15 @@
-"""From options to plain values, where that is more than handing them on."""
+"""Settings that are computed from options, not only copied."""
 
 import resource
+from math import inf
 
 import pytest
 
 from ottla.config.files import broker_config
+from ottla.config.topic import stored_topic_config
 from ottla.env.open_files import open_files_limit, raise_open_files_limit
-from ottla.settings import connections_room_of, limits_of
+from ottla.log.config import LogConfig
+from ottla.settings import connections_room_of, limits_of, partition_settings_of
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,12 @@ from ottla.settings import connections_room_of, limits_of
 def test_connections_never_take_the_last_files(given, open_files_max, connections_max):
     limits = limits_of(broker_config(given), open_files_max)
     assert limits.connections_max == connections_max
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("-1", inf), ("-7", inf), ("0", 0), ("600000", 600)])
+def test_silent_connections_are_never_closed_if_so_told(text, seconds):
+    limits = limits_of(broker_config({"connections.max.idle.ms": text}), None)
+    assert limits.idle_seconds == seconds
 
 
 def test_the_limit_is_that_of_the_process(monkeypatch):
@@ -62,3 +71,9 @@ def test_a_node_takes_all_the_files_it_may_have(monkeypatch, soft, hard, wanted,
 )
 def test_connections_leave_each_partition_its_file(open_files_max, partitions, expected):
     assert connections_room_of(open_files_max, partitions) == expected
+
+
+def test_a_log_that_is_told_nothing_is_one_of_a_topic_that_is_told_nothing():
+    # The option table and the log's own defaults: rooms that do not know each other.
+    broker = broker_config({})
+    assert partition_settings_of(stored_topic_config({}, broker), broker).log == LogConfig()

@@ -1,4 +1,4 @@
-"""Work in slices: as much as fits, in turn with others, and none for who is gone."""
+"""Work in slices: as much as fits, in turn with others, and none for a client that is gone."""
 
 import asyncio
 
@@ -85,7 +85,7 @@ async def test_work_waits_for_what_is_pending(slices):
     assert pending.value == 42
 
 
-async def test_who_waits_leaves_its_place_to_others(clock, slices):
+async def test_work_that_waits_leaves_its_place_to_others(clock, slices):
     """Else four clients that wait for a disk would keep everybody's long requests waiting."""
     awaited = [Pending() for _ in range(3 * RUNNING_MAX)]
 
@@ -109,7 +109,7 @@ async def test_who_waits_leaves_its_place_to_others(clock, slices):
     assert slices.running == 0
 
 
-async def test_what_is_there_already_costs_no_turn(slices):
+async def test_a_pending_that_is_done_costs_no_turn(slices):
     there, failed = Pending(), Pending()
     there.resolve(20)
     failed.fail(ValueError())
@@ -166,7 +166,7 @@ async def test_few_run_at_a_time_and_all_come_to_their_end(clock, slices):
     assert slices.running == 0
 
 
-async def test_work_of_who_is_gone_ends_and_makes_room(clock, slices):
+async def test_cancelled_work_ends_and_makes_room(clock, slices):
     logs = [[] for _ in range(2 * RUNNING_MAX)]
     pendings = [slices.run(steps(clock, 10**6, log=log), str) for log in logs]
     await settle(20)
@@ -181,7 +181,7 @@ async def test_work_of_who_is_gone_ends_and_makes_room(clock, slices):
     assert slices.running == 0
 
 
-async def test_work_of_who_is_gone_ends_what_it_waits_for(slices):
+async def test_cancelled_work_cancels_what_it_waits_for(slices):
     awaited, ended = Pending(), []
     awaited.on_cancel(lambda: ended.append(True))
 
@@ -210,7 +210,7 @@ class Unread:
         self.unread_bytes = unread_bytes
 
 
-async def test_large_answers_are_not_made_while_others_are_not_taken(clock):
+async def test_large_answers_are_not_made_while_others_are_unread(clock):
     memory = AnswerMemory(1_000_000)
     slices, deaf = Slices(Turns(clock), memory), Unread(1_000_000)
     memory.note(deaf)
@@ -269,7 +269,7 @@ def test_what_is_named_very_often_is_sorted_out_in_steps():
     assert none.value.value == []
 
 
-async def test_who_asks_for_the_largest_does_not_keep_the_others_waiting(clock):
+async def test_requests_for_the_largest_answers_do_not_keep_others_waiting(clock):
     memory = AnswerMemory(1_000_000)
     slices, deaf = Slices(Turns(clock), memory), Unread(1_000_000)
     memory.note(deaf)

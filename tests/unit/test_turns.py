@@ -1,4 +1,4 @@
-"""The line of those who gave way."""
+"""The queue for turns of the loop: served in order, and no turn is long."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from ottla.env.clock import ManualClock
 from ottla.turns import TURN_SECONDS, Turns
 
 
-async def test_who_waits_is_served_in_order_and_once():
+async def test_waiting_work_is_served_in_order_and_once():
     turns, served = Turns(ManualClock()), []
     for name in "abc":
         turns.wait(lambda name=name: served.append(name))
@@ -31,7 +31,7 @@ async def test_a_turn_of_the_loop_ends_when_all_together_have_used_it_up():
         assert served == list(range(2 * turn)), "two fit a turn, the others wait"
 
 
-async def test_who_comes_back_stands_behind_the_others():
+async def test_work_that_comes_back_queues_behind_the_others():
     turns, served = Turns(ManualClock()), []
 
     def again(name, times):

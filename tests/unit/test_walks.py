@@ -21,7 +21,7 @@ NAMES = ("Produce", "Fetch", "Commit", "The end of a transaction")
 def walks():
     (section,) = re.findall(r"## Four walks\n(.*?)\n## ", PAGE.read_text(), re.DOTALL)
     found = {}
-    for title, body in re.findall(r"\*\*(.+?)\*\*\n\n((?:\d+\. .*\n)+)", section):
+    for title, body in re.findall(r"\*\*(.+?)\*\*\n\n((?:\d+\. .*\n(?: .*\n)*)+)", section):
         found[title.split(":")[0]] = re.findall(r"\]\(\.\./src/ottla/(.+?)\)", body)
     return found
 

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
+from ottla.cli.output import width
+
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT = "1s"
 USAGE = 2
+HELP_WIDTH_MIN, HELP_WIDTH_MAX = 60, 120
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - it has no other name
 Command = Callable[[argparse.Namespace], None]
@@ -28,22 +31,79 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        """Print the complaint and exit with the code of usage errors."""
+        """Print the complaint and exit with the code of usage errors.
+
+        A command that only gathers others, typed alone, asks for help.
+        """
+        if message == _NO_COMMAND:
+            self.print_help()
+            sys.exit(0)
         sys.stderr.write(f"error: {message}\n  fix: {self.prog} --help\n")
         sys.exit(USAGE)
 
+    def refuse(self, unknown: list[str]) -> NoReturn:
+        """Exit, naming the options that may have been meant."""
+        options = [each for each in self._option_string_actions if each.startswith("--")]
+        hints = [_near(each.partition("=")[0], options) for each in unknown]
+        said = ", ".join(f"{each}{hint}" for each, hint in zip(unknown, hints, strict=True))
+        self.error(f"unknown: {said}")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse what is no choice, in words of one line, with the near ones."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(each) for each in action.choices]
+        hint = _near(str(value), choices) or f"; there are {', '.join(choices)}"
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
+            self.error(f"no command {value}{hint}")
+        raise argparse.ArgumentError(action, f"{value!r} is not one of them{hint}")
+
+
+_NO_COMMAND = "the following arguments are required: COMMAND"
+
+
+def _near(typed: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(typed, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help in two columns that fits options with values."""
+    """Help in two columns that fits options with values, and the terminal."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=34, width=100)
+        columns = min(max(width(), HELP_WIDTH_MIN), HELP_WIDTH_MAX)
+        super().__init__(prog, max_help_position=min(34, columns // 3), width=columns - 1)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap what a command says of itself, line by line."""
+        from textwrap import fill
+
+        lines = text.splitlines()
+        return "\n".join(
+            fill(line, width, initial_indent=indent, subsequent_indent=indent) for line in lines
+        )
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """Return ``-o, --output WHAT``: what follows is said once."""
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+
+def add_group(commands: Commands, name: str, about: str) -> Commands:
+    """Declare a command that has commands of its own; they are added to what is returned."""
+    return commands.add_parser(name, help=about, description=about).add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
 
 
 def add_command(commands: Commands, name: str, about: str, command: Command) -> Parser:
     """Declare a command; its arguments are added to what is returned."""
     parser = commands.add_parser(name, help=about, description=about)
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=command, parser=parser)
     return parser
 
 
@@ -80,8 +140,14 @@ def add_client_options(parser: Parser) -> None:
 def add_output_option(parser: Parser, *choices: str) -> None:
     """Declare -o."""
     parser.add_argument(
-        "-o", "--output", choices=choices, help="how to print; else what suits the terminal"
+        "-o",
+        "--output",
+        choices=choices,
+        metavar="FORMAT",
+        help=f"{', '.join(choices)}; else what suits the terminal",
     )
+    if "tsv" in choices:
+        parser.add_argument("--no-header", action="store_true", help="of TSV: rows only")
 
 
 def at_least_one(text: str) -> int:

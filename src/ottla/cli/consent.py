@@ -4,6 +4,7 @@ import sys
 
 from ottla.cli.arguments import Parser
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.interruption import leaving
 
 
 def add_consent_options(parser: Parser) -> None:
@@ -18,5 +19,7 @@ def ask(question: str) -> None:
         raise Failure("not done: nobody to ask", fix="add --yes", code=Exit.USAGE)
     sys.stderr.write(question)
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    with leaving():
+        answer = sys.stdin.readline()
+    if answer.strip().lower() not in ("y", "yes"):
         raise Failure("not done")

@@ -1,9 +1,8 @@
 """``ottla consume``: records to standard output, to the end or for ever."""
 
-import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from ottla.cli.arguments import (
@@ -16,6 +15,7 @@ from ottla.cli.arguments import (
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import note
 from ottla.cli.record_format import compile_output
+from ottla.cli.record_json import record_json
 from ottla.cli.run import run
 from ottla.cli.start import start_offsets
 from ottla.cli.topic import existing_topic
@@ -23,8 +23,9 @@ from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.fetcher import FetchedBatches, Fetcher
 from ottla.client.wire.fetching import FetchLimits
 from ottla.client.wire.offsets import LATEST
-from ottla.client.wire.reading import read_records
+from ottla.client.wire.reading import OnCorrupt, read_records
 from ottla.env.clock import SystemClock
+from ottla.errors import KafkaError
 from ottla.ids import TopicPartition
 from ottla.records.record import Record
 
@@ -70,6 +71,9 @@ def register(commands: Commands) -> None:
     )
     add_output_option(parser, "jsonl", "json")
     parser.add_argument(
+        "--skip-corrupt", action="store_true", help="go on behind damaged batches, naming them"
+    )
+    parser.add_argument(
         "--read-committed", action="store_true", help="leave out aborted transactions"
     )
     add_client_options(parser)
@@ -96,12 +100,16 @@ def consume(options: Namespace) -> None:
         ends: dict[TopicPartition, int] | None = None
         if not options.tail:
             ends = await _ends(cluster, partitions, read_committed=limits.read_committed)
-        printer = _Printer(show, options.count, as_list=options.output == "json")
+        printer = _printer(options, show)
+        if options.tail and sys.stderr.isatty():
+            note("at the end it waits for more; Ctrl-C ends")
         try:
             async with Fetcher(cluster, limits) as fetcher:
                 await printer.print_from(fetcher, positions, ends)
         finally:
             printer.finish()
+        if printer.damage is not None:
+            raise printer.damage
         if not printer.printed and sys.stderr.isatty() and not options.tail:
             note(f"{topic} holds no record there; --from earliest, or --tail to wait")
 
@@ -125,7 +133,7 @@ async def _consume_as_member(cluster: Cluster, options: Namespace, show: Show) -
         except ValueError as error:
             raise Failure(str(error), code=Exit.USAGE) from error
 
-    printer = _Printer(show, options.count, as_list=options.output == "json")
+    printer = _printer(options, show)
     member = GroupMember(cluster, options.group, frozenset([options.topic]))
     limits = FetchLimits(read_committed=options.read_committed)
     reader = GroupReader(cluster, member, limits, places=places)
@@ -133,6 +141,8 @@ async def _consume_as_member(cluster: Cluster, options: Namespace, show: Show) -
     def take(batches: FetchedBatches, end: int | None) -> bool:
         goes_on = printer.print_batches(batches, end)
         reader.note(batches.partition, printer.next_offset)
+        if printer.damage is not None:  # Nothing behind it may count as read.
+            raise printer.damage
         return goes_on
 
     try:
@@ -153,11 +163,25 @@ async def _partitions(cluster: Cluster, topic: str, chosen: list[int]) -> list[T
     return [TopicPartition(topic, each) for each in chosen or view.partitions]
 
 
-class _Printer:
-    """Prints records up to a count and up to the ends of partitions."""
+def _printer(options: Namespace, show: Show) -> "_Printer":
+    is_list = options.output == "json"
+    return _Printer(show, options.count, as_list=is_list, skips_corrupt=options.skip_corrupt)
 
-    def __init__(self, show: Show, count: int | None, *, as_list: bool) -> None:
+
+class _Printer:
+    """Prints records up to a count and up to the ends of partitions.
+
+    A partition with a damaged batch is printed up to it, the others to their ends.
+    """
+
+    def __init__(
+        self, show: Show, count: int | None, *, as_list: bool, skips_corrupt: bool = False
+    ) -> None:
         self.printed = 0
+        self.damage: Failure | None = None
+        """The first damaged batch that was not skipped."""
+        self._is_stopped = False
+        self._skips_corrupt = skips_corrupt
         self.next_offset = 0
         """Behind what was printed last, in that partition."""
         self._show = show
@@ -184,7 +208,7 @@ class _Printer:
             end = None if ends is None else ends[batches.partition]
             if not self.print_batches(batches, end):
                 return
-            if end is not None and batches.next_offset >= end:
+            if self._is_stopped or (end is not None and batches.next_offset >= end):
                 open_partitions.discard(batches.partition)
                 await fetcher.stop_partition(batches.partition)
             if not open_partitions:
@@ -207,12 +231,55 @@ class _Printer:
         return goes_on
 
     def _print(self, batches: FetchedBatches, end: int | None) -> bool:
-        for record in read_records(batches.records, batches.offset, batches.aborted):
+        self._is_stopped = False
+        records = read_records(
+            batches.records,
+            batches.offset,
+            batches.aborted,
+            on_corrupt=self._on_corrupt(batches, end),
+        )
+        try:
+            return self._print_records(records, batches.partition, end)
+        except KafkaError as error:
+            is_stuck = batches.next_offset <= batches.offset
+            if not self._is_stopped and is_stuck:
+                self._stop(batches.partition, batches.offset, error)
+        return True
+
+    def _on_corrupt(self, batches: FetchedBatches, end: int | None) -> OnCorrupt:
+        def on_corrupt(offset: int, error: KafkaError) -> None:
+            if end is not None and offset >= end:
+                return
+            if not self._skips_corrupt:
+                self._stop(batches.partition, offset, error)
+                raise error
+            note(f"skipped a damaged batch of {batches.partition}: {error.why or error.code.text}")
+
+        return on_corrupt
+
+    def _stop(self, partition: TopicPartition, offset: int, error: KafkaError) -> None:
+        """Read a partition no further: no record behind ``offset`` is known to be right."""
+        self._is_stopped = True
+        self.next_offset = offset
+        failure = Failure(
+            f"{partition} is damaged at offset {offset}",
+            why=error.why or error.code.text,
+            fix="--skip-corrupt goes on behind it; `ottla log verify` on its broker tells more",
+        )
+        if self.damage is None:
+            self.damage = failure
+        else:
+            note(str(failure))
+
+    def _print_records(
+        self, records: Iterator[Record], partition: TopicPartition, end: int | None
+    ) -> bool:
+        for record in records:
             if end is not None and record.offset >= end:
                 break
             if self._as_list:
                 self._out.write(b",\n" if self.printed else b"\n")
-            self._out.write(self._show(batches.partition, record))
+            self._out.write(self._show(partition, record))
             self.printed += 1
             if self._left is not None and self.printed >= self._left:
                 self.next_offset = record.offset + 1
@@ -233,7 +300,7 @@ def _show(format_: str | None, output: str | None) -> Show:
     if output is not None:
         if format_ is not None:
             raise Failure("-o and -f exclude each other", code=Exit.USAGE)
-        return _json_line if output == "jsonl" else _json_object
+        return _json_line if output == "jsonl" else record_json
     if format_ is not None:
         try:
             return compile_output(format_)
@@ -246,15 +313,18 @@ def _for_people(partition: TopicPartition, record: Record) -> bytes:
     time = ""
     if record.timestamp >= 0:
         moment = datetime.fromtimestamp(record.timestamp / 1000).astimezone()
-        time = moment.strftime("%H:%M:%S.") + f"{record.timestamp % 1000:03d}  "
+        time = f"{moment:%Y-%m-%d %H:%M:%S}.{record.timestamp % 1000:03d}  "
     key = "" if record.key is None else f"k={_text(record.key)}  "
     value = "(null)" if record.value is None else _text(record.value)
     return f"{time}{partition.partition}:{record.offset}  {key}{value}\n".encode()
 
 
 def _text(data: bytes) -> str:
-    """Return ``data`` as text that does nothing to a terminal."""
-    text = data.decode("utf-8", "backslashreplace")
+    """Return ``data`` as text that does nothing to a terminal; what is no text is marked."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"{data!r} (not UTF-8)"
     if text.isprintable():
         return text
     return "".join(
@@ -263,21 +333,4 @@ def _text(data: bytes) -> str:
 
 
 def _json_line(partition: TopicPartition, record: Record) -> bytes:
-    return _json_object(partition, record) + b"\n"
-
-
-def _json_object(partition: TopicPartition, record: Record) -> bytes:
-    shown = {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": _json_text(record.key),
-        "value": _json_text(record.value),
-        "headers": {name: _json_text(value) for name, value in record.headers},
-    }
-    return json.dumps(shown, ensure_ascii=False).encode()
-
-
-def _json_text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "backslashreplace")
+    return record_json(partition, record) + b"\n"

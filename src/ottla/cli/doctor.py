@@ -8,9 +8,9 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.arguments import Commands, add_command, add_output_option
-from ottla.cli.failure import Exit, Failure, leave, leave_at_once
+from ottla.cli.failure import Exit, Failure, leave
 from ottla.cli.log import show_findings
-from ottla.cli.output import Format, chosen, note
+from ottla.cli.output import FORMATS, Format, chosen, note
 from ottla.config.human import size_text
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def register(commands: Commands) -> None:
         default=DEFAULT_DIRECTORY,
         help=f"the data directory; {DEFAULT_DIRECTORY}",
     )
-    add_output_option(parser, Format.TABLE, Format.JSON, Format.YAML)
+    add_output_option(parser, *FORMATS)
 
 
 def doctor(options: Namespace) -> None:
@@ -50,8 +50,6 @@ def doctor(options: Namespace) -> None:
         leave(Failure(f"cannot read {path}", why=error.strerror or "", code=Exit.DENIED))
     except OSError as error:
         leave(Failure(f"cannot read {path}", why=str(error)))
-    except KeyboardInterrupt:
-        leave_at_once(Exit.INTERRUPTED)
     facts = _facts(directory)
     format_ = Format.TABLE if options.output is None else chosen(options.output)
     if format_ is Format.TABLE:
@@ -59,7 +57,9 @@ def doctor(options: Namespace) -> None:
         width = max(map(len, words.values()))
         for name, value in facts.items():
             print(f"{words[name]:{width}}  {_shown(name, value)}")
-    show_findings(findings, format_, facts)
+    show_findings(
+        findings, format_, facts, header=not options.no_header, is_one_line=format_ is Format.JSONL
+    )
     if not findings:
         note("nothing odd was found; `ottla log verify` reads every byte")
     sys.stdout.flush()
@@ -77,7 +77,7 @@ def _facts(directory: "DataDirectory") -> dict[str, Any]:
         "directory_id": None if identity is None else identity.directory_id,
         "is_running": directory.locked_by is not None,
         "process": directory.locked_by or None,
-        "stopped_cleanly": directory.is_clean,
+        "stopped_cleanly": None if directory.locked_by is not None else directory.is_clean,
         "topics": len({each.topic_partition.topic for each in directory.partitions}),
         "partitions": len(directory.partitions),
         "segments": sum(each.segment_count for each in directory.partitions),

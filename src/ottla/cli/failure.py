@@ -8,6 +8,7 @@ import sys
 from enum import IntEnum
 from typing import NoReturn
 
+from ottla.cli.streams import OutputFailed
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.config.option import InvalidConfig
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -65,7 +66,8 @@ def explain(error: OttlaError) -> Failure:
         return _unreachable(error)
     if isinstance(error, KafkaError):
         code = _CODES.get(error.code, Exit.FAILED)
-        why = f"the broker answered {error.code.name} ({error.code.value})"
+        # Not who said so: the client judges by what brokers told it, too.
+        why = f"{error.code.name} ({error.code.value})"
         return Failure(error.why or error.code.text, why=why, code=code)
     if isinstance(error, InvalidConfig):
         return Failure(str(error), code=Exit.USAGE)
@@ -92,9 +94,29 @@ def _unreachable(error: ConnectionFailed) -> Failure:
     )
 
 
+_form: str | None = None
+
+
+def say_as(form: str | None) -> None:
+    """Print failures from now on as ``-o`` says; those of a table or TSV are text."""
+    global _form  # noqa: PLW0603 - one command line in one process
+    _form = form
+
+
 def leave(failure: Failure) -> NoReturn:
-    """Print the failure and exit with its code."""
-    print(failure, file=sys.stderr)
+    """Print the failure, where scripts asked for JSON or YAML in that form, and exit."""
+    text = str(failure)
+    if _form in ("json", "jsonl", "yaml"):
+        import json  # JSON is YAML, too.
+
+        told = {
+            "code": failure.code.name,
+            "what": failure.what,
+            "why": failure.why,
+            "fix": failure.fix,
+        }
+        text = json.dumps({"error": told}, ensure_ascii=False)
+    print(text, file=sys.stderr)
     sys.exit(failure.code)
 
 
@@ -103,6 +125,6 @@ def leave_at_once(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:
+    except (OSError, OutputFailed):
         pass
     os._exit(code)

@@ -1,7 +1,7 @@
 """``ottla group``: list, describe, reset and delete consumer groups.
 
-Lag is a number, or there is none, and then it is said why: nothing was ever committed, or the end
-of the partition is not known. It is never negative.
+Lag is a number and never negative. Where it is missing, a note says why: nothing was ever
+committed, or the end of the partition is not known.
 """
 
 from argparse import Namespace
@@ -14,6 +14,7 @@ from ottla.cli.arguments import (
     Parser,
     add_client_options,
     add_command,
+    add_group,
     add_output_option,
 )
 from ottla.cli.consent import add_consent_options, ask
@@ -41,9 +42,7 @@ COLUMNS = ("topic", "partition", "committed", "end", "lag", "member", "host", "n
 def register(commands: Commands) -> None:
     """Declare the commands."""
     about = "List, describe, reset and delete consumer groups."
-    verbs = commands.add_parser("group", help=about, description=about).add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
+    verbs = add_group(commands, "group", about)
     parser = add_command(verbs, "list", "List groups.", list_groups)
     parser.add_argument(
         "--state", action="append", default=[], help="only Stable, Empty ...; may be given twice"
@@ -96,6 +95,8 @@ def list_groups(options: Namespace) -> None:
 
     async def command(cluster: Cluster) -> None:
         found = await Groups(cluster).list_groups(states=options.state, types=options.type)
+        if not found:
+            note("no such groups: ottla consume TOPIC --group NAME makes one")
         rows: list[Row] = [
             {
                 "group": one.group,
@@ -105,7 +106,12 @@ def list_groups(options: Namespace) -> None:
             }
             for one in found
         ]
-        write_rows(rows, ("group", "type", "state", "protocol"), out.chosen(options.output))
+        write_rows(
+            rows,
+            ("group", "type", "state", "protocol"),
+            out.chosen(options.output),
+            header=not options.no_header,
+        )
 
     run(options, command)
 
@@ -123,24 +129,30 @@ def describe(options: Namespace) -> None:
             _offset_row(each, committed.get(each), ends[each], owners.get(each))
             for each in sorted({*committed, *owners})
         ]
-        _write_description(group, rows, out.chosen(options.output))
+        _write_description(group, rows, out.chosen(options.output), header=not options.no_header)
 
     run(options, command)
 
 
-def _write_description(group: GroupDescription, rows: list[Row], format_: Format) -> None:
+def _write_description(
+    group: GroupDescription, rows: list[Row], format_: Format, *, header: bool
+) -> None:
     members = f"{len(group.members)} member" + ("" if len(group.members) == 1 else "s")
     lags = [row["lag"] for row in rows if isinstance(row["lag"], int)]
     if format_ in (Format.TABLE, Format.TSV):
-        if format_ is Format.TABLE:
-            how = f"  {group.assignor}" if group.assignor else ""
-            lag = f"  lag {sum(lags):,}" if lags else ""
-            note(f"{group.group}  {group.state}  {group.type}{how}  {members}{lag}")
-            idle = [one for one in group.members if not one.partitions]
-            for one in idle if rows or group.members else ():
+        how = f"  {group.assignor}" if group.assignor else ""
+        lag = f"  lag {sum(lags):,}" if lags else ""
+        note(f"{group.group}  {group.state}  {group.type}{how}  {members}{lag}")
+        for one in group.members:
+            if not one.partitions:
                 note(f"  {one.member_id} at {one.host} has no partition")
-        columns = COLUMNS if any(row["note"] for row in rows) else COLUMNS[:-1]
-        write_rows(rows, columns, format_)
+        if not rows:
+            note(
+                f"  no offset was committed: ottla group reset {group.group} --topic TOPIC --to .."
+            )
+        # A script finds the same columns each time.
+        has_notes = format_ is Format.TSV or any(row["note"] for row in rows)
+        write_rows(rows, COLUMNS if has_notes else COLUMNS[:-1], format_, header=header)
         return
     described: Row = {
         "group": group.group,
@@ -217,7 +229,12 @@ def reset(options: Namespace) -> None:
             }
             for each in sorted(wanted)
         ]
-        write_rows(rows, ("topic", "partition", "old", "new"), out.chosen(options.output))
+        write_rows(
+            rows,
+            ("topic", "partition", "old", "new"),
+            out.chosen(options.output),
+            header=not options.no_header,
+        )
         if options.dry_run:
             note("nothing was changed (--dry-run)")
             return

@@ -8,9 +8,20 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.arguments import Commands, add_command, add_output_option
-from ottla.cli.failure import Exit, Failure, leave, leave_at_once
-from ottla.cli.output import FORMATS, Format, RowWriter, chosen, note, write_object
+from ottla.cli.arguments import Commands, add_command, add_group, add_output_option
+from ottla.cli.failure import Exit, Failure, leave
+from ottla.cli.output import (
+    FORMATS,
+    Format,
+    RowWriter,
+    chosen,
+    note,
+    progress,
+    utc_text,
+    width,
+    write_object,
+)
+from ottla.cli.record_json import bytes_json, headers_json
 from ottla.config.human import size_text
 
 if TYPE_CHECKING:
@@ -27,9 +38,7 @@ RECORD_COLUMNS = ("offset", "timestamp", "sequence", "key", "value", "headers")
 def register(commands: Commands) -> None:
     """Declare the commands."""
     about = "Look into the files of a data directory. A broker may run; nothing is changed."
-    verbs = commands.add_parser("log", help=about, description=about).add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
+    verbs = add_group(commands, "log", about)
     about = (
         "Print what files hold: .log, .index, .timeindex, .txnindex, .snapshot, checkpoints;"
         " of a partition directory, its log files."
@@ -63,15 +72,13 @@ def dump(options: Namespace) -> None:
     format_ = chosen(options.output)
     bad = 0
     try:
-        with RowWriter(format_) as writer:
+        with RowWriter(format_, header=not options.no_header) as writer:
             for path in _files(options.paths):
                 note(path)
                 bad += _dump_one(path, writer, options)
         sys.stdout.flush()
     except OSError as error:
         _leave_for(error)
-    except KeyboardInterrupt:
-        leave_at_once(Exit.INTERRUPTED)
     if bad:
         what = f"{bad} of the things printed are bad"
         if options.verify:
@@ -138,7 +145,10 @@ def _write_batch(
                 writer.line("  " + _record_line(record))
         elif writer.is_flat:
             for record in records:
-                writer.write(record, RECORD_COLUMNS)
+                headers = [
+                    f"{name}={'' if text is None else text}" for name, text in record["headers"]
+                ]
+                writer.write({**record, "headers": headers}, RECORD_COLUMNS)
         else:
             writer.write({**facts, "records": records}, ())
 
@@ -169,15 +179,7 @@ def _batch_line(batch: "DumpedBatch") -> str:
 
 
 def _time_text(timestamp_type: str, timestamp: int) -> str:
-    from datetime import UTC, datetime
-
-    if timestamp < 0:
-        return "no time"
-    try:
-        moment = datetime.fromtimestamp(timestamp / 1000, tz=UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_type} {timestamp}"
-    return f"{timestamp_type} {moment.isoformat(timespec='milliseconds')}"
+    return "no time" if timestamp < 0 else f"{timestamp_type} {utc_text(timestamp)}"
 
 
 def _records(disk: "Disk", path: str, batch: "DumpedBatch") -> list[dict[str, Any]]:
@@ -195,9 +197,9 @@ def _records(disk: "Disk", path: str, batch: "DumpedBatch") -> list[dict[str, An
             "offset": record.offset,
             "timestamp": record.timestamp,
             "sequence": sequence,
-            "key": _text(record.key),
-            "value": _text(record.value),
-            "headers": {name: _text(value) for name, value in record.headers},
+            "key": bytes_json(record.key),
+            "value": bytes_json(record.value),
+            "headers": headers_json(record.headers),
         }
         if batch.is_control:
             kind = control_type_of(record.key)
@@ -214,10 +216,6 @@ def _record_line(record: dict[str, Any]) -> str:
     if record["headers"]:
         parts.append(f"headers {record['headers']!r}")
     return "  ".join(parts)
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
 # verify -------------------------------------------------------------------------------------------
@@ -245,10 +243,9 @@ def verify(options: Namespace) -> None:
             _verify_partition(directory, claims, sums, deep=options.deep)
     except OSError as error:
         _leave_for(error)
-    except KeyboardInterrupt:
-        leave_at_once(Exit.INTERRUPTED)
     errors, warnings = sums.count("error"), sums.count("warning")
-    show_findings(sums.findings, format_, {**sums.counts, "errors": errors, "warnings": warnings})
+    summary = {**sums.counts, "errors": errors, "warnings": warnings}
+    show_findings(sums.findings, format_, summary, header=not options.no_header)
     counts = sums.counts
     note(
         f"{counts['partitions']} partitions, {counts['segments']} segments,"
@@ -313,22 +310,26 @@ def _add(outcome: "Outcome", sums: _Sums, known: set[tuple[str, str]]) -> None:
 
 def _progress(text: str) -> None:
     """Show where it is, on a terminal only; the line is overwritten by the next."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text[-100:]}")
-        sys.stderr.flush()
+    progress(text[-width() + 1 :])
 
 
-def show_findings(findings: "list[Finding]", format_: Format, summary: dict[str, Any]) -> None:
-    """Print findings; as one object with ``summary`` in JSON and YAML."""
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+def show_findings(
+    findings: "list[Finding]",
+    format_: Format,
+    summary: dict[str, Any],
+    *,
+    header: bool = True,
+    is_one_line: bool = False,
+) -> None:
+    """Print findings; as one object with ``summary`` in JSON and YAML, and JSONL of one line."""
+    progress("")
     rows: list[dict[str, Any]] = [
         {**finding._asdict(), "severity": finding.severity.value} for finding in findings
     ]
-    if format_ in (Format.JSON, Format.YAML):
+    if format_ in (Format.JSON, Format.YAML) or is_one_line:
         write_object({**summary, "findings": rows}, format_)
         return
-    with RowWriter(format_) as writer:
+    with RowWriter(format_, header=header) as writer:
         for row in rows:
             if writer.is_table:
                 writer.line(_finding_text(row))
@@ -351,6 +352,6 @@ def _disk() -> "Disk":
 
 def _leave_for(error: OSError) -> None:
     if isinstance(error, BrokenPipeError):
-        leave_at_once(Exit.OK)
+        raise error
     code = Exit.DENIED if isinstance(error, PermissionError) else Exit.FAILED
     leave(Failure(f"cannot read {error.filename or 'it'}", why=error.strerror or "", code=code))

@@ -1,16 +1,15 @@
 """The entry point: finds the command that was typed and imports nothing of the others.
 
 Owns the list of commands and the first words a newcomer reads. Errors become words and exit codes
-in ``failure``.
+in ``failure``; what is true of every command (Ctrl-C, closed and full streams) is settled here.
 """
 
 import gc
 import sys
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ottla import __version__
 
+TYPE_CHECKING = False  # typing itself costs 5 ms
 if TYPE_CHECKING:
     from argparse import Namespace
 
@@ -20,7 +19,9 @@ COMMANDS = {
     "produce": "ottla.cli.produce",
     "consume": "ottla.cli.consume",
     "group": "ottla.cli.group",
+    "cluster": "ottla.cli.cluster",
     "txn": "ottla.cli.txn",
+    "user": "ottla.cli.user",
     "pipeline": "ottla.cli.pipeline",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",
@@ -36,9 +37,10 @@ ottla {__version__}: a Kafka-compatible streaming log
   ottla consume orders --from earliest    read them back; --tail to wait for more
   ottla topic list                        what topics there are (-o json for scripts)
   ottla group describe billing            how far a consumer group is, and who is in it
+  ottla cluster info                      brokers, topics, partitions; health, versions, disks
   ottla pipeline init orders              a pipeline of Spark: topics, SQL, tables
   ottla doctor ottla-data                 how a data directory is doing; ottla log verify reads all
-  ottla COMMAND --help                    every option of a command
+  ottla help COMMAND                      every option of a command
 """
 
 
@@ -47,8 +49,39 @@ _PLACES = ("--from", "--to")
 
 
 def main() -> None:
-    """Run the command line of this process and exit."""
-    arguments = sys.argv[1:]
+    """Be the process: run its command line, and end it in the right way."""
+    from ottla.cli.interruption import leave_on_ctrl_c
+
+    leave_on_ctrl_c()
+    from ottla.cli.streams import OutputFailed, secure
+
+    secure()
+    try:
+        try:
+            command_line(sys.argv[1:])
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough, as `head` does. Nothing more may be written.
+        _leave_at_once(0)
+    except OutputFailed as error:
+        sys.stderr.write(f"error: cannot write to standard output\n  why: {error}\n")
+        _leave_at_once(1)
+    except UnicodeEncodeError as error:
+        sys.stderr.write(f"error: {error.object!a} is not UTF-8 text\n")
+        _leave_at_once(2)
+    except KeyboardInterrupt as error:
+        _leave_at_once(getattr(error, "exit_code", 130))
+
+
+def _leave_at_once(code: int) -> None:
+    from ottla.cli.failure import leave_at_once
+
+    leave_at_once(code)
+
+
+def command_line(arguments: list[str]) -> None:
+    """Run what was typed. Raises SystemExit, and what only the process itself can tell."""
     if not arguments:
         sys.stdout.write(FIRST_WORDS)
         return
@@ -58,22 +91,32 @@ def main() -> None:
         chosen = _parse(arguments)
     finally:
         gc.enable()
+    from ottla.cli.failure import say_as
+
+    say_as(getattr(chosen, "output", None))
     chosen.command(chosen)
 
 
 def _parse(arguments: list[str]) -> "Namespace":
     """Import the command that was typed, and return its arguments. Exits when they are wrong."""
+    from importlib import import_module
+
     from ottla.cli.arguments import Parser
 
     parser = Parser(prog="ottla", description="A Kafka-compatible streaming log.")
     parser.add_argument("-V", "--version", action="version", version=f"ottla {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     typed = arguments[0]
     if typed not in COMMANDS and not typed.startswith("-"):
         parser.error(_unknown(typed))
     for name in (typed,) if typed in COMMANDS else COMMANDS:
         import_module(COMMANDS[name]).register(commands)
-    return parser.parse_args(_join_places(arguments))
+    chosen, unknown = parser.parse_known_args(_join_places(arguments))
+    if unknown:
+        chosen.parser.refuse(unknown)
+    return chosen
 
 
 def _join_places(arguments: list[str]) -> list[str]:

@@ -25,6 +25,10 @@ class Format(StrEnum):
 
 
 FORMATS = tuple(each.value for each in Format)
+WIDTH_MIN = 40
+WIDTH_UNKNOWN = 80
+_IDS = ("id", "epoch", "partition", "leader", "coordinator")
+"""Names of columns that end so hold numbers that are names: without separators."""
 
 
 def chosen(output: str | None) -> Format:
@@ -34,8 +38,13 @@ def chosen(output: str | None) -> Format:
     return Format.TABLE if sys.stdout.isatty() else Format.TSV
 
 
-def write_rows(rows: Sequence[Row], columns: Sequence[str], format_: Format) -> None:
-    """Print rows. ``columns`` are what table and TSV show, in order; the others show every key."""
+def write_rows(
+    rows: Sequence[Row], columns: Sequence[str], format_: Format, *, header: bool = True
+) -> None:
+    """Print rows. ``columns`` are what table and TSV show, in order; the others show every key.
+
+    ``header``: whether TSV begins with the names of the columns.
+    """
     match format_:
         case Format.JSON:
             text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
@@ -44,10 +53,17 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], format_: Format) -> 
         case Format.YAML:
             text = _yaml_list(rows, 0) if rows else "[]\n"
         case Format.TSV:
-            lines = ("\t".join(_tsv(row.get(each)) for each in columns) for row in rows)
+            lines = ["\t".join(_tsv(row.get(each)) for each in columns) for row in rows]
+            if header:
+                lines.insert(0, "\t".join(columns))
             text = "".join(line + "\n" for line in lines)
         case _:
             text = table(rows, columns)
+            if sys.stdout.isatty() and max(map(len, text.splitlines()), default=0) > width():
+                text = blocks(rows, columns)
+            elif rows:
+                head, _, rest = text.partition("\n")
+                text = f"{bold(head)}\n{rest}"
     sys.stdout.write(text)
 
 
@@ -57,8 +73,10 @@ class RowWriter:
     A context manager: JSON needs an end.
     """
 
-    def __init__(self, format_: Format) -> None:
+    def __init__(self, format_: Format, *, header: bool = True) -> None:
         self._format = format_
+        self._has_header = header
+        self._columns: Sequence[str] | None = None
         self._count = 0
 
     @property
@@ -91,7 +109,10 @@ class RowWriter:
             case Format.TABLE:
                 self.line("  ".join(f"{each} {_tsv(row.get(each))}" for each in columns))
             case _:
-                write_rows([row], columns, self._format)
+                is_other_kind = columns != self._columns
+                self._columns = columns
+                header = self._has_header and is_other_kind
+                write_rows([row], columns, self._format, header=header)
         self._count += 1
 
 
@@ -111,18 +132,46 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return aligned columns under upper-case names; numbers to the right."""
     if not rows:
         return ""
-    cells = [[_cell(row.get(each)) for each in columns] for row in rows]
+    cells = [[_cell(each, row.get(each)) for each in columns] for row in rows]
     heads = [each.upper().replace("_", " ") for each in columns]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     is_number = [type(rows[0].get(each)) is int for each in columns]
-    lines = [bold("  ".join(map(_pad, heads, widths, is_number)).rstrip())]
-    lines.extend("  ".join(map(_pad, line, widths, is_number)).rstrip() for line in cells)
+    lines = ["  ".join(map(_pad, line, widths, is_number)).rstrip() for line in (heads, *cells)]
     return "\n".join(lines) + "\n"
+
+
+def blocks(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Return each row as lines of name and value: what a terminal gets that is too narrow."""
+    heads = [each.upper().replace("_", " ") for each in columns]
+    room = max(map(len, heads), default=0)
+    texts: list[str] = []
+    for row in rows:
+        lines = (
+            f"{bold(head.ljust(room))}  {_cell(each, row.get(each))}"
+            for head, each in zip(heads, columns, strict=True)
+        )
+        texts.append("\n".join(lines) + "\n")
+    return "\n".join(texts)
+
+
+def width() -> int:
+    """Return how many columns the terminal has (or $COLUMNS says); 80 if that is not known."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isascii() and told.isdigit() and int(told):
+        return max(int(told), WIDTH_MIN)
+    for stream in (sys.stdout, sys.stderr):
+        try:  # shutil's own costs a command 5 ms.
+            columns = os.get_terminal_size(stream.fileno()).columns
+        except (OSError, ValueError):
+            continue
+        if columns:
+            return max(columns, WIDTH_MIN)
+    return WIDTH_UNKNOWN
 
 
 def bold(text: str) -> str:
     """Return ``text`` in bold if standard output is a terminal that shows it (and no NO_COLOR)."""
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb():
         return f"\x1b[1m{text}\x1b[0m"
     return text
 
@@ -132,17 +181,53 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def progress(text: str) -> None:
+    """Show where a command is, on a terminal only; the next one, or nothing, takes its place."""
+    if sys.stderr.isatty() and not _is_dumb():
+        sys.stderr.write(f"\r\x1b[K{text[: width() - 1]}")
+        sys.stderr.flush()
+
+
+def utc_text(timestamp_ms: int) -> str:
+    """Return milliseconds since 1970 as ISO 8601 has them."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"  # Beyond the year 9999.
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def age_text(milliseconds: int) -> str:
+    """Return a duration in two units at most: ``3m12s``, ``2d4h``, ``850ms``."""
+    from ottla.config.human import duration_text
+
+    for unit_ms, finer_ms in _COARSER:
+        if milliseconds >= unit_ms:
+            return duration_text(milliseconds - milliseconds % finer_ms)
+    return duration_text(milliseconds)
+
+
+_COARSER = ((86_400_000, 3_600_000), (3_600_000, 60_000), (60_000, 1000), (1000, 100))
+"""From this age on (ms), what is finer (ms) is left out."""
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM", "") == "dumb"
+
+
 def _pad(text: str, width: int, is_number: bool) -> str:
     return text.rjust(width) if is_number else text.ljust(width)
 
 
-def _cell(value: Value) -> str:
+def _cell(name: str, value: Value) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}"
+        return str(value) if name.endswith(_IDS) else f"{value:,}"
     return _tsv(value)
 
 

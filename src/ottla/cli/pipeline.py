@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli import output as out
-from ottla.cli.arguments import Commands, Parser, add_command, add_output_option
+from ottla.cli.arguments import Commands, Parser, add_command, add_group, add_output_option
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
+from ottla.cli.interruption import Told, raising
 from ottla.cli.output import Row, note, write_object, write_rows
 from ottla.errors import OttlaError
 
@@ -31,9 +32,7 @@ COLUMNS = ("name", "kind", "inputs", "detail", "file")
 def register(commands: Commands) -> None:
     """Declare the commands."""
     about = "Make, check, explain and run pipelines of Spark."
-    verbs = commands.add_parser("pipeline", help=about, description=about).add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
+    verbs = add_group(commands, "pipeline", about)
     _declare_init(add_command(verbs, "init", "Make a project from a template.", init))
     parser = add_command(verbs, "check", "Validate a project; run nothing.", check)
     _declare_project(parser)
@@ -97,7 +96,7 @@ def init(options: Namespace) -> None:
 
         if options.list:
             rows: list[Row] = [{"name": name, "about": text} for name, text in TEMPLATES.items()]
-            write_rows(rows, ("name", "about"), out.chosen(None))
+            write_rows(rows, ("name", "about"), out.chosen(None), header=False)
             return
         if options.directory is None:
             raise Failure("which directory?", fix="ottla pipeline init orders", code=Exit.USAGE)
@@ -239,8 +238,8 @@ def _guard(command: "Callable[[], None]") -> None:
     from ottla.spark.pipelines.project import ProjectError
 
     try:
-        command()
-        sys.stdout.flush()
+        with raising():
+            command()
     except Failure as failure:
         leave(failure)
     except ProjectError as error:
@@ -251,8 +250,6 @@ def _guard(command: "Callable[[], None]") -> None:
         leave(Failure(str(error)))
     except OttlaError as error:
         leave(explain(error))
-    except BrokenPipeError:
-        leave_at_once(Exit.OK)
-    except KeyboardInterrupt:
+    except Told as told:
         note("stopped; the next run goes on from here")
-        leave_at_once(Exit.INTERRUPTED)
+        leave_at_once(told.exit_code)

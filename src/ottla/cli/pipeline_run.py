@@ -1,6 +1,6 @@
 """The runs of ``ottla pipeline run``: events and progress as lines, again and again with --every.
 
-Beside ``pipeline``, which declares the options. A run is defined in Spark anew each time.
+``pipeline`` declares the options. Each run is defined in Spark anew.
 """
 
 import asyncio
@@ -187,13 +187,16 @@ def _refresh(options: Namespace, graph: "Graph", *, is_first: bool) -> "Refresh"
 
 
 def ask_cluster(asked: "Iterable[Asked]") -> None:
-    """Check what sources and sinks name against the cluster. Raises RunFailed."""
+    """Check what sources and sinks name against the cluster. Raises RunFailed, Failure."""
     from ottla.spark.pipelines.asking import ask
     from ottla.spark.pipelines.failing import RunFailed
 
-    errors, notes = ask(asked)
+    errors, notes, is_unreachable = ask(asked)
     for text in notes:
         note(text)
+    if is_unreachable:
+        why, fix = "\n       ".join(errors), "start it, check -b, or --with-broker"
+        raise Failure("the cluster does not answer", why=why, fix=fix, code=Exit.UNREACHABLE)
     if errors:
         raise RunFailed("\n".join(errors))
 

@@ -1,22 +1,26 @@
 """``ottla produce``: the lines of standard input become records."""
 
 import asyncio
-import json
+import os
 import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from io import BufferedReader
-from typing import NamedTuple, cast
+from contextlib import suppress
+from typing import NamedTuple
 
 from ottla.cli.arguments import Commands, add_client_options, add_command
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import note
+from ottla.cli.output import note, progress
 from ottla.cli.record_format import compile_input
+from ottla.cli.record_json import Headers, read_record_json
 from ottla.cli.run import run
+from ottla.cli.streams import input_descriptor
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.producer import Delivery, Producer, ProducerSettings
+from ottla.client.wire.backoff import MISSING
 from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.view import TopicView
 from ottla.config.human import size_text
 from ottla.env.clock import SystemClock
 from ottla.errors import KafkaError
@@ -25,7 +29,8 @@ from ottla.records.compression import Codec
 READ_BYTES = 1 << 16
 PROGRESS_SECONDS = 1.0
 PARTITIONS_SHOWN = 8
-
+LAST_FLUSH_SECONDS = 1.0
+"""How long a command that is told to end waits for what it has sent."""
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 
@@ -35,7 +40,7 @@ class Line(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
     partition: int | None = None
     timestamp_ms: int | None = None
 
@@ -45,7 +50,7 @@ class Given(NamedTuple):
 
     topic: str
     key: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
     partition: int | None
 
 
@@ -79,7 +84,7 @@ def produce(options: Namespace) -> None:
     """Send each line of standard input as a record."""
 
     async def command(cluster: Cluster) -> None:
-        key = None if options.key is None else options.key.encode()
+        key = None if options.key is None else os.fsencode(options.key)
         given = Given(options.topic, key, _headers(options.header), options.partition)
         settings = ProducerSettings(acks=ACKS[options.acks], codec=Codec[options.codec.upper()])
         read = _reader(given, options.format, jsonl=options.jsonl)
@@ -99,38 +104,80 @@ async def _send(
     if sys.stdin.isatty() and not quiet:
         note("one record per line; Ctrl-D ends")
     tally = _Tally(shows_progress=sys.stderr.isatty() and not sys.stdin.isatty() and not quiet)
-    async with Producer(cluster, settings) as producer:
-        # Refuse a wrong topic or partition before the first line is read.
-        await cluster.ensure([given.topic], create=settings.may_create_topics)
-        number = 0
-        bad_line: Failure | None = None
-        async for raw in _lines():
-            number += 1
+    lines = _lines(_input())
+    view = await _existing_or_created(cluster, given, settings)
+    failure: Failure | None = None
+    try:
+        async with Producer(cluster, settings) as producer:
             try:
-                line = read(raw)
-            except ValueError as error:
-                # The lines before it are sent all the same, and counted.
-                bad_line = Failure(f"line {number}: {error}", code=Exit.USAGE)
-                break
-            promise = await producer.send(
-                given.topic,
-                line.value,
-                key=line.key,
-                headers=line.headers,
-                partition=line.partition,
-                timestamp_ms=line.timestamp_ms,
-            )
-            tally.sent(len(raw))
-            promise.add_done_callback(tally.delivered)
-            if tally.error is not None:
-                break
-        await producer.flush()
-    if not quiet:
-        tally.summary()
+                await _send_lines(producer, view, lines, read, tally)
+            except Failure as error:  # The lines before it are sent all the same, and counted.
+                failure = error
+            except asyncio.CancelledError:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_FLUSH_SECONDS):
+                        await producer.flush()
+                raise
+            await producer.flush()
+    finally:
+        if not quiet:
+            tally.summary()
     if tally.error is not None:
         raise tally.error
-    if bad_line is not None:
-        raise bad_line
+    if failure is not None:
+        raise failure
+
+
+async def _existing_or_created(
+    cluster: Cluster, given: Given, settings: ProducerSettings
+) -> TopicView:
+    """Return the topic, made if the broker makes topics; refuse a partition that it has not."""
+    view = await cluster.refresh([given.topic])
+    is_new = given.topic not in view.topics or view.topics[given.topic].error in MISSING
+    view = await cluster.ensure([given.topic], create=settings.may_create_topics)
+    topic = view.topic(given.topic)
+    if is_new:
+        count = len(topic.partitions)
+        note(f"created topic {topic.name}, {count} partition{'' if count == 1 else 's'}")
+    _check_partition(topic, given.partition)
+    return topic
+
+
+def _check_partition(topic: TopicView, partition: int | None, where: str = "") -> None:
+    if partition is not None and partition not in topic.partitions:
+        why = f"{topic.name} has partitions 0 to {len(topic.partitions) - 1}"
+        what = f"{where}{topic.name} has no partition {partition}"
+        raise Failure(what, why=why, code=Exit.NOT_FOUND)
+
+
+async def _send_lines(
+    producer: Producer,
+    topic: TopicView,
+    lines: AsyncIterator[bytes],
+    read: Callable[[bytes], Line],
+    tally: "_Tally",
+) -> None:
+    """Send each line until the input ends or a delivery fails. Raises Failure for a bad line."""
+    number = 0
+    async for raw in lines:
+        number += 1
+        try:
+            line = read(raw)
+        except ValueError as error:
+            raise Failure(f"line {number}: {error}", code=Exit.USAGE) from error
+        _check_partition(topic, line.partition, f"line {number}: ")
+        promise = await producer.send(
+            topic.name,
+            line.value,
+            key=line.key,
+            headers=line.headers,
+            partition=line.partition,
+            timestamp_ms=line.timestamp_ms,
+        )
+        tally.sent(len(raw))
+        promise.add_done_callback(tally.delivered)
+        if tally.error is not None:
+            return
 
 
 class _Tally:
@@ -141,22 +188,26 @@ class _Tally:
         self._clock = SystemClock()
         self._start = self._shown = self._clock.monotonic()
         self._shows_progress = shows_progress
+        self._is_typed = sys.stdin.isatty()
         self._bytes = 0
+        self._sent_count = 0
+        self._failed_count = 0
         self._ranges: dict[int, tuple[int, int]] = {}
         self._counts: Counter[int] = Counter()
 
     def sent(self, size_bytes: int) -> None:
         """Count a record handed in."""
         self._bytes += size_bytes
+        self._sent_count += 1
         if self._shows_progress and self._clock.monotonic() - self._shown > PROGRESS_SECONDS:
             self._shown = self._clock.monotonic()
-            sys.stderr.write(f"\r{self._counts.total():,} records  {size_text(self._bytes)} ")
-            sys.stderr.flush()
+            progress(f"{self._counts.total():,} records  {size_text(self._bytes)}")
 
     def delivered(self, promise: "asyncio.Future[Delivery]") -> None:
         """Count a record written, or keep the first error."""
         error = promise.exception()
         if error is not None:
+            self._failed_count += 1
             if self.error is None and isinstance(error, KafkaError | ConnectionFailed):
                 self.error = error
             return
@@ -170,11 +221,15 @@ class _Tally:
         seconds = max(self._clock.monotonic() - self._start, 1e-6)
         count = self._counts.total()
         if self._shows_progress:
-            sys.stderr.write("\r\x1b[K")
-        note(
-            f"{count:,} record{'' if count == 1 else 's'}  {size_text(self._bytes)}"
-            f"  in {seconds:.1f} s  ({count / seconds:,.0f} rec/s)"
-        )
+            progress("")
+        what = f"{count:,} record{'' if count == 1 else 's'}  {size_text(self._bytes)}"
+        if not self._is_typed:  # The time would be the typist's.
+            what += f"  in {seconds:.1f} s  ({count / seconds:,.0f} rec/s)"
+        note(what)
+        if left := self._sent_count - count - self._failed_count:
+            note(f"  {left:,} more were sent, and not answered: they may be written or not")
+        if self._failed_count:
+            note(f"  {self._failed_count:,} failed")
         for partition, written in sorted(self._counts.items())[:PARTITIONS_SHOWN]:
             first, last = self._ranges[partition]
             where = f"offsets {first:,}-{last:,}" if last >= 0 else "offsets unknown (acks=0)"
@@ -183,18 +238,52 @@ class _Tally:
             note(f"  and {len(self._counts) - PARTITIONS_SHOWN} more partitions")
 
 
-async def _lines() -> AsyncIterator[bytes]:
-    """Yield standard input's lines as they arrive, without their ends."""
-    loop = asyncio.get_running_loop()
-    source = cast("BufferedReader", sys.stdin.buffer)
+def _input() -> int:
+    """Return the number of standard input. Raises Failure."""
+    try:
+        return input_descriptor()
+    except OSError as error:
+        raise _cannot_read(error) from error
+
+
+def _cannot_read(error: OSError) -> Failure:
+    why, fix = error.strerror or "", "pipe lines in, or < FILE"
+    return Failure("cannot read standard input", why=why, fix=fix)
+
+
+async def _lines(number: int) -> AsyncIterator[bytes]:
+    """Yield a stream's lines as they arrive, without their ends. Raises Failure."""
     rest = b""
-    # read1 gives what is there, be it a file, a pipe or a person; it may block, so not here.
-    while data := await loop.run_in_executor(None, source.read1, READ_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")
+    try:
+        while data := await _read(number):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield line.removesuffix(b"\r")
+    except OSError as error:
+        raise _cannot_read(error) from error
     if rest:
         yield rest
+
+
+async def _read(number: int) -> bytes:
+    """Return what is there, waiting until something is; nothing at the end.
+
+    No thread reads: one that waits for a person could not be ended.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        readable = asyncio.Event()
+        try:
+            loop.add_reader(number, readable.set)
+        except PermissionError:  # A file, or the like: always readable.
+            await asyncio.sleep(0)
+            return os.read(number, READ_BYTES)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(number)
+        with suppress(BlockingIOError):
+            return os.read(number, READ_BYTES)
 
 
 def _reader(given: Given, format_: str | None, *, jsonl: bool) -> Callable[[bytes], Line]:
@@ -217,47 +306,19 @@ def _reader(given: Given, format_: str | None, *, jsonl: bool) -> Callable[[byte
 
 
 def _json_line(raw: bytes, given: Given) -> Line:
-    try:
-        found = json.loads(raw)
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - input, not a type of ours
-    unknown = found.keys() - _JSON_KEYS
-    if unknown:
-        raise ValueError(f"unknown keys {sorted(unknown)}; known are {sorted(_JSON_KEYS)}")
-    headers = found.get("headers") or {}
-    if not isinstance(headers, dict):
-        raise ValueError("headers must be an object")  # noqa: TRY004 - the same
-    partition, timestamp = found.get("partition"), found.get("timestamp")
-    if not isinstance(partition, int | None) or not isinstance(timestamp, int | None):
-        raise ValueError(  # noqa: TRY004 - the same
-            "partition and timestamp must be whole numbers"
-        )
-    named = tuple((name, _json_bytes(value)) for name, value in headers.items())
+    found = read_record_json(raw)
     return Line(
-        _json_bytes(found["key"]) if "key" in found else given.key,
-        _json_bytes(found.get("value")),
-        given.headers + named,
-        given.partition if partition is None else partition,
-        timestamp,
+        found.key if found.has_key else given.key,
+        found.value,
+        given.headers + found.headers,
+        given.partition if found.partition is None else found.partition,
+        found.timestamp_ms,
     )
 
 
-_JSON_KEYS = {"key", "value", "headers", "partition", "timestamp", "topic", "offset"}
-"""topic and offset are what `ottla consume -o jsonl` adds; they are not obeyed."""
-
-
-def _json_bytes(value: object) -> bytes | None:
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-    return text.encode()
-
-
-def _headers(texts: list[str]) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(texts: list[str]) -> Headers:
     headers: list[tuple[str, bytes | None]] = []
     for text in texts:
         name, equals, value = text.partition("=")
-        headers.append((name, value.encode() if equals else None))
+        headers.append((name, os.fsencode(value) if equals else None))
     return tuple(headers)

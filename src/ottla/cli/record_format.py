@@ -48,12 +48,12 @@ def compile_input(text: str) -> Callable[[bytes], tuple[bytes | None, bytes]]:
     def split(line: bytes) -> tuple[bytes | None, bytes]:
         fields: dict[str, bytes] = {}
         if not line.startswith(literals[0]):
-            raise ValueError(f"the line does not begin with {literals[0]!r}")
+            raise ValueError(f"the line does not begin with {_quoted(literals[0])}")
         rest = line[len(literals[0]) :]
         for token, end in zip(tokens, literals[1:], strict=True):
             field, found, rest = rest.partition(end) if end else (rest, b"", b"")
             if end and not found:
-                raise ValueError(f"the line has no {end!r}")
+                raise ValueError(f"the line has no {_quoted(end)}")
             fields[token] = field
         return fields.get("k"), fields["v"]
 
@@ -84,6 +84,10 @@ def unescape(text: str) -> bytes:
             result += _ESCAPES.get(following, following.encode())
             position += 2
     return bytes(result)
+
+
+def _quoted(literal: bytes) -> str:
+    return repr(literal.decode("utf-8", "backslashreplace"))
 
 
 _SAME = {"s": "v"}

@@ -1,21 +1,29 @@
 """Runs a client command: settings from options, one event loop, errors to exit codes.
 
-Owns the way every command that talks to a cluster ends: done, failed, Ctrl-C, or a reader that went
-away.
+Owns the way every command that talks to a cluster ends: done, failed, or told to by a signal.
 """
 
-import asyncio
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+from ottla.cli import interruption
 from ottla.cli.arguments import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
+from ottla.cli.output import note
+from ottla.cli.waiting import Waiting
 from ottla.client.asyncio.cluster import Cluster
-from ottla.client.wire.settings import ClientSettings, parse_bootstrap, read_settings
+from ottla.client.wire.settings import (
+    KNOWN,
+    ClientSettings,
+    near_settings,
+    parse_bootstrap,
+    read_settings,
+)
 from ottla.config.human import parse_duration_ms
 from ottla.config.option import InvalidConfig
+from ottla.env.clock import SystemClock
 from ottla.errors import OttlaError
 
 
@@ -28,17 +36,14 @@ def run(options: Namespace, command: Callable[[Cluster], Coroutine[None, None, N
             Path(options.command_config) if options.command_config else None,
             options.timeout,
         )
-        asyncio.run(_with_cluster(command, settings))
+        interruption.run(_with_cluster(command, settings))
         sys.stdout.flush()
     except Failure as failure:
         leave(failure)
     except OttlaError as error:
         leave(explain(error))
-    except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` does. Nothing more may be written.
-        leave_at_once(Exit.OK)
-    except KeyboardInterrupt:
-        leave_at_once(Exit.INTERRUPTED)
+    except interruption.Told as told:
+        leave_at_once(told.exit_code)
 
 
 def client_settings(
@@ -51,7 +56,7 @@ def client_settings(
     texts: dict[str, str] = {}
     try:
         if command_config is not None:
-            texts.update(_read_file(command_config))
+            texts.update(_of_a_client(_read_file(command_config), command_config))
         for setting in settings:
             key, equals, value = setting.partition("=")
             if not equals:
@@ -67,6 +72,14 @@ def client_settings(
         raise explain(error) from error
 
 
+def _of_a_client(texts: dict[str, str], path: Path) -> dict[str, str]:
+    """Return what means something here; Kafka's files are for producers and consumers, too."""
+    unknown = [key for key in texts if key not in KNOWN]
+    for key in unknown:
+        note(f"note: {key} in {path} means nothing here{near_settings(key)}")
+    return {key: text for key, text in texts.items() if key not in unknown}
+
+
 def _read_file(path: Path) -> dict[str, str]:
     from ottla.config.files import read_properties
 
@@ -79,7 +92,7 @@ def _read_file(path: Path) -> dict[str, str]:
 async def _with_cluster(
     command: Callable[[Cluster], Coroutine[None, None, None]], settings: ClientSettings
 ) -> None:
-    async with Cluster(settings) as cluster:
+    async with Cluster(settings, trouble=Waiting(SystemClock())) as cluster:
         await command(cluster)
 
 

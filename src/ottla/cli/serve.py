@@ -5,35 +5,41 @@ import contextlib
 import errno
 import gc
 import os
-import signal
 import sys
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from itertools import filterfalse
 from pathlib import Path
+from typing import NamedTuple
 
 from ottla import __version__
 from ottla.cli.arguments import Commands, add_command
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
+from ottla.cli.first_users import read_first_user
+from ottla.cli.interruption import SIGNALS, is_ignored
 from ottla.cli.output import note
 from ottla.config import broker as options
 from ottla.config import log as log_options
 from ottla.config.config import Config
 from ottla.config.files import (
     broker_config,
+    listeners_of,
     read_definitions,
     read_properties,
     read_toml,
     sort_out,
 )
 from ottla.config.listeners import Endpoint
-from ottla.config.option import InvalidConfig
+from ottla.config.option import InvalidConfig, value_text
+from ottla.config.security import LOOPBACK, PLAINTEXT
 from ottla.env.clock import SystemClock
 from ottla.env.collector import Collector
 from ottla.errors import OttlaError
+from ottla.security.credentials import FirstUser
 
 DEFAULT_PORT = 9092
 STARTED = SystemClock().monotonic()
 """When the command began, in seconds; only the interpreter itself was there before."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def register(commands: Commands) -> None:
@@ -54,6 +60,14 @@ def register(commands: Commands) -> None:
         metavar="KEY=VALUE",
         help="a broker option, e.g. log.retention.ms=7d",
     )
+    parser.add_argument(
+        "--add-scram",
+        dest="first_users",
+        action="append",
+        default=[],
+        metavar="USER",
+        help="who may log in to a new cluster: SCRAM-SHA-256=[name=NAME,password-file=FILE]",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no ready lines")
 
 
@@ -69,13 +83,12 @@ def serve(arguments: Namespace) -> None:
             port=arguments.port,
             listen=arguments.listen,
         )
-        _run(config, memory=arguments.memory, quiet=arguments.quiet)
+        users = tuple(map(read_first_user, arguments.first_users))
+        _run(config, users, memory=arguments.memory, quiet=arguments.quiet)
     except Failure as failure:
         leave(failure)
     except OttlaError as error:
         leave(explain(error))
-    except KeyboardInterrupt:
-        leave_at_once(Exit.INTERRUPTED)
 
 
 def _port(text: str) -> int:
@@ -103,7 +116,7 @@ def read_config(
         if data is not None:
             texts[options.LOG_DIRS.key] = data
         if port is not None or listen is not None:
-            texts[options.LISTENERS.key] = str(_endpoint(texts, port, listen))
+            texts[options.LISTENERS.key] = value_text(_endpoints(texts, port, listen))
         config = broker_config(texts)
     except InvalidConfig as error:
         where = f"in {path}" if path is not None else ""
@@ -113,15 +126,16 @@ def read_config(
     return config
 
 
-def _endpoint(texts: dict[str, str], port: int | None, listen: str | None) -> Endpoint:
-    """Return the listener, with what --port and --listen change about it."""
+def _endpoints(texts: dict[str, str], port: int | None, listen: str | None) -> tuple[Endpoint, ...]:
+    """Return the listeners, with what --port and --listen change about the first."""
     text = texts.get(options.LISTENERS.key)
     listeners = options.LISTENERS.default if text is None else options.LISTENERS.parse(text)
-    return Endpoint(
+    first = Endpoint(
         listeners[0].name,
         listeners[0].host if listen is None else listen,
         listeners[0].port if port is None else port,
     )
+    return (first, *listeners[1:])
 
 
 def _read_file(path: Path) -> dict[str, str]:
@@ -143,33 +157,37 @@ def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
     return factory
 
 
-def _run(config: Config, *, memory: bool, quiet: bool) -> None:
+def _run(config: Config, users: tuple[FirstUser, ...], *, memory: bool, quiet: bool) -> None:
     """Run the broker to its end. Raises Failure, OttlaError, KeyboardInterrupt."""
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, memory=memory, quiet=quiet))
+            runner.run(_serve(config, users, memory=memory, quiet=quiet))
     except OSError as error:
         raise _explain_os_error(error, config) from error
 
 
-async def _serve(config: Config, *, memory: bool, quiet: bool) -> None:
+async def _serve(
+    config: Config, users: tuple[FirstUser, ...] = (), *, memory: bool, quiet: bool
+) -> None:
     gc.disable()  # as the entry point does, for the imports and the start
     from ottla.broker import Broker
 
-    broker = Broker(config, memory=memory)
+    broker = Broker(config, memory=memory, first_users=users)
     await broker.start()
     Collector(SystemClock()).start()  # No later pass looks at what a start leaves.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in filterfalse(is_ignored, SIGNALS):
         loop.add_signal_handler(number, _on_signal, stop)
     if not quiet:
         milliseconds = round((SystemClock().monotonic() - STARTED) * 1000)
-        host, port = broker.address
         told = ready_lines(
             node_id=config[options.NODE_ID],
             cluster_id=broker.cluster_id,
-            address=(host, port),
+            listeners=[
+                Listening(served.protocol, *broker.node.doors.addresses[served.endpoint.name])
+                for served in listeners_of(config)
+            ],
             data=None if memory else config[options.LOG_DIRS][0],
             data_is_new=broker.data_is_new,
             is_durable=config[log_options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
@@ -194,21 +212,32 @@ def _on_signal(stop: asyncio.Event) -> None:
     stop.set()
 
 
+class Listening(NamedTuple):
+    """Where clients are served, and how they come in."""
+
+    protocol: str
+    host: str
+    port: int
+
+
+def _at(host: str, port: int) -> str:
+    """Return an address as clients take it: IPv6 in brackets, ``*`` for every address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+
+
 def ready_lines(
     *,
     node_id: int,
     cluster_id: str,
-    address: tuple[str, int],
+    listeners: Sequence[Listening],
     data: str | None,
     data_is_new: bool,
     is_durable: bool,
     milliseconds: int,
 ) -> str:
     """Return what is printed when clients may come. ``data`` None: in memory."""
-    host, port = address
-    reach = f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104
-    is_local = host in LOOPBACK
-    open_to = "this machine only; --listen 0.0.0.0 to open" if is_local else "no authentication"
+    protocol, host, port = listeners[0]
+    reach = _at("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, port)  # noqa: S104
     if data is None:
         kept = "in memory: gone with this process"
     else:
@@ -219,16 +248,26 @@ def ready_lines(
     where = "" if port == DEFAULT_PORT else f" -b {reach}"
     lines = (
         f"ottla {__version__}  broker {node_id}  cluster {cluster_id}  ready in {milliseconds} ms",
-        f"  Kafka    {host or '*'}:{port}    PLAINTEXT ({open_to})",
+        *(f"  Kafka    {_listening(at)}" for at in listeners),
         f"  Data     {kept}",
         f"  Try      ottla produce hello{where}   |   kcat -b {reach} -L",
     )
-    return "\n".join(lines)
+    # A client that has to log in needs more than a line can say: docs/security.md.
+    return "\n".join(lines if protocol == PLAINTEXT else lines[:-1])
+
+
+def _listening(at: Listening) -> str:
+    if at.protocol == PLAINTEXT:
+        is_local = at.host in LOOPBACK
+        note = "this machine only; --listen 0.0.0.0 to open" if is_local else "no authentication"
+    else:
+        note = "users log in; what they send is not encrypted"
+    return f"{_at(at.host, at.port)}    {at.protocol} ({note})"
 
 
 def _explain_os_error(error: OSError, config: Config) -> Failure:
     endpoint = config[options.LISTENERS][0]
-    where = f"{endpoint.host or '*'}:{endpoint.port}"
+    where = _at(endpoint.host, endpoint.port)
     data = config[options.LOG_DIRS][0]
     said = (error.strerror or str(error)).lower()
     if error.errno == errno.EADDRINUSE:
@@ -266,5 +305,5 @@ def _port_in_use(endpoint: Endpoint, where: str) -> Failure:
         first, last = connection.exchange.versions.get(0, (0, 0))
         connection.close()
         why = f"a Kafka-like broker answers there (ApiVersions: Produce {first}-{last})"
-        fix += f"   or   ottla topic list -b {host}:{endpoint.port}"
+        fix += f"   or   ottla topic list -b {_at(host, endpoint.port)}"
     return Failure(f"{where} is in use", why=why, fix=fix)

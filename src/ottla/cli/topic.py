@@ -1,6 +1,5 @@
 """``ottla topic``: create, list, describe, alter, delete, add-partitions."""
 
-import sys
 from argparse import Namespace
 from difflib import get_close_matches
 
@@ -10,6 +9,7 @@ from ottla.cli.arguments import (
     Parser,
     add_client_options,
     add_command,
+    add_group,
     add_output_option,
     at_least_one,
 )
@@ -31,9 +31,7 @@ from ottla.ids import TopicPartition, topic_id_text
 def register(commands: Commands) -> None:
     """Declare the commands."""
     about = "Create, list, describe, alter and delete topics."
-    verbs = commands.add_parser("topic", help=about, description=about).add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
+    verbs = add_group(commands, "topic", about)
     _declare_create(add_command(verbs, "create", "Create a topic.", create))
 
     parser = add_command(verbs, "list", "List topics.", list_topics)
@@ -147,8 +145,13 @@ def list_topics(options: Namespace) -> None:
     async def command(cluster: Cluster) -> None:
         found = await Admin(cluster).list_topics()
         rows = [_topic_row(each) for each in found if options.internal or not each.is_internal]
-        write_rows(rows, ("name", "partitions", "replicas"), out.chosen(options.output))
-        if not rows and sys.stdout.isatty():
+        write_rows(
+            rows,
+            ("name", "partitions", "replicas"),
+            out.chosen(options.output),
+            header=not options.no_header,
+        )
+        if not rows:
             note("no topics yet: ottla produce hello")
 
     run(options, command)
@@ -167,7 +170,9 @@ def describe(options: Namespace) -> None:
             for each in entries
             if options.configs or each.source == Source.TOPIC
         }
-        _write_description(view, rows, configs, out.chosen(options.output))
+        _write_description(
+            view, rows, configs, out.chosen(options.output), header=not options.no_header
+        )
 
     run(options, command)
 
@@ -177,15 +182,16 @@ def _write_description(
     rows: list[dict[str, out.Value]],
     configs: dict[str, str | None],
     format_: Format,
+    *,
+    header: bool,
 ) -> None:
-    if format_ is Format.TABLE:
+    if format_ in (Format.TABLE, Format.TSV):
         count = _count(len(rows), "partition")
         note(f"{view.name}  {count}  id {topic_id_text(view.topic_id)}")
         for key, value in configs.items():
             note(f"  {key}  {value}{_human(key, value or '')}")
-    if format_ in (Format.TABLE, Format.TSV):
-        columns = ("partition", "leader", "replicas", "isr", "start", "end", "records")
-        write_rows(rows, columns, format_)
+        columns = ("partition", "leader", "replicas", "isr", "start", "end", "stable", "offsets")
+        write_rows(rows, columns, format_, header=header)
         return
     described: Row = {
         "name": view.name,
@@ -236,8 +242,8 @@ def delete(options: Namespace) -> None:
                     continue
                 raise
             rows = await _partition_rows(cluster, view)
-            records = sum(row["records"] for row in rows if isinstance(row["records"], int))
-            note(f"delete {name}: {_count(len(rows), 'partition')}, {records:,} offsets")
+            offsets = sum(row["offsets"] for row in rows if isinstance(row["offsets"], int))
+            note(f"delete {name}: {_count(len(rows), 'partition')}, {offsets:,} offsets")
             doomed.append(name)
         if options.dry_run or not doomed:
             return
@@ -258,8 +264,8 @@ def add_partitions(options: Namespace) -> None:
         before = len((await existing_topic(cluster, topic)).partitions)
         total = before + options.count
         note(f"{topic}: {before} -> {total} partitions; keys will map to other partitions")
-        if not options.dry_run and not options.yes and sys.stdin.isatty():
-            ask("go on? [y/N] ")
+        if not options.dry_run and not options.yes:
+            ask(f"make {options.count} more, {total} in all? [y/N] ")
         await Admin(cluster).create_partitions(topic, total, validate_only=options.dry_run)
         print(f"{topic} {'would have' if options.dry_run else 'has'} {total} partitions")
 
@@ -310,8 +316,9 @@ async def _partition_rows(cluster: Cluster, view: TopicView) -> list[dict[str, o
     if len(led) == len(view.partitions):
         starts = await cluster.list_offsets(dict.fromkeys(led, EARLIEST))
         ends = await cluster.list_offsets(dict.fromkeys(led, LATEST))
+        stable = await cluster.list_offsets(dict.fromkeys(led, LATEST), read_committed=True)
     else:
-        starts, ends = {}, {}  # asking would wait for leaders
+        starts, ends, stable = {}, {}, {}  # asking would wait for leaders
     rows: list[dict[str, out.Value]] = []
     for each in view.partitions.values():
         here = TopicPartition(view.name, each.partition)
@@ -326,7 +333,10 @@ async def _partition_rows(cluster: Cluster, view: TopicView) -> list[dict[str, o
                 "isr": list(each.isr),
                 "start": start,
                 "end": end,
-                "records": end - start if start is not None and end is not None else None,
+                # The last stable offset: an open transaction holds it, and who reads committed.
+                "stable": stable[here].offset if here in stable else None,
+                # Not records: compaction leaves gaps, and transactions have markers.
+                "offsets": end - start if start is not None and end is not None else None,
             }
         )
     return rows

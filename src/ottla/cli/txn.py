@@ -7,29 +7,39 @@ from argparse import Namespace
 from difflib import get_close_matches
 
 from ottla.cli import output as out
-from ottla.cli.arguments import Commands, add_client_options, add_command, add_output_option
+from ottla.cli.arguments import (
+    Commands,
+    add_client_options,
+    add_command,
+    add_group,
+    add_output_option,
+)
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import FORMATS, Row, note, write_rows
+from ottla.cli.output import FORMATS, Row, Value, age_text, note, utc_text, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
-from ottla.client.asyncio.transactions import TransactionDescription, Transactions
+from ottla.client.asyncio.transactions import (
+    ListedTransaction,
+    TransactionDescription,
+    Transactions,
+)
 from ottla.config.human import parse_duration_ms
+from ottla.env.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
 
 COLUMNS = (
-    "transactional_id", "state", "producer_id", "epoch", "timeout_ms", "started_ms", "coordinator",
-    "partitions",
+    "transactional_id", "state", "producer_id", "epoch", "timeout_ms", "started", "age",
+    "coordinator", "partitions",
 )  # fmt: skip
+LIST_COLUMNS = ("transactional_id", "state", "producer_id", "age", "partitions")
 ONGOING = "Ongoing"
 
 
 def register(commands: Commands) -> None:
     """Declare the commands."""
     about = "List, describe and abort transactions."
-    verbs = commands.add_parser("txn", help=about, description=about).add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
+    verbs = add_group(commands, "txn", about)
     parser = add_command(verbs, "list", "List transactional ids.", list_transactions)
     parser.add_argument(
         "--state", action="append", default=[], help="only Ongoing, Empty ...; may be given twice"
@@ -58,12 +68,17 @@ def list_transactions(options: Namespace) -> None:
 
     async def command(cluster: Cluster) -> None:
         duration_ms = -1 if options.open_for is None else _duration_ms(options.open_for)
-        found = await Transactions(cluster).list_transactions(
+        transactions = Transactions(cluster)
+        found = await transactions.list_transactions(
             states=options.state, duration_min_ms=duration_ms
         )
-        rows: list[Row] = [one._asdict() for one in found]
-        columns = ("transactional_id", "state", "producer_id")
-        write_rows(rows, columns, out.chosen(options.output))
+        rows = [await _listed(transactions, one) for one in found]
+        if not rows:
+            is_chosen = options.state or options.open_for
+            note(
+                "no such transactions; all: ottla txn list" if is_chosen else "no transactions yet"
+            )
+        write_rows(rows, LIST_COLUMNS, out.chosen(options.output), header=not options.no_header)
 
     run(options, command)
 
@@ -74,7 +89,7 @@ def describe(options: Namespace) -> None:
     async def command(cluster: Cluster) -> None:
         transactions = Transactions(cluster)
         rows = [_row(await _existing(transactions, each)) for each in options.ids]
-        write_rows(rows, COLUMNS, out.chosen(options.output))
+        write_rows(rows, COLUMNS, out.chosen(options.output), header=not options.no_header)
 
     run(options, command)
 
@@ -107,14 +122,34 @@ def _duration_ms(text: str) -> int:
         raise Failure(f"--open-for {text}: {error}", fix="30s, 5m, 2h", code=Exit.USAGE) from error
 
 
+async def _listed(transactions: Transactions, one: ListedTransaction) -> Row:
+    """Return a row; of an open transaction with its age and partitions."""
+    row: dict[str, Value] = {**one._asdict()}
+    if one.state != ONGOING:
+        return row
+    try:
+        found = _row(await transactions.describe(one.transactional_id))
+    except KafkaError as error:  # It has gone meanwhile.
+        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+        return row
+    return {**row, **{name: found[name] for name in ("started", "age", "age_ms", "partitions")}}
+
+
 def _row(found: TransactionDescription) -> Row:
+    started_ms = found.start_time_ms if found.start_time_ms >= 0 else None
+    # By two clocks, the coordinator's and ours.
+    age_ms = None if started_ms is None else max(SystemClock().wall_ms() - started_ms, 0)
     return {
         "transactional_id": found.transactional_id,
         "state": found.state,
         "producer_id": found.producer_id,
         "epoch": found.producer_epoch,
         "timeout_ms": found.timeout_ms,
-        "started_ms": found.start_time_ms if found.start_time_ms >= 0 else None,
+        "started": None if started_ms is None else utc_text(started_ms),
+        "started_ms": started_ms,
+        "age": None if age_ms is None else age_text(age_ms),
+        "age_ms": age_ms,
         "coordinator": found.coordinator,
         "partitions": [str(each) for each in found.partitions],
     }

@@ -7,14 +7,14 @@ from importlib.util import find_spec
 
 from ottla import __version__
 from ottla.cli.arguments import Commands, add_command, add_output_option
-from ottla.cli.output import Format, write_object
+from ottla.cli.output import FORMATS, Format, write_object, write_rows
 
 
 def register(commands: Commands) -> None:
     """Declare the command."""
     parser = add_command(commands, "version", "Tell the version and what it runs on.", version)
     parser.add_argument("-q", "--quiet", action="store_true", help="the number only")
-    add_output_option(parser, "json", "jsonl", "yaml")
+    add_output_option(parser, *FORMATS)
 
 
 def version(options: Namespace) -> None:
@@ -29,6 +29,8 @@ def version(options: Namespace) -> None:
     }
     if options.quiet:
         sys.stdout.write(f"{__version__}\n")
+    elif options.output in (Format.TABLE, Format.TSV):
+        write_rows([facts], tuple(facts), Format(options.output), header=not options.no_header)
     elif options.output:
         write_object(facts, Format(options.output))
     else:

@@ -1,1 +1,1 @@
-"""The cluster's decisions: which topics exist, who leads what, which producer ids are given out."""
+"""Decisions for the whole cluster: topics, partition leaders, configs, membership, producer ids."""

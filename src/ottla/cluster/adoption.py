@@ -1,10 +1,11 @@
-"""Partitions on disk that the metadata does not know: taken in, or finished off.
+"""Adopts or deletes partition directories that the metadata does not know.
 
-Two reasons there are for such a directory. Its topic was deleted and the deletion was cut short:
-a mark in the store says so, and the directory goes. Or it came from elsewhere (copied from a Kafka
-broker, or the store was lost): its topic is made known, with the id the directory carries, so that
-data is never locked in. What the store knows under another id is left alone and reported.
-Runs once, at start, before anything is served. Source: design D5; ADR 5.
+Such a directory has one of two causes. Its topic was deleted, and the deletion was interrupted: a
+mark in the store says so, and the directory is deleted. Or it came from elsewhere (it was copied
+from a Kafka broker, or the store was lost): then its topic is added to the metadata, with the topic
+id that the directory carries, so data is never locked in. A directory whose topic has another id in
+the store is left alone and reported. Runs once, at a start, before anything is served.
+Source: design D5; ADR 5.
 """
 
 import logging
@@ -43,7 +44,10 @@ async def adopt(
     node_id: NodeId,
     rng: Rng,
 ) -> int:
-    """Bring the store and the directories together; return the store's revision after it."""
+    """Make store and directories agree; return the store's revision after that.
+
+    Raises what the store raises.
+    """
     marks, revision = await store.scan(keys.deleted_topics)
     deleted = {keys.place(mark.key).topic_id for mark in marks}
     names = {decode_name(mark.value) for mark in marks}
@@ -74,13 +78,13 @@ async def adopt(
 def _was_cut_short(
     found: Log, where: TopicPartition, deleted: set[str], image: MetadataImage
 ) -> bool:
-    """Tell whether a directory is a leftover of creating a topic that has been deleted since."""
+    """Whether an interrupted creation left this directory, and its topic was deleted since."""
     is_bare = found.topic_id is None and found.log_end_offset == 0
     return is_bare and where.topic in deleted and where.topic not in image.topics
 
 
 def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> None:
-    """Remove what deletions have left, with one sync of each log directory for all of it."""
+    """Delete these partitions' directories, with one sync of each log directory for all."""
     job = log_manager.maker.removal_job(names)
     job.run()
     for where, error in log_manager.maker.removed(job).items():
@@ -88,9 +92,10 @@ def _finish_deletions(log_manager: LogManager, names: list[TopicPartition]) -> N
 
 
 async def _reserve_producer_ids(store: MetadataStore, keys: Keys, adopted: list[Log]) -> int:
-    """Let no new producer get an id that these logs know; return the revision after it.
+    """Reserve the producer ids that these logs know; return the revision after that.
 
-    Its first batches would be taken for resends of the other's: acknowledged, and not stored.
+    If a new producer got such an id, its first batches would be taken for resends: acknowledged,
+    but not stored.
     """
     known = [producer_id for found in adopted for producer_id, _ in found.producers.states]
     if not known:
@@ -113,7 +118,7 @@ async def _take_in(
     node_id: NodeId,
     rng: Rng,
 ) -> int:
-    """Make a topic of the directories found; partitions missing in between will be empty."""
+    """Add a topic for these directories; missing partitions below the highest will be empty."""
     carried = [found.topic_id for found in partitions.values() if found.topic_id is not None]
     topic_id = carried[0] if carried else new_topic_id(rng)
     count = max(partitions) + 1

@@ -1,14 +1,15 @@
-"""Names that are on their way into what is bounded: counted before they are there.
+"""Counts names that are being added to a limited set, from the moment when that begins.
 
-A new group or transactional id is there when its first record is durable. Whoever looks at a limit
-earlier would let as many pass it as ask at once. Knows neither groups nor transactions.
+A new group or transactional id exists when its first record is durable. If a limit counted only
+those that exist, any number of simultaneous requests could pass it. Knows neither groups nor
+transactions.
 """
 
 from collections.abc import Callable
 
 
 class Arriving:
-    """The names of which the first record is being written."""
+    """The names whose first record is being written."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -20,16 +21,19 @@ class Arriving:
         return len(self._names)
 
     def begin(self, name: str) -> Callable[[], None]:
-        """Count ``name`` until what is returned is called; nothing is done if it counts already."""
+        """Count ``name`` until the returned function is called.
+
+        If ``name`` is counted already, its first caller ends the count; this call changes nothing.
+        """
         if name in self._names:
             return _nothing
         self._names.add(name)
         return lambda: self._names.discard(name)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Count nothing any more."""
         self._names.clear()
 
 
 def _nothing() -> None:
-    """Leave it to who began."""
+    """Do nothing: the first caller ends the count."""

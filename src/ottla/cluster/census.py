@@ -1,8 +1,7 @@
-"""How many partitions there are, and which topics' names collide: counted as topics come and go.
+"""Counts partitions, and finds topics whose names collide, by following the metadata image.
 
-So that creating a topic costs the same whether there are ten or ten thousand. Follows the metadata
-image as any listener does; decides nothing. Source: Kafka's rule that ``.`` and ``_`` are one
-character in the names of metrics.
+Thus the creation of a topic costs the same whether there are ten topics or ten thousand. Decides
+nothing. Source: Kafka's rule that ``.`` and ``_`` are the same character in names of metrics.
 """
 
 from collections import Counter
@@ -12,7 +11,7 @@ from ottla.metadata.image import MetadataDelta, MetadataImage
 
 
 class TopicCensus:
-    """Counts of an image's topics. Invariant: as a walk over the image would find them."""
+    """The counts. Invariant: the same as a walk over the whole image would find."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.partition_count = 0
@@ -24,7 +23,7 @@ class TopicCensus:
             self._enter(topic.name)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Update the counts by one step of the image. Registered with the image's follower."""
+        """Update the counts after a change of the image; a listener of the image's follower."""
         del image
         counts = Counter((change.old is None) - (change.new is None) for change in delta.partitions)
         self.partition_count += counts[1] - counts[-1]
@@ -34,7 +33,7 @@ class TopicCensus:
             self._enter(topic.name)
 
     def twin(self, name: str) -> str | None:
-        """Return a topic whose name differs from ``name`` by ``.`` and ``_`` only."""
+        """Return a topic whose name differs from ``name`` only by ``.`` and ``_``, or None."""
         if not _may_collide(name):
             return None
         return next(iter(self._names.get(collision_key(name), ())), None)

@@ -1,8 +1,8 @@
-"""What is being written of topics and is not in the image yet: names in turn, partitions counted.
+"""Claims names and counts partitions of topics that are being written and not in the image yet.
 
-What a plan is checked against has to hold when it is written. The image hears of a topic when all
-of its partitions are in the store; until then others would find the name, its twin and the room for
-its partitions free. Owned by the controller; knows neither the store nor the image.
+A plan is checked against the image, which shows a topic only when all of its partitions are in the
+store. Until then another request would find the name, a colliding name and the room for the
+partitions free. Owned by the controller; knows neither the store nor the image.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from ottla.cluster.topics import collision_key
 
 
 class Claims:
-    """The names and partitions that are being written, and who waits for a name."""
+    """The names and partitions that are being written."""
 
     def __init__(self) -> None:
         self.partition_count = 0
-        """Partitions that are being written."""
+        """How many partitions are being written."""
         self._turns: dict[str, asyncio.Lock] = {}
         """By collision key. Invariant: only keys that somebody holds or waits for."""
         self._users: dict[str, int] = {}
-        """Use: when a turn can be forgotten. Invariant: one for each of ``_turns``, above 0."""
+        """Use: how many hold or wait for a key. Invariant: the same keys as ``_turns``; above 0."""
 
     @asynccontextmanager
     async def name(self, name: str) -> AsyncIterator[None]:
-        """Hold a name, and every name that collides with it; others wait for it, in order."""
+        """Hold ``name`` and every name that collides with it; further callers wait, in order."""
         key = collision_key(name)
         turn = self._turns.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1
@@ -39,7 +39,7 @@ class Claims:
 
     @contextmanager
     def partitions(self, count: int) -> Iterator[None]:
-        """Count partitions that are being written, until the image has them or never will."""
+        """Count ``count`` partitions within the block, which ends when the image has them."""
         self.partition_count += count
         try:
             yield

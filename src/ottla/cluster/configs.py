@@ -1,9 +1,9 @@
-"""Changes configs of topics, brokers and groups: merges, checks, commits, waits until they hold.
+"""Changes configs of topics, brokers and groups: merges, checks, commits, waits for the image.
 
-The one place that writes configs of what exists already. What a request makes of the texts that are
-set is decided without I/O (``merge``); the commit is guarded by the revision it was decided on, and
-decided anew when somebody else was faster. Source: KIP-226, KIP-339; the answers of a live Kafka
-4.3 to good and bad requests.
+Only this module changes configs of existing things. ``merge`` is pure: it makes the new texts of
+the old ones and a request. The commit is guarded by the revision of the old texts; if somebody else
+was faster, the change is merged and checked again. Source: KIP-226, KIP-339; the answers of a live
+Kafka 4.3 to good and bad requests.
 """
 
 import asyncio
@@ -43,18 +43,18 @@ from ottla.pending import Pending, pending_of
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
-"""How often a change is decided anew because others changed the same config meanwhile."""
+"""How often a change is tried when others keep changing the same config."""
 EACH_TURN = 16
-"""Resources of a request that are looked at in one turn of the loop: 2 ms at most."""
+"""How many resources of a request are begun in one turn of the loop: 2 ms at most."""
 CHANGES_MAX = 1000
 """The most configs that one alteration may carry: several times the number of options."""
 
 CLUSTER_DEFAULT = ""
-"""The name of the broker config that holds for every broker."""
+"""The name of the broker config that applies to every broker."""
 
 
 class ResourceType(IntEnum):
-    """What can be configured; the numbers are the protocol's. Others are not served."""
+    """The types of resources that have configs here; the numbers are the protocol's."""
 
     TOPIC = 2
     BROKER = 4
@@ -74,7 +74,7 @@ _OPERATIONS = frozenset(Operation)
 
 
 class ConfigChange(NamedTuple):
-    """One key of a request, as it was asked: ``operation`` may be no Operation."""
+    """One key of a request, unchecked: ``operation`` may be no Operation."""
 
     key: str
     operation: int
@@ -82,17 +82,17 @@ class ConfigChange(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """One resource of a request, as it was asked: ``resource_type`` may be no ResourceType."""
+    """One resource of a request, unchecked: ``resource_type`` may be no ResourceType."""
 
     resource_type: int
     resource_name: str
     changes: Sequence[ConfigChange]
     replaces: bool
-    """Whatever is not among the changes is deleted (AlterConfigs)."""
+    """True: configs that are not among the changes are deleted (AlterConfigs)."""
 
 
 class _Target(NamedTuple):
-    """The config that an alteration is about."""
+    """The config that an alteration changes."""
 
     config_type: ConfigType
     name: str
@@ -112,9 +112,9 @@ class Configs:
         check_topic_config: Callable[[Mapping[str, str]], Config],
         groups_max: int,
     ) -> None:
-        """``check_topic_config`` raises InvalidConfig for what no topic may have.
+        """Build it; ``check_topic_config`` raises InvalidConfig for configs that no topic may have.
 
-        ``groups_max``: so many groups may have configs.
+        ``groups_max``: how many groups may have configs.
         """
         self._groups_max = groups_max
         self._arriving = Arriving()
@@ -128,7 +128,7 @@ class Configs:
     def alter(
         self, alterations: Sequence[Alteration], *, validate_only: bool = False
     ) -> Pending[list[KafkaError | None]]:
-        """Change each config or say why not; None is success, one outcome per alteration."""
+        """Alter configs; the Pending gets one outcome per alteration, in order: None is success."""
         return pending_of(self._alter_each(alterations, validate_only))
 
     async def _alter_each(
@@ -137,11 +137,11 @@ class Configs:
         outcomes: list[KafkaError | None] = []
         for alteration in alterations:
             if len(outcomes) % EACH_TURN == EACH_TURN - 1:
-                await asyncio.sleep(0)  # What is refused at once waits for nothing else.
+                await asyncio.sleep(0)  # Resources that are refused at once never wait otherwise.
             try:
                 await self._alter(alteration, validate_only)
             except KafkaError as error:
-                outcomes.append(error.as_value())  # Which would hold the list itself.
+                outcomes.append(error.as_value())  # Its traceback would refer to the list itself.
             except (Unavailable, Ambiguous) as error:
                 why = f"the metadata store does not answer for sure: {error}"
                 outcomes.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT, why))
@@ -162,7 +162,10 @@ class Configs:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
 
     async def _attempt(self, alteration: Alteration, target: _Target, validate_only: bool) -> None:
-        """Decide on what is set now and commit it. Raises GuardFailed when that was changed."""
+        """Merge with the current texts and commit. Raises GuardFailed if these changed meanwhile.
+
+        Returns when this node's image has the change. Raises KafkaError for a bad request.
+        """
         key = self._keys.config(target.config_type, target.name)
         guards: list[Guard] = []
         topic = None
@@ -259,7 +262,7 @@ class Configs:
         return texts
 
     def _plan_group(self, alteration: Alteration, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the group's texts; a group need not exist to have some."""
+        """Return the group's new texts; the group need not exist."""
         for change in _list_changes(alteration.changes):
             name = Operation(change.operation).name
             why = f"Can't {name} to key {change.key} because its type is not LIST."
@@ -292,10 +295,10 @@ class Configs:
 
 
 def merge(given: Mapping[str, str], alteration: Alteration, in_force: Config) -> dict[str, str]:
-    """Return the texts that the alteration makes of those ``given``.
+    """Return the texts that result when ``alteration`` is applied to the texts ``given``.
 
-    APPEND and SUBTRACT of a list that is not given start with the value ``in_force``. The changes
-    are checked already: known operations, values where they are needed, lists where lists must be.
+    APPEND and SUBTRACT of a list that is not among ``given`` start from its value in ``in_force``.
+    The changes must be checked: known operations, with values, and lists where lists must be.
     """
     texts = {} if alteration.replaces else dict(given)
     for key, operation, value in alteration.changes:
@@ -309,7 +312,7 @@ def merge(given: Mapping[str, str], alteration: Alteration, in_force: Config) ->
         present = texts.get(key)
         if present is None:
             present = in_force.text(in_force.table[key]) or ""
-        # Dicts, since a list of a peer may be long.
+        # Dicts, because a list from a client may be long.
         parts = dict.fromkeys(_parts(present) if present else ())
         named = dict.fromkeys(_parts(value))
         if operation == Operation.APPEND:
@@ -321,9 +324,9 @@ def merge(given: Mapping[str, str], alteration: Alteration, in_force: Config) ->
 
 
 def broker_config_in_force(static: Config, image: MetadataImage, node_id: NodeId) -> Config:
-    """Return a broker's configuration: its own dynamic texts, the cluster's, the static ones.
+    """Return a broker's configuration: its own dynamic texts above the cluster's above ``static``.
 
-    What is kept in the store but cannot be used by this version is passed over.
+    Stored texts that this version cannot read are left out.
     """
     return static.over(
         Layer(Source.DYNAMIC_BROKER, dynamic_texts(image.config(ConfigType.BROKER, str(node_id)))),
@@ -335,7 +338,7 @@ def broker_config_in_force(static: Config, image: MetadataImage, node_id: NodeId
 
 
 def dynamic_texts(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a broker's dynamic texts that mean something here."""
+    """Return the texts of options that this version knows and that may change dynamically."""
     usable = readable(BROKER_TABLE, texts)
     return {key: text for key, text in usable.items() if BROKER_TABLE[key].dynamic}
 
@@ -345,7 +348,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _check_changes(changes: Sequence[ConfigChange]) -> None:
-    """Raise KafkaError for an alteration that is wrong for every resource."""
+    """Raise KafkaError for changes that are wrong for every type of resource."""
     if len(changes) > CHANGES_MAX:
         why = f"More than {CHANGES_MAX} configs of one resource."
         raise KafkaError(ErrorCode.INVALID_REQUEST, why)
@@ -366,7 +369,7 @@ def _check_changes(changes: Sequence[ConfigChange]) -> None:
 
 
 def _check_broker_changes(changes: Sequence[ConfigChange]) -> None:
-    """Raise KafkaError for options that cannot change while a node runs, or have no effect."""
+    """Raise KafkaError for options that cannot change while a node runs, or are refused here."""
     for change in _list_changes(changes):
         if change.key not in BROKER_TABLE:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.key}")

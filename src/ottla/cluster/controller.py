@@ -1,10 +1,9 @@
-"""Creates and deletes topics: plans, commits to the metadata store, waits until this node has it.
+"""Creates, grows and deletes topics: plans, commits to the metadata store, waits for the node.
 
-The one place that writes topics. A topic becomes visible by one commit of its own key; keys of its
-partitions are written before or with it, so a cut in between leaves nothing but invisible
-leftovers. A deleted topic leaves a mark until its logs are gone, so that a cut never brings it
-back. Whoever asks is answered when the node serves what was made. Source: ``docs/adr`` on metadata,
-KIP-516, KIP-464.
+Only this module writes topics. A topic becomes visible by one commit, that of its own key. The keys
+of its partitions are written before that or with it, so a crash in between leaves only invisible
+keys. A deleted topic leaves a mark until its logs are deleted, so a crash never brings it back. The
+client is answered when this node serves what was created. Source: ADR 5; KIP-516, KIP-464.
 """
 
 import logging
@@ -61,30 +60,30 @@ from ottla.pending import Pending, outcome_of
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
-"""Tries of a deletion while others change the topic."""
+"""How often a deletion is tried when others keep changing the topic."""
 
 
 class TopicOutcome(NamedTuple):
-    """A topic that was created, or would be."""
+    """A topic that was created, or would be if the request were not to validate only."""
 
     topic_id: TopicId
     partition_count: int
     replication_factor: int
     config: Config | None
-    """None: it was not asked for."""
+    """None: the caller did not ask for it."""
 
 
 class Hosted(NamedTuple):
-    """How far this node has carried out its image, by a topic's name."""
+    """How far this node has carried out what its image says, by topic name."""
 
     done: Callable[[str], Pending[None]]
-    """Return a Pending that is done when the topic's directories match the image, durably."""
+    """Returns a Pending that is done when the topic's directories match the image, durably."""
     has_directory_left: Callable[[str], bool]
-    """Tell whether a directory of the deleted topic may still bear its name."""
+    """Whether a directory of the deleted topic may still have its name."""
 
 
 class Controller:
-    """Serves the admin requests that change which topics there are."""
+    """Serves the admin requests that create, grow and delete topics."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class Controller:
         hosted: "Hosted",
         internal_topics: Sequence[NewTopic] = (),
     ) -> None:
-        """``internal_topics``: how topics of the broker's own are made when somebody asks."""
+        """Build it; ``internal_topics``: how to create these when a client asks for them."""
         self._hosted = hosted
         self._store = store
         self._keys = keys
@@ -127,10 +126,10 @@ class Controller:
         patience: Patience | None = None,
         configs_max: int | None = None,
     ) -> Pending[list[TopicOutcome | KafkaError]]:
-        """Create each topic or say why not; one outcome per topic, in order.
+        """Create topics; the Pending gets one outcome per topic, in order.
 
-        ``patience``: see ``each_in_time``. ``configs_max``: so many outcomes have the topic's
-        config; None: all.
+        ``validate_only``: check, but create nothing. ``patience``: see ``each_in_time``.
+        ``configs_max``: how many outcomes hold the topic's config; None: all.
         """
         told = 0
 
@@ -144,7 +143,7 @@ class Controller:
         return each_in_time(topics, create, patience)
 
     def auto_create(self, names: Sequence[str]) -> None:
-        """Begin to create topics that a client asked for, without waiting for them."""
+        """Begin to create topics that a client asked for. Does not wait; failures are logged."""
         wanted = [
             self._internal_topics.get(name) or NewTopic(name)
             for name in names
@@ -182,7 +181,7 @@ class Controller:
         problem = topic_name_error(topic.name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if topic.name in NOT_TOPICS:  # A start would pass its directories over.
+        if topic.name in NOT_TOPICS:  # A start would ignore its directories.
             why = f"Creation of internal topic {topic.name} is prohibited."
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
         image = self._image
@@ -234,13 +233,19 @@ class Controller:
     def _partition_ops(
         self, topic_id: TopicId, first: int, assignments: Sequence[Assignment]
     ) -> Iterator[Op]:
-        """Yield what writes new partitions; invisible until the topic's own key counts them."""
+        """Yield the operations that write new partitions, from index ``first`` on.
+
+        The partitions stay invisible until the topic's own key counts them.
+        """
         for index, replicas in enumerate(assignments, first):
             key = self._keys.partition(topic_id, index)
             yield Put(key, encode_partition(_first_state(replicas)))
 
     async def _commit_last(self, guards: list[Guard], before: Iterator[Op], last: list[Op]) -> None:
-        """Commit ``last`` under ``guards``, and all of ``before`` with it or earlier."""
+        """Commit ``before``, in several commits if they are many, and ``last`` in the last one.
+
+        Only the last commit is guarded.
+        """
         ops = list(islice(before, OPS_MAX))
         while len(ops) == OPS_MAX:
             await self._commit([], ops)
@@ -259,9 +264,9 @@ class Controller:
         validate_only: bool = False,
         patience: Patience | None = None,
     ) -> Pending[list[KafkaError | None]]:
-        """Add partitions to each topic or say why not; None is success, one outcome per topic.
+        """Add partitions to topics; the Pending gets one outcome per topic: None is success.
 
-        ``patience``: see ``each_in_time``.
+        ``validate_only``: check, but add nothing. ``patience``: see ``each_in_time``.
         """
 
         def add(more: NewPartitions) -> Awaitable[None]:
@@ -312,7 +317,7 @@ class Controller:
     def delete_topics(
         self, wanted: Sequence[tuple[str | None, TopicId]], *, patience: Patience | None = None
     ) -> Pending[list[tuple[str, TopicId] | KafkaError]]:
-        """Delete each topic, by name or (name None) by id, or say why not; outcomes in order.
+        """Delete topics, each by name or (name None) by id; the Pending gets outcomes, in order.
 
         ``patience``: see ``each_in_time``.
         """
@@ -330,7 +335,7 @@ class Controller:
                 async with self._claims.name(asked.name):
                     topic = await self._mark_deleted(asked)
             except GuardFailed:
-                continue  # It got more partitions meanwhile, or is gone.
+                continue  # It got more partitions in between, or was deleted.
             if topic is None:
                 raise KafkaError(gone)
             await outcome_of(self._hosted.done(topic.name))
@@ -340,9 +345,9 @@ class Controller:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
 
     async def _mark_deleted(self, asked: TopicImage) -> TopicImage | None:
-        """Delete the topic and return it as it was then; None: it is gone, or another has its name.
+        """Delete the topic's keys, leave the mark, and return the topic as it was then.
 
-        Raises GuardFailed when it was changed in between.
+        None: it does not exist any more. Raises GuardFailed when it changed in between.
         """
         key = self._keys.topic(asked.name)
         entry = await self._store.get(key)
@@ -364,10 +369,10 @@ class Controller:
         return topic
 
     async def _forget(self, topic: TopicImage) -> None:
-        """Remove what the deleted topic leaves in the store.
+        """Remove the deleted topic's partitions and its mark from the store.
 
-        Its directories are gone already. One that could not be opened is not: then the mark stays,
-        so that no later start takes the directory for a topic of its own.
+        Its directories are deleted by now, unless one could not be opened: then the mark stays, so
+        that no later start adopts that directory.
         """
         ops: list[Op] = [
             Delete(self._keys.partition(topic.topic_id, index))
@@ -381,7 +386,7 @@ class Controller:
     # Common.
 
     async def _commit(self, guards: list[Guard], ops: list[Op]) -> None:
-        """Commit and wait until this node's image has it. Raises GuardFailed, KafkaError."""
+        """Commit, and wait until this node's image has it. Raises GuardFailed, KafkaError."""
         try:
             revision = await self._store.commit(guards, ops)
         except (Unavailable, Ambiguous) as error:

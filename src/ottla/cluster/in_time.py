@@ -1,10 +1,10 @@
-"""Work on the things that a request names, one after the other, within the request's timeout.
+"""Does the things that a request names one after the other, within the request's timeout.
 
-Owns when the answer is given. When the time is over, whoever asked hears of what is done; what is
-not begun is left alone, and the one thing that is under way goes on unheard. Both are told as
-REQUEST_TIMED_OUT. A time of nothing or less is over before anything is begun, as in Kafka, whose
-controller looks at the time when a request's turn comes; what this node makes takes its time behind
-that (directories and their syncs), so that the time counts there, too.
+Owns when the answer is given. At the timeout the answer holds the outcomes so far. Things that have
+not begun are not done; the one that is being done is completed, but its outcome is not reported.
+All of these are answered with REQUEST_TIMED_OUT. With a timeout of 0 or less nothing is begun, as
+in Kafka. Kafka's controller looks at the timeout only when the request's turn comes; here it also
+covers the work after that (directories and their syncs).
 Source: the answers of a live Kafka 4.3 to timeouts of -1, 0 and 1 ms.
 """
 
@@ -20,11 +20,11 @@ Asked = TypeVar("Asked")
 Made = TypeVar("Made")
 
 EACH_TURN = 16
-"""Items of a request that are looked at in one turn of the loop: 2 ms at most."""
+"""How many things of a request are begun in one turn of the loop: 2 ms at most."""
 
 
 class Patience(NamedTuple):
-    """How long the client waits."""
+    """How long the client waits, by which clock."""
 
     clock: Clock
     timeout_ms: int
@@ -35,9 +35,9 @@ def each_in_time(
     one: Callable[[Asked], Awaitable[Made]],
     patience: Patience | None = None,
 ) -> Pending[list[Made | KafkaError]]:
-    """Do ``one`` for each; each succeeds or fails (KafkaError) on its own. Outcomes in order.
+    """Call ``one`` for each thing in turn; the Pending gets one outcome per thing, in order.
 
-    ``patience`` None: however long it takes.
+    Each succeeds or fails (KafkaError) on its own. ``patience`` None: there is no timeout.
     """
     doing = _Doing(wanted, one)
     if patience is None:
@@ -61,7 +61,7 @@ class _Doing(Generic[Asked, Made]):
         self.answer: Pending[list[Made | KafkaError]] = Pending()
 
     def begin(self, ended: Callable[[], None] = lambda: None) -> None:
-        """Do one after the other; then call ``ended``, and answer unless that has been done."""
+        """Do one thing after the other; then call ``ended``, and answer if nobody has yet."""
 
         def done(finished: Pending[None]) -> None:
             ended()
@@ -77,7 +77,7 @@ class _Doing(Generic[Asked, Made]):
     async def _do(self) -> None:
         for item in self._wanted:
             if len(self._outcomes) % EACH_TURN == EACH_TURN - 1:
-                await asyncio.sleep(0)  # What is refused at once waits for nothing else.
+                await asyncio.sleep(0)  # Things that are refused at once never wait otherwise.
             if self.answer.is_done:
                 return
             outcome: Made | KafkaError
@@ -89,7 +89,7 @@ class _Doing(Generic[Asked, Made]):
                 self._outcomes.append(outcome)
 
     def expire(self, timeout_ms: int) -> None:
-        """Answer with what is done by now."""
+        """Answer with the outcomes so far, and REQUEST_TIMED_OUT for the rest."""
         if not self.answer.is_done:
             left = len(self._wanted) - len(self._outcomes)
             why = f"not done within {timeout_ms} ms"

@@ -1,15 +1,15 @@
-"""Which log directories this node has ever had, and which of them it is started without.
+"""Remembers which log directories this node has ever had, and finds out which are missing.
 
-The metadata tells which partitions there are, not in which log directory each of them lies. So a
-node that is started without one of its directories (left out of ``log.dirs``, a disk that was not
-mounted and is an empty directory now) would make the partitions in it anew, empty, and acknowledge
-records into them; with the directory back, both would be there. The ids of all directories are
-therefore in the store before a partition is made in any of them, and what is not found while one
-is missing is offline, as it is while a disk is broken. Who has lost a directory for good says so
-by ``ottla.log.dirs.given.up``.
+The metadata tells which partitions exist, but not in which log directory each of them is. A node
+that starts without one of its directories (it was left out of ``log.dirs``, or its disk is not
+mounted and there is an empty directory instead) would create the partitions in it again, empty, and
+acknowledge records into them. When the directory came back, there would be two copies. Therefore
+the ids of all directories are in the store before a partition is created in any of them. While one
+is missing, partitions that are not found are offline, as with a broken disk. If a directory is lost
+for good, the operator says so by ``ottla.log.dirs.given.up``.
 
-Between log.manager and the metadata store; once, at start, before adoption. Source: Kafka's
-directory ids (KIP-858), by which its controller knows where each replica is.
+Stands between ``log.directories`` and the metadata store. Runs once, at a start, before adoption.
+Source: Kafka's directory ids (KIP-858), by which its controller knows where each replica is.
 """
 
 import logging
@@ -38,11 +38,11 @@ async def look_for_known(
     directories: Iterable[LogDirectory],
     given_up: Collection[str],
 ) -> list[str]:
-    """Store the ``directories`` of this node; return a message about those that are missing.
+    """Store the ids of this node's ``directories``; return one message per missing directory.
 
-    ``given_up``: ids that are forgotten unless they are there. A directory that is offline has
-    told no id: it is not among those returned if one of its path is known. One that has lost
-    its meta.properties, and nothing else, is the one that was known on its path. Raises what the
+    ``given_up``: ids that are forgotten, unless their directories are present. The id of an offline
+    directory cannot be read, so a known directory with its path is not missing. A directory that
+    has lost only its meta.properties replaces the one that was known by its path. Raises what the
     store raises.
     """
     present: dict[str, str] = {}

@@ -1,9 +1,9 @@
-"""This node in the cluster: its sign of life, and the controller's seat.
+"""This node's membership in the cluster: its registration, and the controller's seat.
 
-The keys of a session vanish when its holder dies: other nodes learn of it by watch. A node that
-lives on although its session was lost, whatever the cause, joins again by itself: without its keys
-no client finds it. On one node the controller is always this one; the seat is taken the way it will
-be when there are several. Source: cluster design 4.3, steps 1 and 2.
+Both are keys of a session. They are deleted when the session's holder dies, which other nodes see
+by their watches. A node that has lost its session but lives on, whatever the cause, joins again by
+itself, because without its keys no client finds it. A single node is always the controller; it
+takes the seat in the same way as one of several nodes will. Source: cluster design 4.3, steps 1-2.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ logger = logging.getLogger(__name__)
 
 SESSION_TTL_SECONDS = 9.0
 REJOIN_RETRY_SECONDS = 1.0
-"""The pause between tries to join again: the store may fail, or hold our old keys still."""
+"""The pause between attempts to join again: the store may fail, or still hold our old keys."""
 
 
 class AlreadyRegistered(OttlaError):
-    """Another process serves as this node."""
+    """Another process is registered with this node id."""
 
 
 class Membership:
-    """Holds this node's session in the store, and gets another one when it is lost."""
+    """Holds this node's session in the store, and opens a new one when it is lost."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Membership:
         *,
         clock: Clock,
     ) -> None:
-        """``broker``: what this node tells the others of itself."""
+        """Build a membership that has not joined; ``broker``: this node's registration."""
         self._store = store
         self._keys = keys
         self._node_id = node_id
@@ -64,25 +64,25 @@ class Membership:
         self._sessions_opened = 0
         self._rejoining: asyncio.Task[None] | None = None
         self.on_failed: Callable[[BaseException], None] = lambda _: None
-        """Called on the loop with the error that ended the tries to join again; nothing should."""
+        """Called on the loop with an error, of our own, that ended the attempts to join again."""
         self._has_joined = False
-        """Use: from then on, until ``leave``, a lost session is replaced."""
+        """Use: True from ``join`` to ``leave``: a lost session is replaced."""
         self.state = SessionState.LOST
 
     async def join(self) -> int:
-        """Register this node and take the controller's seat; return the store's revision.
+        """Register this node and take the controller's seat if it is free; return the revision.
 
-        From then on it stays a member until ``leave``. Raises AlreadyRegistered when a node of
-        this id is alive, SessionGone, Unavailable, Ambiguous.
+        From then on the node stays a member until ``leave``. Raises AlreadyRegistered when a node
+        with this id is alive; SessionGone, Unavailable, Ambiguous.
         """
         revision = await self._register()
         self._has_joined = True
-        if self.state is SessionState.LOST:  # It was lost while the last answer was on its way.
+        if self.state is SessionState.LOST:  # It was lost during the last await.
             self._join_again()
         return revision
 
     async def leave(self) -> None:
-        """End the session, so that the others need not wait for it to time out."""
+        """End the session, so that other nodes need not wait until it expires."""
         self._has_joined = False
         if self._rejoining is not None:
             self._rejoining.cancel()
@@ -120,7 +120,7 @@ class Membership:
         except GuardFailed as error:
             found = error.found
             if found is not None and decode_controller(found.value) == self._node_id:
-                # Of an earlier session of ours: it would vanish with that one.
+                # By an earlier session of ours: the seat would be lost with that session.
                 why = f"node {self._node_id} has the controller's seat already"
                 raise AlreadyRegistered(why) from error
             return revision  # Another node is the controller.

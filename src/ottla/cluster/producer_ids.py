@@ -1,6 +1,7 @@
-"""Producer ids, unique in the cluster for all time: taken from the store by the block.
+"""Gives out producer ids, which are unique in the cluster forever.
 
-A block that was taken is never given out again, so a restart wastes at most one. Source: KIP-730.
+A node takes a block of ids from the store at a time. A block is never given out again, so a restart
+wastes at most one. Source: KIP-730.
 """
 
 from ottla.errors import ErrorCode, KafkaError
@@ -14,7 +15,7 @@ BLOCK_SIZE = 1000
 
 
 class ProducerIds:
-    """Hands out ids from this node's block; fetches the next block when it is used up."""
+    """Gives out ids from this node's block, and takes the next block when it is used up."""
 
     def __init__(self, store: MetadataStore, block_key: str) -> None:
         self._store = store
@@ -24,9 +25,9 @@ class ProducerIds:
         self._waiting: list[Pending[ProducerId]] = []
 
     def next(self) -> Pending[ProducerId]:
-        """Return an id nobody else has.
+        """Return an id that nobody else has.
 
-        Fails with COORDINATOR_LOAD_IN_PROGRESS while the store does not answer: ask again.
+        Fails with COORDINATOR_LOAD_IN_PROGRESS while the store does not answer: clients retry.
         """
         pending: Pending[ProducerId] = Pending()
         if self._next < self._end:
@@ -72,5 +73,5 @@ class ProducerIds:
 
 
 def _next_block(value: bytes | None) -> bytes:
-    """Return the stored number, the first id not given out, one block further."""
+    """Return the key's next value: the first id after the block that is taken now."""
     return encode_number((0 if value is None else decode_number(value)) + BLOCK_SIZE)

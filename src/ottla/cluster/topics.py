@@ -1,4 +1,4 @@
-"""What a new topic or new partitions will look like. Decides, and does no I/O.
+"""Plans new topics and new partitions: checks requests, places replicas. Pure; does no I/O.
 
 Source: the answers of a live Kafka 4.3 to good and bad requests; KIP-464 (defaults for -1).
 """
@@ -16,14 +16,14 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 DEFAULT = -1
-"""Asks for the broker's default, in place of a count."""
+"""In place of a count: the broker's default."""
 
 Assignment = list[NodeId]
-"""The replicas of one partition; the first is preferred as leader."""
+"""The replicas of one partition; the first is the preferred leader."""
 
 
 class NewTopic(NamedTuple):
-    """A topic as it is asked for. Counts may be DEFAULT."""
+    """A request for a topic. Counts may be DEFAULT."""
 
     name: str
     partition_count: int = DEFAULT
@@ -34,17 +34,17 @@ class NewTopic(NamedTuple):
 
 
 class NewPartitions(NamedTuple):
-    """More partitions for a topic."""
+    """A request for more partitions of a topic."""
 
     name: str
     total_count: int
-    """How many the topic is to have in all."""
+    """How many partitions the topic shall have in all."""
     assignments: Sequence[Sequence[int]] | None = None
-    """One per partition added; None lets the controller choose."""
+    """The replicas of each added partition; None: the controller chooses them."""
 
 
 class TopicPlan(NamedTuple):
-    """A topic as it will be."""
+    """A topic as it will be created."""
 
     name: str
     topic_id: TopicId
@@ -53,11 +53,11 @@ class TopicPlan(NamedTuple):
 
 
 NOT_TOPICS = frozenset({"__cluster_metadata"})
-"""What a Kafka broker keeps in its data directory that is no topic: left alone, and never made."""
+"""Directories in a Kafka broker's log directory that are no topics: never touched nor created."""
 
 
 class Placement(NamedTuple):
-    """What the plan of a topic depends on besides the request."""
+    """What a plan depends on besides the request."""
 
     live_nodes: Sequence[NodeId]
     default_partition_count: int
@@ -95,7 +95,7 @@ def topic_name_error(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Return what two names that differ only by ``.`` and ``_`` have in common."""
+    """Return a text that is the same for two names which differ only by ``.`` and ``_``."""
     return name.replace(".", "_")
 
 
@@ -123,7 +123,7 @@ def plan_assignments(topic: NewTopic, placement: Placement) -> list[Assignment]:
 
 
 def check_partition_count(count: int) -> None:
-    """Raise KafkaError (POLICY_VIOLATION) for more partitions than one request may make."""
+    """Raise KafkaError (POLICY_VIOLATION) for more partitions than one request may create."""
     if count > PARTITIONS_PER_REQUEST_MAX:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
@@ -131,7 +131,7 @@ def check_partition_count(count: int) -> None:
 
 
 def spread(indexes: Sequence[int], factor: int, nodes: Sequence[NodeId]) -> list[Assignment]:
-    """Return ``factor`` distinct nodes per index, leaders and followers evenly round the nodes."""
+    """Return ``factor`` different nodes per index, so that all nodes lead and follow equally."""
     if factor > len(nodes):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -145,7 +145,7 @@ def spread(indexes: Sequence[int], factor: int, nodes: Sequence[NodeId]) -> list
 def plan_more_partitions(
     wanted: NewPartitions, present: int, factor: int, placement: Placement
 ) -> list[Assignment]:
-    """Return the replicas of the partitions to be added, from index ``present`` on."""
+    """Return the replicas of partitions to add, from index ``present`` on. Raises KafkaError."""
     added = wanted.total_count - present
     if added == 0:
         why = f"Topic already has {present} partition(s)."

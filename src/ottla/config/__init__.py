@@ -1,4 +1,8 @@
-"""Options and configurations. The tables are ``ottla.config.broker`` and ``ottla.config.topic``."""
+"""Options and configurations.
+
+A node's options are in ``broker``, ``log`` and ``coordinator``, a topic's in ``topic``, a group's
+in ``group``.
+"""
 
 from ottla.config.config import Config, Layer
 from ottla.config.option import InvalidConfig, Option, Scope, Source, Table, ValueType

@@ -1,12 +1,9 @@
-"""Bounds that a broker option and its topic option share.
+"""Bounds and validators that several options share, such as a broker option and its topic option.
 
 Source: Kafka's configuration reference.
 """
 
 from ottla.config.option import Refusal, Validator, at_least, between, each_of, one_of
-
-INT32_MAX = (1 << 31) - 1
-INT64_MAX = (1 << 63) - 1
 
 COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES = each_of("compact", "delete")

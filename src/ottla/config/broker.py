@@ -1,14 +1,14 @@
 """The options of a node that concern its network, its topics and its requests.
 
-Owns Kafka's broker options that mean something here, and Ottla's own (``ottla.*``): what bounds a
-peer. ``ottla.config.log`` has those of its logs,
-``ottla.config.coordinator`` those of groups and transactions. Kafka's remaining options
-are told apart in ``ottla.config.unused``.
+Owns their names, types, bounds, defaults and texts, and the table of all broker options. Those of
+logs are in ``ottla.config.log``, those of groups and transactions in ``ottla.config.coordinator``;
+Kafka's options that mean nothing here are in ``ottla.config.unused``. Options that only Ottla has
+begin with ``ottla.``.
 Source: Kafka's broker configuration reference; names, types and defaults compared with the
 DescribeConfigs answer of Apache Kafka 4.3. Where a default differs, ``deviates`` says why.
 """
 
-from ottla.config import coordinator, log
+from ottla.config import coordinator, log, security
 from ottla.config.bounds import (
     COMPRESSION_TYPES,
     GZIP_LEVELS,
@@ -41,8 +41,8 @@ DIRECTORIES: Validator[tuple[str, ...]] = Validator(
         None if value and len(set(value)) == len(value) else Refusal("name each directory once")
     ),
 )
-ONE_ENDPOINT: Validator[tuple[Endpoint, ...]] = Validator(
-    "one listener",
+SOME_ENDPOINT: Validator[tuple[Endpoint, ...]] = Validator(
+    "one listener or more",
     lambda value: None if value else Refusal("a node needs a listener to be reached"),
 )
 
@@ -53,38 +53,38 @@ NODE_ID = Option(
     1,
     "The number of this node in its cluster.",
     validator=NOT_NEGATIVE,
-    deviates="Kafka has none and asks for one.",
+    deviates="Kafka has no default: it must be set there.",
 )
 BROKER_RACK: Option[str | None] = Option(
     "broker.rack",
     STRING,
     None,
-    "Where this node stands; told to clients in Metadata.",
+    "The rack that this node stands in; clients see it in Metadata.",
 )
 LISTENERS = Option(
     "listeners",
     ENDPOINTS,
     (Endpoint("PLAINTEXT", "127.0.0.1", 9092),),
-    "The address to listen on, NAME://host:port. An empty host is every address of the machine,"
-    " port 0 a free one.",
-    validator=ONE_ENDPOINT,
+    "The addresses to listen on, NAME://host:port each. An empty host is every address of the"
+    " machine, port 0 a free port. listener.security.protocol.map has the protocol of each.",
+    validator=SOME_ENDPOINT,
     deviates="Kafka listens on every address: without authentication that is an open door.",
 )
 ADVERTISED_LISTENERS: Option[tuple[Endpoint, ...]] = Option(
     "advertised.listeners",
     ENDPOINTS,
     (),
-    "The address told to clients. Without it a client hears the address it reached, which is"
-    " right unless ports are mapped.",
-    deviates="Kafka tells the value of listeners, which is wrong on every address or port 0.",
+    "The addresses that clients are told, by listener. If a listener has none, each of its clients"
+    " is told the address it has connected to, which is right unless ports are mapped.",
+    deviates="Kafka tells the value of listeners, which is wrong for an empty host and port 0.",
 )
 LOG_DIRS = Option(
     "log.dirs",
     LIST,
     ("ottla-data",),
-    "The data directories, best each on a disk of its own: a new partition goes to the one with"
-    " the fewest, and a disk that fails takes only what lies on it away. The first one also holds"
-    " the cluster's metadata.",
+    "The log directories, best each on a disk of its own: a new partition goes to the directory"
+    " with the fewest partitions, and a disk that fails takes only its own partitions offline. The"
+    " first one also holds the cluster's metadata.",
     validator=DIRECTORIES,
     deviates="Kafka's is /tmp/kafka-logs, which a restart of the machine empties.",
 )
@@ -92,29 +92,29 @@ LOG_DIRS_GIVEN_UP = Option(
     "ottla.log.dirs.given.up",
     LIST,
     (),
-    "Log directories that are lost for good, by the directory.id of their meta.properties, which"
-    " the broker's log names when one is missing. Partitions that lay in them are made anew, empty."
-    " Until a missing directory is named here they are offline.",
+    "Log directories that are lost for good, by the directory.id in their meta.properties, which"
+    " the broker logs when a directory is missing. The partitions of a missing directory are"
+    " offline until it is named here; then they are created anew, empty.",
 )
 NUM_PARTITIONS = Option(
     "num.partitions",
     INT,
     1,
-    "The partitions of a topic whose creator names no number.",
+    "The partitions of a topic that is created without a number of partitions.",
     validator=POSITIVE,
 )
 DEFAULT_REPLICATION_FACTOR = Option(
     "default.replication.factor",
     INT,
     1,
-    "The replicas of a topic whose creator names no number.",
+    "The replicas of a topic that is created without a number of replicas.",
     validator=POSITIVE,
 )
 AUTO_CREATE_TOPICS_ENABLE = Option(
     "auto.create.topics.enable",
     BOOLEAN,
     True,
-    "Whether asking for a topic creates it.",
+    "Whether a Metadata request for a topic that does not exist creates it.",
 )
 DELETE_TOPIC_ENABLE = Option(
     "delete.topic.enable",
@@ -126,7 +126,7 @@ MAX_REQUEST_PARTITION_SIZE_LIMIT = Option(
     "max.request.partition.size.limit",
     INT,
     2000,
-    "The partitions in one answer of DescribeTopicPartitions.",
+    "The most partitions in one answer of DescribeTopicPartitions.",
     validator=POSITIVE,
 )
 _TOPICS = (
@@ -155,23 +155,23 @@ SOCKET_LISTEN_BACKLOG_SIZE = Option(
     "socket.listen.backlog.size",
     INT,
     50,
-    "Connections that may wait to be accepted.",
+    "How many connections may wait to be accepted.",
     validator=POSITIVE,
 )
 CONNECTIONS_MAX_IDLE_MS = Option(
     "connections.max.idle.ms",
     LONG,
     600_000,
-    "A connection silent for this long is closed.",
+    "A connection that has been silent for this long is closed; -1: never.",
     unit="ms",
 )
 MAX_CONNECTIONS = Option(
     "max.connections",
     INT,
     10_000,
-    "Connections at the same time, at most 64 fewer, and one per partition, than the open files"
-    " that ulimit -n allows;"
-    " the next one is closed right after it was accepted.",
+    "How many connections may be open; one more is closed right after it was accepted. If ulimit -n"
+    " allows fewer open files than that, 64 and one per partition, the limit is lower, but at least"
+    " a quarter of the open files.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     deviates="Kafka's is 2147483647: no bound.",
@@ -180,7 +180,7 @@ MAX_CONNECTIONS_PER_IP = Option(
     "max.connections.per.ip",
     INT,
     1_000,
-    "Connections from one address at the same time.",
+    "How many connections may be open from one IP address.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     deviates="Kafka's is 2147483647: no bound.",
@@ -189,7 +189,7 @@ QUEUED_MAX_REQUEST_BYTES = Option(
     "queued.max.request.bytes",
     LONG,
     268_435_456,
-    "The bytes of all requests being received or worked on; above it nothing more is read.",
+    "The memory of all requests that are being received or served; above it no request is read.",
     validator=POSITIVE,
     unit="bytes",
     deviates="Kafka's is -1: no bound.",
@@ -198,10 +198,10 @@ QUEUED_MAX_ANSWER_BYTES = Option(
     "ottla.queued.max.answer.bytes",
     LONG,
     268_435_456,
-    "The bytes of all answers that clients have not taken yet, records in files left out. Above it"
-    " large answers wait to be made, clients that have not taken their last answer are served no"
-    " more, and of those that take less than ottla.request.read.min.bytes.per.second the slowest"
-    " are cut off.",
+    "The memory of all answers that clients have not read yet, without records that are still in"
+    " files. Above it no large answer is begun, clients that have not read their last answer are"
+    " not served, and the slowest clients that read less than"
+    " ottla.request.read.min.bytes.per.second are disconnected.",
     validator=POSITIVE,
     unit="bytes",
 )
@@ -218,7 +218,8 @@ REQUEST_READ_MIN_BYTES_PER_SECOND = Option(
     "ottla.request.read.min.bytes.per.second",
     INT,
     65_536,
-    "The slowest rate at which a large request may arrive.",
+    "The slowest rate at which a large request may arrive, and at which answers must be read when"
+    " ottla.queued.max.answer.bytes is reached.",
     validator=POSITIVE,
     unit="bytes",
 )
@@ -226,14 +227,14 @@ CONNECTION_MAX_IN_FLIGHT_REQUESTS = Option(
     "ottla.connection.max.in.flight.requests",
     INT,
     64,
-    "Requests of one connection that may wait for their answers at the same time.",
+    "How many requests of one connection may wait for their answers at the same time.",
     validator=POSITIVE,
 )
 CONNECTION_MAX_IN_FLIGHT_BYTES = Option(
     "ottla.connection.max.in.flight.bytes",
     INT,
     67_108_864,
-    "The bytes of those requests.",
+    "The size of the requests of one connection that wait for their answers.",
     validator=POSITIVE,
     unit="bytes",
 )
@@ -249,7 +250,7 @@ WRITE_STALL_TIMEOUT_MS = Option(
     "ottla.write.stall.timeout.ms",
     INT,
     60_000,
-    "A peer that takes no byte of a waiting answer for this long is cut off.",
+    "A client that reads no byte of a waiting answer for this long is disconnected.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -257,7 +258,7 @@ STOP_TIMEOUT_MS = Option(
     "ottla.stop.timeout.ms",
     INT,
     5_000,
-    "How long a stopping node works on the requests it has, before it closes their connections.",
+    "How long a stopping node goes on serving the requests it has, before it closes connections.",
     validator=NOT_NEGATIVE,
     unit="ms",
 )
@@ -282,7 +283,7 @@ MESSAGE_MAX_BYTES = Option(
     "message.max.bytes",
     INT,
     1_048_588,
-    "The largest record batch accepted, compressed if it is.",
+    "The largest record batch that is accepted; of a compressed batch, its compressed size.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "bytes",
@@ -299,7 +300,7 @@ MIN_INSYNC_REPLICAS = Option(
     "min.insync.replicas",
     INT,
     1,
-    "The in-sync replicas that an acks=all write needs.",
+    "With fewer in-sync replicas an acks=all Produce is refused.",
     CLUSTER_WIDE,
     POSITIVE,
 )
@@ -307,14 +308,15 @@ UNCLEAN_LEADER_ELECTION_ENABLE = Option(
     "unclean.leader.election.enable",
     BOOLEAN,
     False,
-    "Whether a replica outside the ISR may lead when none inside can, which loses records.",
+    "Whether a replica outside the ISR may become leader when none inside can, which loses"
+    " records.",
     CLUSTER_WIDE,
 )
 COMPRESSION_TYPE = Option(
     "compression.type",
     STRING,
     "producer",
-    "How batches are stored: as the producer sent them (`producer`), or brought to this codec.",
+    "How batches are stored: as the producer sent them (`producer`), or converted to this codec.",
     CLUSTER_WIDE,
     COMPRESSION_TYPES,
 )
@@ -346,7 +348,7 @@ FETCH_MAX_WAIT_MS = Option(
     "ottla.fetch.max.wait.ms",
     INT,
     60_000,
-    "A Fetch waits no longer than this, whatever it asks.",
+    "The longest time that a Fetch waits for records, whatever it asks for.",
     validator=NOT_NEGATIVE,
     unit="ms",
 )
@@ -354,41 +356,41 @@ FETCH_MAX_WAITING = Option(
     "ottla.fetch.max.waiting",
     INT,
     50_000,
-    "Fetches that may wait for records at the same time, of ten partitions on average; more are"
-    " answered at once.",
+    "How many Fetches, of ten partitions on average, may wait for records at the same time; further"
+    " ones are answered at once.",
     validator=NOT_NEGATIVE,
 )
 MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = Option(
     "max.incremental.fetch.session.cache.slots",
     INT,
     1000,
-    "The most fetch sessions that are kept; clients without one get complete answers.",
+    "How many fetch sessions are kept; clients without one get complete answers.",
     validator=NOT_NEGATIVE,
 )
 FETCH_SESSIONS_MAX_PARTITIONS = Option(
     "ottla.fetch.sessions.max.partitions",
     INT,
     200_000,
-    "The most partitions that all fetch sessions together remember.",
+    "How many partitions all fetch sessions together may hold.",
     validator=NOT_NEGATIVE,
 )
 ANSWER_MAX_ELEMENTS = Option(
     "ottla.answer.max.elements",
     INT,
     200_000,
-    "What one answer of OffsetFetch, DescribeGroups, ConsumerGroupDescribe, DescribeProducers,"
-    " DescribeTransactions or DescribeConfigs may hold: offsets, members, producers, ... (each"
-    " counts once more per 256 bytes of text). What is named first is answered whatever its size,"
-    " what does not fit behind it is refused with INVALID_REQUEST. CreateTopics leaves out the"
-    " configs of topics behind that; ListGroups and ListTransactions refuse the whole: ask for some"
-    " states at a time.",
+    "How many elements (offsets, members, producers, ...) one answer of OffsetFetch,"
+    " DescribeGroups, ConsumerGroupDescribe, DescribeProducers, DescribeTransactions or"
+    " DescribeConfigs may hold; an element counts once more per 256 bytes of text. The first thing"
+    " that a request names is answered whatever its size; things after it that do not fit are"
+    " refused with INVALID_REQUEST. CreateTopics leaves out the configs of topics that do not fit."
+    " ListGroups and ListTransactions refuse the whole request: filter by state.",
     validator=POSITIVE,
 )
 MAX_PARTITIONS = Option(
     "ottla.max.partitions",
     INT,
     20_000,
-    "The partitions of a node; creating more is refused with POLICY_VIOLATION.",
+    "How many partitions a node may have; creating more is refused with POLICY_VIOLATION.",
     validator=POSITIVE,
 )
 _REQUESTS = (
@@ -414,8 +416,10 @@ BROKER_TABLE = Table(
     [
         ("The node and its topics", _TOPICS),
         ("Connections", _NETWORK),
+        ("Who may come in", security.SECURITY),
         ("Requests", _REQUESTS),
         ("The log", log.OPTIONS),
         ("Groups, offsets and transactions", coordinator.OPTIONS),
     ],
+    security.of_one_listener,
 )

@@ -1,7 +1,7 @@
 """A configuration: an immutable view of values, each with the layer it comes from.
 
-Owns the order in which layers win. Knows nothing of files, stores or the wire: whoever reads those
-hands in layers of texts. A change makes a new Config; holders of the old one see no half of it.
+Owns the order in which layers win. Knows nothing of files, stores or the wire; its callers read
+those and pass layers of texts. A change makes a new Config, so nobody sees half of a change.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class Layer(NamedTuple):
-    """Texts by key, and where they come from."""
+    """Texts by key that were set in one place, and that place."""
 
     source: Source
     texts: Mapping[str, str]
 
 
 class Setting(NamedTuple):
-    """One layer's say about an option, as DescribeConfigs lists it among the synonyms."""
+    """The value that one layer gives an option, as DescribeConfigs lists it among the synonyms."""
 
     key: str
     text: str
@@ -29,11 +29,12 @@ class Setting(NamedTuple):
 
 
 class Config:
-    """Typed values: ``config[OPTION]``. Layers are given strongest first.
+    """The values of all options of ``table``: ``config[OPTION]`` is typed as the option's default.
 
-    A key of ``layers`` that is not in ``table`` and a text that is no value of its type raise
-    InvalidConfig here, so a Config that exists is valid. ``beneath`` is the broker's configuration
-    when this is a topic's: its options give the defaults.
+    ``layers``: the strongest first. Raises InvalidConfig for a key that is not in ``table`` and for
+    a text that is not a value of its option, so every Config is valid. ``beneath``: for a topic's
+    or a group's configuration, the broker's, whose options give the defaults; None: for a
+    broker's.
     """
 
     __slots__ = ("_beneath", "_layers", "_values", "table")
@@ -53,23 +54,23 @@ class Config:
         return cast("T", self._values.get(option.key, option.default))
 
     def source(self, option: Option[object]) -> Source:
-        """Return the layer that the value in force comes from."""
+        """Return where the value in force was set; DEFAULT when it was not."""
         settings = self.settings(option)
         return settings[0].source if settings else Source.DEFAULT
 
     def given(self) -> Mapping[str, str]:
-        """Return the texts that were set, by key, the strongest of each; no defaults."""
+        """Return the texts that were set here, by key: of each key the strongest. No defaults."""
         given: dict[str, str] = {}
         for layer in reversed(self._layers):
             given.update(layer.texts)
         return given
 
     def is_given(self, option: Option[object]) -> bool:
-        """Tell whether the option was set here, as opposed to inherited or defaulted."""
+        """Whether the option was set here, not inherited from ``beneath`` or defaulted."""
         return any(option.key in layer.texts for layer in self._layers)
 
     def text(self, option: Option[object]) -> str | None:
-        """Return the value in force as DescribeConfigs spells it; None for no value."""
+        """Return the value in force as DescribeConfigs writes it; None when there is no value."""
         value = self[option]
         return None if value is None else value_text(value)
 
@@ -78,7 +79,10 @@ class Config:
         return Config(self.table, *layers, *self._layers, beneath=self._beneath)
 
     def settings(self, option: Option[object]) -> tuple[Setting, ...]:
-        """Return every layer's say, the one in force first, the default last if there is one."""
+        """Return the value of every layer that sets the option, the one in force first.
+
+        The default, if there is one, comes last.
+        """
         return tuple(self._settings(option))
 
     def _settings(self, option: Option[object]) -> Iterator[Setting]:
@@ -96,7 +100,10 @@ class Config:
                     yield setting
 
     def _inherit(self, beneath: "Config") -> None:
-        """Fill in what the broker's options say: the first that has a value, in this unit."""
+        """Take the values of unset options from the broker's options that they follow.
+
+        Of several the first that has a value counts, converted to this option's unit.
+        """
         for option in self.table:
             if option.key in self._values:
                 continue
@@ -110,7 +117,10 @@ class Config:
 
 
 def readable(table: Table, texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts that are values of options in ``table``; another version knew the others."""
+    """Return the texts that are valid for options in ``table``.
+
+    Stored texts that another version of Ottla wrote may be unknown to this one.
+    """
     usable: dict[str, str] = {}
     for key, text in texts.items():
         with suppress(InvalidConfig):

@@ -1,13 +1,14 @@
 """The options of a node that concern groups, committed offsets, producers and transactions.
 
-Owns their names, types, bounds and defaults only. Source: Kafka's broker configuration reference;
+Owns their names, types, bounds, defaults and texts. Source: Kafka's broker configuration reference;
 compared with the DescribeConfigs answer of Apache Kafka 4.3.
 """
 
-from ottla.config.bounds import INT32_MAX, MIGRATION_POLICIES, NOT_NEGATIVE, POSITIVE
+from ottla.config.bounds import MIGRATION_POLICIES, NOT_NEGATIVE, POSITIVE
 from ottla.config.option import INT, LONG, SHORT, STRING, Option, Scope, at_least, between
+from ottla.ids import INT32_MAX
 
-_ALONE = "Kafka's is 3; a node that is alone in its cluster cannot do that."
+_ALONE = "Kafka's is 3, which a node that is alone in its cluster cannot satisfy."
 
 # fmt: off - one option is one paragraph
 GROUP_INITIAL_REBALANCE_DELAY_MS = Option(
@@ -22,37 +23,37 @@ GROUP_MIN_SESSION_TIMEOUT_MS = Option(
     "group.min.session.timeout.ms",
     INT,
     6_000,
-    "The shortest session timeout a member may ask for.",
+    "The shortest session timeout that a member may ask for.",
     unit="ms",
 )
 GROUP_MAX_SESSION_TIMEOUT_MS = Option(
     "group.max.session.timeout.ms",
     INT,
     1_800_000,
-    "The longest session timeout a member may ask for.",
+    "The longest session timeout that a member may ask for.",
     unit="ms",
 )
 GROUP_MAX_SIZE = Option(
     "group.max.size",
     INT,
     INT32_MAX,
-    "The members of one group.",
+    "How many members one group may have.",
     validator=POSITIVE,
 )
 GROUP_PENDING_IDS_MAX = Option(
     "ottla.group.pending.ids.max",
     INT,
     1_000,
-    "The member ids of one group that were given out (JoinGroup v4 and later) and have not joined"
-    " yet. For one more the oldest is forgotten: whoever has it asks for another.",
+    "How many member ids of one group may have been given out (JoinGroup v4 and later) without"
+    " having joined yet. For one more the oldest is forgotten; its member has to ask for another.",
     validator=POSITIVE,
 )
 GROUP_MEMBER_NAMES_MAX = Option(
     "ottla.group.member.names.max",
     INT,
     10_000,
-    "The protocols that a member may name in a JoinGroup (more: INCONSISTENT_GROUP_PROTOCOL), and"
-    " the topics that it may subscribe to by name in a ConsumerGroupHeartbeat (more:"
+    "How many protocols a member may name in a JoinGroup (more: INCONSISTENT_GROUP_PROTOCOL), and"
+    " how many topics it may subscribe to by name in a ConsumerGroupHeartbeat (more:"
     " INVALID_REQUEST).",
     validator=POSITIVE,
 )
@@ -60,24 +61,24 @@ GROUPS_MAX = Option(
     "ottla.groups.max",
     INT,
     100_000,
-    "The groups that this node coordinates, those included that are nothing but committed offsets."
-    " A member of another one is refused with GROUP_MAX_SIZE_REACHED, a commit of another one with"
-    " POLICY_VIOLATION, until some are deleted or expire (offsets.retention.minutes).",
+    "How many groups this node may coordinate, with those that have committed offsets only. A"
+    " member of a further group is refused with GROUP_MAX_SIZE_REACHED, its OffsetCommit with"
+    " POLICY_VIOLATION, until groups are deleted or expire (offsets.retention.minutes).",
     validator=POSITIVE,
 )
 GROUP_CONFIGS_MAX = Option(
     "ottla.group.configs.max",
     INT,
     10_000,
-    "The groups that may have configs of their own; those of another one are refused with"
-    " POLICY_VIOLATION. They stay until they are deleted by request.",
+    "How many groups may have configs of their own; configs of a further group are refused with"
+    " POLICY_VIOLATION. Configs stay until a request deletes them.",
     validator=POSITIVE,
 )
 GROUP_CONSUMER_SESSION_TIMEOUT_MS = Option(
     "group.consumer.session.timeout.ms",
     INT,
     45_000,
-    "How long a member of a consumer-protocol group may be silent before it is taken out.",
+    "How long a member of a consumer-protocol group may be silent before it is removed.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -93,8 +94,8 @@ GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS = Option(
     "group.consumer.assignment.interval.ms",
     INT,
     1_000,
-    "The least time between two assignments of a consumer-protocol group; what changes meanwhile "
-    "waits and is assigned at once.",
+    "The shortest time between two assignments of a consumer-protocol group; all changes in between"
+    " wait for the next assignment.",
     validator=NOT_NEGATIVE,
     unit="ms",
 )
@@ -150,23 +151,23 @@ GROUP_CONSUMER_MAX_SIZE = Option(
     "group.consumer.max.size",
     INT,
     INT32_MAX,
-    "The members of one consumer-protocol group.",
+    "How many members one consumer-protocol group may have.",
     validator=POSITIVE,
 )
 GROUP_CONSUMER_MIGRATION_POLICY = Option(
     "group.consumer.migration.policy",
     STRING,
     "bidirectional",
-    "Whether groups go over from one protocol to the other while their members read on: a classic "
-    "group when a member of the consumer protocol joins (upgrade), a consumer group when its last "
-    "such member goes and classic ones are left (downgrade), both, or neither (disabled).",
+    "Whether groups change their protocol while members go on reading: a classic group when a"
+    " member of the consumer protocol joins (upgrade), a consumer group when its last such member"
+    " leaves and classic members remain (downgrade), both (bidirectional), or neither (disabled).",
     validator=MIGRATION_POLICIES,
 )
 OFFSET_METADATA_MAX_BYTES = Option(
     "offset.metadata.max.bytes",
     INT,
     4096,
-    "The text stored with a committed offset.",
+    "The longest text (metadata) that may be stored with a committed offset.",
     unit="bytes",
 )
 OFFSETS_TOPIC_NUM_PARTITIONS = Option(
@@ -185,12 +186,12 @@ OFFSETS_TOPIC_REPLICATION_FACTOR = Option(
     deviates=_ALONE,
 )
 SEGMENT_BYTES_VALID = at_least(1 << 20)
-"""What ``segment.bytes`` of a topic takes: with less the topic could never be made."""
+"""The bounds of a topic's ``segment.bytes``: with less the topic could not be created."""
 OFFSETS_COMMIT_TIMEOUT_MS = Option(
     "offsets.commit.timeout.ms",
     INT,
     5_000,
-    "How long a commit may take to become durable before its client is told to ask again.",
+    "How long an OffsetCommit may take to become durable before its client is told to retry.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -198,8 +199,7 @@ OFFSETS_TOPIC_COMPRESSION_CODEC = Option(
     "offsets.topic.compression.codec",
     INT,
     0,
-    "What batches of __consumer_offsets are compressed with: 0 nothing, 1 gzip, 2 snappy, 3 lz4, "
-    "4 zstd.",
+    "The compression of batches in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
     validator=between(0, 4),
 )
 OFFSETS_TOPIC_SEGMENT_BYTES = Option(
@@ -222,7 +222,7 @@ OFFSETS_RETENTION_CHECK_INTERVAL_MS = Option(
     "offsets.retention.check.interval.ms",
     LONG,
     600_000,
-    "How often stale offsets are looked for.",
+    "How often expired offsets are looked for.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -230,7 +230,7 @@ TRANSACTION_MAX_TIMEOUT_MS = Option(
     "transaction.max.timeout.ms",
     INT,
     900_000,
-    "The longest transaction timeout accepted.",
+    "The longest transaction timeout that a producer may ask for.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -277,7 +277,7 @@ TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS = Option(
     "transaction.remove.expired.transaction.cleanup.interval.ms",
     INT,
     3_600_000,
-    "How often idle transactional ids are looked for.",
+    "How often expired transactional ids are looked for.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -285,8 +285,8 @@ ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = Option(
     "add.partitions.to.txn.retry.backoff.max.ms",
     INT,
     100,
-    "How long a Produce or TxnOffsetCommit that begins a transaction waits for the end of the one"
-    " before; then its client is told to ask again.",
+    "How long a Produce or TxnOffsetCommit that begins a transaction waits for the end of the"
+    " producer's last one; then its client is told to retry.",
     validator=NOT_NEGATIVE,
     unit="ms",
 )
@@ -294,16 +294,17 @@ TRANSACTIONAL_IDS_MAX = Option(
     "ottla.transactional.ids.max",
     INT,
     20_000,
-    "The transactional ids that are kept of each partition of __transaction_state; for another one"
-    " InitProducerId is refused with POLICY_VIOLATION until some expire.",
+    "How many transactional ids each partition of __transaction_state may hold; InitProducerId"
+    " for a further one is refused with POLICY_VIOLATION until some expire.",
     validator=POSITIVE,
 )
 TRANSACTIONS_WAITING_MAX = Option(
     "ottla.transaction.waiting.max",
     INT,
     1_000,
-    "The requests that wait so at a time, in each partition of __transaction_state; more are told"
-    " at once to ask again.",
+    "How many requests may wait for add.partitions.to.txn.retry.backoff.max.ms at the same time,"
+    " for each partition of __transaction_state; clients of further ones are told to retry at"
+    " once.",
     validator=NOT_NEGATIVE,
 )
 PRODUCER_ID_EXPIRATION_MS = Option(

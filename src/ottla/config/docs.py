@@ -1,7 +1,7 @@
-"""The reference page of all options, made from the tables: ``python -m ottla.config.docs``.
+"""Makes the reference page of all options from the tables: ``python -m ottla.config.docs``.
 
-``--check FILE`` tells by its exit code whether FILE is up to date; ``--write FILE`` brings it up.
-Knows the tables only; part of the gate, not of the broker.
+``--check FILE`` exits with 1 when FILE is not up to date; ``--write FILE`` writes it. A tool for
+``dev.py check``; the broker does not use it.
 """
 
 import sys
@@ -19,14 +19,14 @@ _INTRODUCTION = """\
 
 Made by `python -m ottla.config.docs --write docs/options.md`; do not edit.
 
-Keys are Apache Kafka's own; `ottla.*` are ours. A node's options stand in a properties or TOML file
+Keys are Apache Kafka's own; `ottla.*` are ours. Set a node's options in a properties or TOML file
 (`ottla serve --config FILE`) or on the command line (`-D key=value`, where `7d` and `1GiB` are
-understood). A topic's options are given with the topic (`ottla topic create T -c key=value`); those
-that are not follow the node's. So do a consumer group's, which AlterConfigs and
-IncrementalAlterConfigs set, for groups that are there and for such that will be.
+understood). Set a topic's options when you create it (`ottla topic create T -c key=value`) or by
+AlterConfigs and IncrementalAlterConfigs; one that is not set follows the node's option in the
+column "Follows". Set a consumer group's options in the same way, also before the group exists.
 
-"Change" says whether an option can change while the node runs: `read-only` never, `cluster-wide`
-through IncrementalAlterConfigs, for one node or for all.
+"Change" says whether an option can change while the node runs: `read-only` cannot; `cluster-wide`
+can, by IncrementalAlterConfigs, for one node or for all.
 """
 
 

@@ -1,50 +1,65 @@
-"""From the text of a configuration file, and ``-D key=value``, to a broker's Config.
+"""Turns the text of a configuration file, and ``-D key=value``, into a broker's Config.
 
 Owns the syntax of Java's properties and of TOML as far as options use it, and what happens to keys
-that the table does not have. Knows no path: the caller reads the file. Called once, at start.
+that the table does not have. Reads no file: the caller does. Used once, at the start.
 Source: the format description in java.util.Properties' documentation; TOML 1.0.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.config.broker import BROKER_TABLE, NODE_ID
+from ottla.config.broker import ADVERTISED_LISTENERS, BROKER_TABLE, LISTENERS, NODE_ID
 from ottla.config.config import Config, Layer
 from ottla.config.human import plain
 from ottla.config.option import InvalidConfig, Source
-from ottla.config.unused import RENAMED, why_passed_over, why_refused
+from ottla.config.security import ServedListener, served_listeners
+from ottla.config.unused import NO_KRAFT, RENAMED, why_passed_over, why_refused
 
+_CONTROLLER_NAMES = "controller.listener.names"
 _WHITESPACE = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Given(NamedTuple):
-    """What a file or command line sets, and notes about what it sets in vain."""
+    """The options that a file or command line sets, and notes about keys that are ignored."""
 
     texts: dict[str, str]
     notes: list[str]
 
 
 def broker_config(*texts: Mapping[str, str]) -> Config:
-    """Return the broker's configuration; of several mappings the later wins.
+    """Return the broker's configuration; of several mappings the last one wins.
 
-    A node has its number from its start, said or not: Kafka must be told, so it tells it as set.
+    ``node.id`` counts as set even when it is not: in Kafka it has to be set, and DescribeConfigs
+    shows it so.
     """
     merged = {NODE_ID.key: str(NODE_ID.default)}
     for mapping in texts:
         merged.update(mapping)
-    return Config(BROKER_TABLE, Layer(Source.STATIC_BROKER, merged))
+    config = Config(BROKER_TABLE, Layer(Source.STATIC_BROKER, merged))
+    listeners_of(config)
+    return config
+
+
+def listeners_of(config: Config) -> tuple[ServedListener, ...]:
+    """Return what each listener serves. Raises InvalidConfig for what cannot be served."""
+    return served_listeners(config, config[LISTENERS], config[ADVERTISED_LISTENERS])
 
 
 def sort_out(texts: Mapping[str, str]) -> Given:
-    """Tell a broker's options apart: those of the table, and notes about those passed over.
+    """Return the texts whose keys are broker options, and a note about each key that is ignored.
 
-    Raises InvalidConfig for a key that nobody knows (naming close ones) or that must not be
-    ignored.
+    Raises InvalidConfig for a key that neither Ottla nor Kafka knows, naming similar ones, and for
+    a key that must not be ignored (``ottla.config.unused``).
     """
     known: dict[str, str] = {}
     notes: list[str] = []
-    for key, text in texts.items():
+    controllers = texts.get(_CONTROLLER_NAMES, "")
+    for key, given in texts.items():
+        text = given
+        if key in (LISTENERS.key, ADVERTISED_LISTENERS.key):
+            text, dropped = without_controllers(key, given, controllers)
+            notes += [f"{each} of {key} is ignored: {NO_KRAFT}" for each in dropped]
         name = RENAMED.get(key, key)
         if name in BROKER_TABLE:
             known[name] = text
@@ -57,15 +72,35 @@ def sort_out(texts: Mapping[str, str]) -> Given:
     return Given(known, notes)
 
 
+def without_controllers(key: str, listeners: str, names: str) -> tuple[str, list[str]]:
+    """Return a list of listeners without those named in ``names`` (``A,B``), and those left out.
+
+    Kafka's own files have one for the KRaft controller, where no client calls. Raises InvalidConfig
+    when no other is there.
+    """
+    controllers = {name.strip().upper() for name in names.split(",") if name.strip()}
+    rest: list[str] = []
+    dropped: list[str] = []
+    for each in listeners.split(","):
+        name = each.partition("://")[0].strip().upper()
+        (dropped if name in controllers else rest).append(each.strip())
+    if dropped and not rest:
+        why = (
+            f"{key}: only a controller's listener is there ({_CONTROLLER_NAMES}), none for clients"
+        )
+        raise InvalidConfig(key, None, why)
+    return ",".join(rest), dropped
+
+
 def unknown_key(key: str) -> str:
-    """Return the sentence about an unknown broker option, with the names it may have meant."""
+    """Return the message about an unknown broker option, with up to three similar names."""
     near = BROKER_TABLE.nearest(key)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"Unknown broker config name: {key}{hint}"
 
 
 def read_definitions(definitions: Iterable[str]) -> dict[str, str]:
-    """Return the keys and values of ``-D key=value`` texts, human sizes and durations made plain.
+    """Return the keys and values of ``-D key=value`` texts; ``7d`` and ``1GiB`` become integers.
 
     Raises InvalidConfig for a text without ``=`` and for a value like 7x.
     """
@@ -81,10 +116,10 @@ def read_definitions(definitions: Iterable[str]) -> dict[str, str]:
 
 
 def read_toml(text: str) -> dict[str, str]:
-    """Return the keys and values of a TOML file: tables and dotted keys alike join with dots.
+    """Return the keys and values of a TOML file; nested tables and dotted keys are joined by dots.
 
-    Raises InvalidConfig when it is no TOML. ``max.connections`` beside ``max.connections.per.ip``
-    needs quotes around one of them, as TOML has it.
+    Raises InvalidConfig when the text is not TOML. A file with ``max.connections`` and
+    ``max.connections.per.ip`` needs quotes around one of them, by TOML's rules.
     """
     import tomllib  # noqa: PLC0415 - 20 ms, and few configurations are TOML
 

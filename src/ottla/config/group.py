@@ -1,7 +1,7 @@
-"""The options of a consumer group: what it may have of its own, and the node's bounds for it.
+"""The options of a consumer group, and the node's bounds for their values.
 
-A group's value stands above the node's ``group.consumer.`` option of the same name, which gives the
-default. Source: KIP-848, KIP-1071; the DescribeConfigs answer of Apache Kafka 4.3.
+The node's ``group.consumer.`` option of the same name gives the default of each.
+Source: KIP-848, KIP-1071; the DescribeConfigs answer of Apache Kafka 4.3.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ SESSION_TIMEOUT_MS = Option(
     "consumer.session.timeout.ms",
     INT,
     45_000,
-    "How long a member may be silent before it is taken out.",
+    "How long a member may be silent before it is removed from the group.",
     Scope.GROUP,
     POSITIVE,
     "ms",
@@ -36,7 +36,7 @@ ASSIGNMENT_INTERVAL_MS = Option(
     "consumer.assignment.interval.ms",
     INT,
     1_000,
-    "The least time between two assignments.",
+    "The shortest time between two assignments.",
     Scope.GROUP,
     NOT_NEGATIVE,
     "ms",
@@ -66,15 +66,16 @@ _BOUNDS: tuple[tuple[Option[int], Option[int], Option[int]], ...] = (
 
 
 def stored_group_config(texts: Mapping[str, str], broker: Config) -> Config:
-    """Return a group's configuration; what another version stored and this one cannot read is out.
+    """Return a group's configuration from stored texts. Never raises.
 
-    A value beyond the node's bounds, which may have changed since, counts as it stands.
+    Texts that this version cannot read are left out. The node's bounds may have changed since; a
+    value outside of them is used all the same.
     """
     return _group_config(readable(GROUP_TABLE, texts), broker)
 
 
 def checked_group_config(texts: Mapping[str, str], broker: Config) -> Config:
-    """Return the configuration that a group is to have. Raises InvalidConfig, in Kafka's words."""
+    """Return a group's new configuration, checked. Raises InvalidConfig, with Kafka's texts."""
     for key in texts:
         if key not in GROUP_TABLE:
             raise InvalidConfig(key, None, f"Unknown group config name: {key}")

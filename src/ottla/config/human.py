@@ -1,6 +1,7 @@
 """Durations and sizes as people write them: ``7d``, ``1GiB``.
 
-Owns the spelling on the command line only. Files, the wire and the store carry Kafka's integers.
+For the command line and for texts that people read. Files, the wire and the metadata store carry
+Kafka's integers.
 """
 
 from ottla.config.option import InvalidConfig, Option
@@ -53,10 +54,10 @@ def parse_size_bytes(text: str) -> int:
 
 
 def plain(option: Option[object], text: str) -> str:
-    """Return ``text`` with a human duration or size made the integer that ``option`` takes.
+    """Turn a human duration or size into the integer, as text, that ``option`` takes.
 
-    Anything else, a plain integer among it, comes back as it is. Raises InvalidConfig for a value
-    that begins like a quantity and is none, or that is no whole number of the option's unit.
+    Any other text, such as a plain integer, is returned as it is. Raises InvalidConfig for a text
+    that begins with a digit but is no quantity, or not a whole number of the option's unit.
     """
     stripped = text.strip()
     if not option.unit or not stripped[:1].isdigit() or stripped.isdigit():
@@ -73,7 +74,7 @@ def plain(option: Option[object], text: str) -> str:
 
 
 def duration_text(milliseconds: int) -> str:
-    """Return a short form of a duration, exact: ``7d``, ``1h30m``, ``250ms``."""
+    """Return an exact duration in short form: ``7d``, ``1h30m``, ``250ms``."""
     if milliseconds <= 0:
         return f"{milliseconds}ms"
     parts: list[str] = []
@@ -85,7 +86,7 @@ def duration_text(milliseconds: int) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Return a short form of a size, rounded: ``1 GiB``, ``204.3 MiB``, ``17 B``."""
+    """Return a rounded size in short form: ``1 GiB``, ``204.3 MiB``, ``17 B``."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
@@ -95,7 +96,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def human_text(option: Option[object], value: object) -> str:
-    """Return what a value means in words people use, or nothing when it says so itself."""
+    """Return a large number of ms or bytes in short form; "" for any other value."""
     if not isinstance(value, int) or value < 1000 or value >= 1 << 62:
         return ""
     if option.unit == "ms":

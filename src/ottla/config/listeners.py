@@ -1,15 +1,21 @@
-"""Listeners: the addresses a node binds, and those it tells its clients.
+"""Listeners: the addresses that a node binds, and those that it tells its clients.
 
-Owns the syntax ``NAME://host:port,...`` of ``listeners`` and ``advertised.listeners``. One listener
-is served by this version: a list of several is refused.
-Source: Kafka's documentation of the two options.
+Owns the syntax of ``listeners`` and ``advertised.listeners`` (``NAME://host:port,...``) and of
+``listener.security.protocol.map`` (``NAME:PROTOCOL,...``). ``ottla.config.security`` combines them
+with the other options of listeners, and refuses what cannot be served.
+Source: Kafka's documentation of the options.
 """
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
+
+_NAME = re.compile(r"[A-Z0-9_-]{1,64}")
 
 
 class Endpoint(NamedTuple):
-    """One listener. An empty host means every address of the machine; port 0 a free one."""
+    """One listener. An empty host means every address of the machine; port 0 means a free port."""
 
     name: str
     host: str
@@ -20,13 +26,40 @@ class Endpoint(NamedTuple):
         return f"{self.name}://{host}:{self.port}"
 
 
+@dataclass(frozen=True, slots=True)
+class ProtocolMap:
+    """The security protocol of each listener's name. ``str()`` gives the option's text."""
+
+    protocols: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}:{protocol}" for name, protocol in self.protocols.items())
+
+
 def read_endpoints(text: str) -> tuple[Endpoint, ...]:
-    """Return the endpoint of a list of at most one. Raises ValueError with the reason."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if len(parts) > 1:
-        # A second one that nobody serves would be a door that people believe in.
-        raise ValueError("One listener is served by this version")
-    return tuple(_read_endpoint(part) for part in parts)
+    """Return the endpoints of a list. Raises ValueError, which says why."""
+    endpoints = tuple(_read_endpoint(part.strip()) for part in text.split(",") if part.strip())
+    names = [endpoint.name for endpoint in endpoints]
+    ports = [(endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port]
+    if len(set(names)) < len(names):
+        raise ValueError("Each listener must have a different name")
+    if len(set(ports)) < len(ports):
+        raise ValueError("Each listener must have a different port")
+    return endpoints
+
+
+def read_protocol_map(text: str) -> ProtocolMap:
+    """Return the map that ``NAME:PROTOCOL,...`` stands for. Raises ValueError with the reason."""
+    protocols: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = part.rpartition(":")
+        if not colon:
+            raise ValueError(f"Unable to parse {part}, expected NAME:PROTOCOL")
+        name = _checked_name(name.strip(), part)
+        if name in protocols:
+            raise ValueError(f"Listener {name} stands twice")
+        protocols[name] = protocol.strip().upper()
+    return ProtocolMap(protocols)
 
 
 def _read_endpoint(text: str) -> Endpoint:
@@ -38,9 +71,13 @@ def _read_endpoint(text: str) -> Endpoint:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"The IPv6 address in {text} must stand in brackets")
-    if name.upper() != "PLAINTEXT":
-        raise ValueError(f"Listener {name} needs a security protocol; only PLAINTEXT is served")
-    return Endpoint(name.upper(), host, int(port))
+    return Endpoint(_checked_name(name, text), host, int(port))
+
+
+def _checked_name(name: str, text: str) -> str:
+    if not _NAME.fullmatch(name.upper()):
+        raise ValueError(f"The listener's name in {text} may have letters, digits, _ and - only")
+    return name.upper()
 
 
 def _is_port(text: str) -> bool:

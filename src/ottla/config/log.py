@@ -1,17 +1,11 @@
 """The options of a node that concern its logs: rolls, flushes, retention, compaction, space.
 
-Owns their names, types, bounds and defaults only; a topic's own options follow many of them.
+Owns their names, types, bounds, defaults and texts. Many are the defaults of topic options.
 Source: Kafka's broker configuration reference; compared with the DescribeConfigs answer of Apache
 Kafka 4.3. Where a default differs, ``deviates`` says why.
 """
 
-from ottla.config.bounds import (
-    CLEANUP_POLICIES,
-    INT64_MAX,
-    NOT_NEGATIVE,
-    POSITIVE,
-    TIMESTAMP_TYPES,
-)
+from ottla.config.bounds import CLEANUP_POLICIES, NOT_NEGATIVE, POSITIVE, TIMESTAMP_TYPES
 from ottla.config.option import (
     BOOLEAN,
     DOUBLE,
@@ -24,6 +18,7 @@ from ottla.config.option import (
     at_least,
     between,
 )
+from ottla.ids import INT64_MAX
 
 CLUSTER_WIDE = Scope.CLUSTER_WIDE
 
@@ -41,7 +36,7 @@ LOG_ROLL_MS: Option[int | None] = Option(
     "log.roll.ms",
     LONG,
     None,
-    "The age at which the active segment rolls; else log.roll.hours.",
+    "The age at which the active segment rolls; if not set, log.roll.hours.",
     CLUSTER_WIDE,
     POSITIVE,
     "ms",
@@ -58,7 +53,7 @@ LOG_ROLL_JITTER_MS: Option[int | None] = Option(
     "log.roll.jitter.ms",
     LONG,
     None,
-    "A random time, up to this, taken off the age of rolling; else log.roll.jitter.hours.",
+    "The longest random time by which segments roll earlier; if not set, log.roll.jitter.hours.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "ms",
@@ -67,7 +62,7 @@ LOG_ROLL_JITTER_HOURS = Option(
     "log.roll.jitter.hours",
     INT,
     0,
-    "A random time, up to this, taken off the age of rolling.",
+    "The longest random time by which segments roll earlier, so that not all roll at once.",
     validator=NOT_NEGATIVE,
     unit="hours",
 )
@@ -75,7 +70,7 @@ LOG_INDEX_INTERVAL_BYTES = Option(
     "log.index.interval.bytes",
     INT,
     4096,
-    "About how many bytes of log lie between two index entries.",
+    "About how many bytes of log there are between two index entries.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "bytes",
@@ -93,14 +88,16 @@ LOG_PREALLOCATE = Option(
     "log.preallocate",
     BOOLEAN,
     False,
-    "Whether a segment's file is allocated in full when it is made; not for copy-on-write disks.",
+    "Whether a segment's file is allocated in full when it is created. Not for copy-on-write"
+    " disks.",
     CLUSTER_WIDE,
 )
 LOG_FLUSH_INTERVAL_MESSAGES = Option(
     "log.flush.interval.messages",
     LONG,
     1,
-    "After how many records the log is made durable. 1: an acks=all answer means it is on disk.",
+    "After how many records a log is fsynced. 1: an acks=all answer means that the batch is on"
+    " disk.",
     CLUSTER_WIDE,
     POSITIVE,
     deviates="Kafka's is 9223372036854775807: it leaves durability to replication.",
@@ -109,7 +106,7 @@ LOG_FLUSH_INTERVAL_MS: Option[int | None] = Option(
     "log.flush.interval.ms",
     LONG,
     None,
-    "After how long, at the latest, the log is made durable; else log.flush.scheduler.interval.ms.",
+    "The longest time until records are fsynced; if not set, log.flush.scheduler.interval.ms.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "ms",
@@ -118,8 +115,8 @@ LOG_FLUSH_SCHEDULER_INTERVAL_MS = Option(
     "log.flush.scheduler.interval.ms",
     LONG,
     INT64_MAX,
-    "How often logs are looked at for log.flush.interval.ms. By default as often as the shortest"
-    " of them asks for.",
+    "How often logs are checked for log.flush.interval.ms. By default as often as the shortest"
+    " flush.ms of all topics requires.",
     validator=NOT_NEGATIVE,
     unit="ms",
 )
@@ -127,7 +124,7 @@ LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = Option(
     "log.flush.offset.checkpoint.interval.ms",
     INT,
     60_000,
-    "How often the recovery points are written down.",
+    "How often the recovery point checkpoint is written.",
     validator=NOT_NEGATIVE,
     unit="ms",
 )
@@ -135,7 +132,7 @@ LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS = Option(
     "log.flush.start.offset.checkpoint.interval.ms",
     INT,
     60_000,
-    "How often the log start offsets are written down.",
+    "How often the log start offset checkpoint is written.",
     validator=NOT_NEGATIVE,
     unit="ms",
 )
@@ -143,7 +140,7 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = Option(
     "replica.high.watermark.checkpoint.interval.ms",
     LONG,
     5_000,
-    "How often the high watermarks are written down.",
+    "How often the high watermark checkpoint is written.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -151,8 +148,8 @@ LOG_RETENTION_MS: Option[int | None] = Option(
     "log.retention.ms",
     LONG,
     None,
-    "How old a segment's newest record may get before it is dropped, -1: no limit; else"
-    " log.retention.minutes.",
+    "How old a segment's newest record may get before the segment is deleted; -1: no limit. If not"
+    " set, log.retention.minutes.",
     CLUSTER_WIDE,
     at_least(-1),
     "ms",
@@ -161,7 +158,7 @@ LOG_RETENTION_MINUTES: Option[int | None] = Option(
     "log.retention.minutes",
     INT,
     None,
-    "The same in minutes; else log.retention.hours.",
+    "log.retention.ms in minutes; if not set, log.retention.hours.",
     validator=at_least(-1),
     unit="minutes",
 )
@@ -169,7 +166,7 @@ LOG_RETENTION_HOURS = Option(
     "log.retention.hours",
     INT,
     168,
-    "The same in hours.",
+    "log.retention.ms in hours.",
     validator=at_least(-1),
     unit="hours",
 )
@@ -177,7 +174,7 @@ LOG_RETENTION_BYTES = Option(
     "log.retention.bytes",
     LONG,
     -1,
-    "How large a partition's log may grow before its oldest segments are dropped; -1: no limit.",
+    "How large a partition's log may grow before its oldest segments are deleted; -1: no limit.",
     CLUSTER_WIDE,
     unit="bytes",
 )
@@ -185,7 +182,7 @@ LOG_RETENTION_CHECK_INTERVAL_MS = Option(
     "log.retention.check.interval.ms",
     LONG,
     300_000,
-    "How often segments are looked at for dropping.",
+    "How often logs are checked for segments to delete.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -193,7 +190,7 @@ LOG_SEGMENT_DELETE_DELAY_MS = Option(
     "log.segment.delete.delay.ms",
     LONG,
     60_000,
-    "How long a dropped segment's files stay on disk under another name.",
+    "How long the files of a deleted segment stay on disk, under another name.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "ms",
@@ -210,7 +207,7 @@ LOG_CLEANER_DELETE_RETENTION_MS = Option(
     "log.cleaner.delete.retention.ms",
     LONG,
     86_400_000,
-    "How long compaction keeps a delete marker.",
+    "How long compaction keeps a delete marker (a record with a null value).",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "ms",
@@ -219,7 +216,7 @@ LOG_CLEANER_MIN_CLEANABLE_RATIO = Option(
     "log.cleaner.min.cleanable.ratio",
     DOUBLE,
     0.5,
-    "The uncompacted part of the log above which compaction begins.",
+    "The share of the log that must be uncompacted before it is compacted.",
     CLUSTER_WIDE,
     between(0, 1),
 )
@@ -227,7 +224,7 @@ LOG_CLEANER_MIN_COMPACTION_LAG_MS = Option(
     "log.cleaner.min.compaction.lag.ms",
     LONG,
     0,
-    "How long a record stays uncompacted, at least.",
+    "The shortest time that a record stays uncompacted.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "ms",
@@ -236,7 +233,7 @@ LOG_CLEANER_MAX_COMPACTION_LAG_MS = Option(
     "log.cleaner.max.compaction.lag.ms",
     LONG,
     INT64_MAX,
-    "How long a record may stay uncompacted, at most.",
+    "The longest time that a record may stay uncompacted.",
     CLUSTER_WIDE,
     POSITIVE,
     "ms",
@@ -251,8 +248,8 @@ LOG_CLEANER_DEDUPE_BUFFER_SIZE = Option(
     "log.cleaner.dedupe.buffer.size",
     LONG,
     134_217_728,
-    "The most memory that the keys of one compaction may take, 24 bytes each; a log with more keys"
-    " is compacted in several turns.",
+    "The most memory that the keys of one compaction may take, 24 bytes per key; a log with more"
+    " keys is compacted in several passes.",
     CLUSTER_WIDE,
     unit="bytes",
 )
@@ -260,7 +257,7 @@ LOG_CLEANER_IO_BUFFER_SIZE = Option(
     "log.cleaner.io.buffer.size",
     INT,
     524_288,
-    "What compaction reads and writes at a time, half of it each; more for a larger batch.",
+    "The memory in which compaction reads and writes, half of it each; more for a larger batch.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "bytes",
@@ -269,21 +266,21 @@ LOG_CLEANER_IO_BUFFER_LOAD_FACTOR = Option(
     "log.cleaner.io.buffer.load.factor",
     DOUBLE,
     0.9,
-    "How full the memory for keys may become; fuller is slower.",
+    "The share of the memory for keys that may be filled; a fuller one is slower.",
     CLUSTER_WIDE,
 )
 LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = Option(
     "log.cleaner.io.max.bytes.per.second",
     DOUBLE,
     1.7976931348623157e308,
-    "What compaction reads and writes per second, at most, on average.",
+    "The most bytes that compaction reads and writes per second, on average.",
     CLUSTER_WIDE,
 )
 LOG_CLEANER_BACKOFF_MS = Option(
     "log.cleaner.backoff.ms",
     LONG,
     15_000,
-    "How often logs are looked at for something to compact, while there is nothing.",
+    "How often logs are checked for something to compact while there is nothing.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "ms",
@@ -300,7 +297,7 @@ LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS = Option(
     "log.message.timestamp.before.max.ms",
     LONG,
     INT64_MAX,
-    "How far a CreateTime timestamp may lie behind the broker's clock.",
+    "How far a CreateTime timestamp may be behind the broker's clock.",
     CLUSTER_WIDE,
     NOT_NEGATIVE,
     "ms",
@@ -318,8 +315,8 @@ DISK_RESERVE_BYTES = Option(
     "ottla.disk.reserve.bytes",
     LONG,
     64 << 20,
-    "The size of a file in each data directory that is given up when the disk is full, so that old"
-    " records can still be deleted; at most 1/64 of the volume, 0: none.",
+    "The size of a file in each log directory that is deleted when the disk is full, so that there"
+    " is room to delete old records; at most 1/64 of the volume. 0: no such file.",
     validator=NOT_NEGATIVE,
     unit="bytes",
 )
@@ -327,8 +324,8 @@ DISK_MIN_FREE_BYTES = Option(
     "ottla.disk.min.free.bytes",
     LONG,
     64 << 20,
-    "With less space left than this, or than 5 % of a small volume, batches are refused with"
-    " KAFKA_STORAGE_ERROR until there is more; 0: only when the disk is full.",
+    "With less free space than this, or than 5 % of a small volume, batches are refused with"
+    " KAFKA_STORAGE_ERROR; 0: only when the disk is full.",
     validator=NOT_NEGATIVE,
     unit="bytes",
 )

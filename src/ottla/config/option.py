@@ -1,10 +1,10 @@
-"""What an option is: key, type, default, bounds, where it may be set, a sentence about it.
+"""What an option is: key, type, default, bounds, where it may be set, and a sentence about it.
 
-Owns the vocabulary of the option tables and the rules by which a text becomes a value. Knows no
-particular option, no file format and no command line. One table feeds parsing, DescribeConfigs, the
-command line and the reference page, so an option is described once.
-Source: Kafka's ConfigDef; the texts of refusals are those of Apache Kafka 4.3, since people search
-for them.
+Owns the types of the option tables, and how a text becomes a value. Knows no particular option, no
+file format and no command line. Parsing, DescribeConfigs, the command line and the reference page
+all use one table, so an option is described once.
+Source: Kafka's ConfigDef. The error texts are those of Apache Kafka 4.3, because people search for
+them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class InvalidConfig(OttlaError):
-    """A key or a value that cannot be used. ``str()`` is Kafka's sentence for it."""
+    """A key or a value that cannot be used. ``str()`` is Kafka's message for it."""
 
     def __init__(self, key: str, value: str | None, why: str) -> None:
         self.key = key
@@ -30,7 +30,7 @@ class InvalidConfig(OttlaError):
 
 
 class Scope(Enum):
-    """Whether an option can change while the node runs, or belongs to a topic or a group."""
+    """Whether a broker option can change while the node runs; or: an option of a topic or group."""
 
     READ_ONLY = "read-only"
     CLUSTER_WIDE = "cluster-wide"
@@ -39,7 +39,7 @@ class Scope(Enum):
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are DescribeConfigs' ConfigSource."""
+    """Where a value was set; the numbers are those of DescribeConfigs' ConfigSource."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -50,7 +50,7 @@ class Source(IntEnum):
 
 
 class ValueType(Generic[T_co]):
-    """A type of value: Kafka's name, DescribeConfigs' number, the reader of its text."""
+    """A type of values: Kafka's name, its number in DescribeConfigs, and how a text is read."""
 
     __slots__ = ("code", "name", "read")
 
@@ -58,18 +58,18 @@ class ValueType(Generic[T_co]):
         self.name = name
         self.code = code
         self.read = read
-        """Takes the stripped text; raises ValueError with Kafka's why."""
+        """Takes the stripped text; raises ValueError with Kafka's reason."""
 
 
 class Refusal(NamedTuple):
-    """Why a validator refuses, and which part of the value (None: all of it)."""
+    """Why a validator refuses a value, and which part of it is wrong (None: all of it)."""
 
     why: str
     part: str | None = None
 
 
 class Validator(Generic[T_contra]):
-    """A bound on a value: ``check`` gives None when it holds; ``text`` names it in the docs."""
+    """A bound on a value: ``check`` returns None for a valid one; ``text`` stands in the docs."""
 
     __slots__ = ("check", "text")
 
@@ -79,7 +79,7 @@ class Validator(Generic[T_contra]):
 
 
 class Option(Generic[T_co]):
-    """One option, which nothing changes. ``config[OPTION]`` has the type of its default."""
+    """One option; immutable. ``config[OPTION]`` has the type of its default."""
 
     __slots__ = (
         "default", "deviates", "doc", "follows", "internal", "key", "scope", "sensitive", "type",
@@ -108,19 +108,19 @@ class Option(Generic[T_co]):
         self.scope = scope
         self.validator = validator
         self.unit = unit
-        """``ms``, ``s``, ``minutes``, ``hours``, ``bytes`` or nothing; what a human value means."""
+        """``ms``, ``s``, ``minutes``, ``hours``, ``bytes``, or "" when the value has no unit."""
         self.sensitive = sensitive
-        """The value is never shown."""
+        """True: the value is never shown."""
         self.internal = internal
-        """Accepted, but in no list and no page (Kafka's own word for such options)."""
+        """True: accepted, but neither listed nor documented (Kafka's word for such options)."""
         self.follows = follows
-        """For a topic option: the broker options that give its default, the strongest first."""
+        """The broker options that give a topic or group option its default, strongest first."""
         self.deviates = deviates
-        """Why the default is not Kafka's; empty when it is."""
+        """Why the default is not Kafka's; "" when it is."""
 
     @property
     def dynamic(self) -> bool:
-        """Whether the value may change while the node runs."""
+        """True when the value may change while the node runs."""
         return self.scope is not Scope.READ_ONLY
 
     def parse(self, text: str) -> T_co:
@@ -128,7 +128,8 @@ class Option(Generic[T_co]):
         try:
             value = self.type.read(text.strip())
         except ValueError as error:
-            raise InvalidConfig(self.key, text, str(error)) from error
+            shown = "[hidden]" if self.sensitive else text
+            raise InvalidConfig(self.key, shown, str(error)) from error
         if self.validator is not None:
             refusal = self.validator.check(value)
             if refusal is not None:
@@ -138,18 +139,28 @@ class Option(Generic[T_co]):
 
 
 class Follows(NamedTuple):
-    """A broker option that gives a topic option its default, times ``factor`` (for units)."""
+    """A broker option whose value, times ``factor``, is the default of a topic or group option."""
 
     option: Option[object]
     factor: int = 1
 
 
 class Table:
-    """The options that may stand in one kind of configuration, by key, in reading order."""
+    """The options of one kind of configuration (a broker's, a topic's, a group's), in order."""
 
-    def __init__(self, what: str, sections: Iterable[tuple[str, Iterable[Option[object]]]]) -> None:
+    def __init__(
+        self,
+        what: str,
+        sections: Iterable[tuple[str, Iterable[Option[object]]]],
+        of_key: Callable[[str], Option[object] | None] = lambda _: None,
+    ) -> None:
+        """Take ``of_key``, which makes the option of a key that names what it is about.
+
+        Such options may be set; they are in no list, and no page shows them.
+        """
+        self._of_key = of_key
         self.what = what
-        """``broker`` or ``topic``; the word of Kafka's message about an unknown name."""
+        """``broker``, ``topic`` or ``group``: stands in Kafka's message about an unknown name."""
         self.sections = tuple((title, tuple(options)) for title, options in sections)
         self._by_key = {option.key: option for _, part in self.sections for option in part}
         if len(self._by_key) != sum(len(part) for _, part in self.sections):
@@ -159,14 +170,17 @@ class Table:
         return iter(self._by_key.values())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._by_key
+        return key in self._by_key or (isinstance(key, str) and self._of_key(key) is not None)
 
     def __getitem__(self, key: str) -> Option[object]:
-        """Return the option called ``key``. Raises InvalidConfig, which names close ones."""
+        """Return the option with this key. Raises InvalidConfig when there is none."""
         try:
             return self._by_key[key]
         except KeyError:
-            raise InvalidConfig(key, None, self._unknown(key)) from None
+            option = self._of_key(key)
+        if option is None:
+            raise InvalidConfig(key, None, self._unknown(key))
+        return option
 
     def nearest(self, key: str, count: int = 3) -> list[str]:
         """Return up to ``count`` keys that look like ``key``, the closest first."""
@@ -180,7 +194,7 @@ class Table:
 
 
 def value_text(value: object) -> str:
-    """Return the text that DescribeConfigs gives for a value, in Kafka's spelling."""
+    """Return a value as DescribeConfigs writes it, in Kafka's form."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -192,7 +206,7 @@ def value_text(value: object) -> str:
 
 def _read_integer(text: str, name: str, bits: int) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # int() alone would take what Java does not: 1_000, digits of other scripts.
+    # int() accepts more than Java: 1_000, digits of other scripts.
     if digits.isascii() and digits.isdigit() and len(digits) <= 32:
         value = int(text)
         if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
@@ -269,7 +283,7 @@ def between(lowest: int, highest: int) -> Validator[float | None]:
 
 
 def one_of(*names: str, is_case_sensitive: bool = True) -> Validator[str]:
-    """Return a validator for one of ``names``; those are lower case if case does not count."""
+    """Return a validator for one of ``names``, which are lower case if case does not count."""
     listed = ", ".join(names)
     hint = "" if is_case_sensitive else " (case insensitive)"
 

@@ -1,7 +1,7 @@
 """The options of a topic: Kafka's names, types, bounds and defaults.
 
 Owns the topic table. Each option names the broker options that give its default, so one line in a
-broker's configuration changes every topic that does not say otherwise.
+broker's configuration changes every topic that does not set the option itself.
 Source: Kafka's topic configuration reference; names, types and defaults compared with the
 DescribeConfigs answer of Apache Kafka 4.3.
 """
@@ -13,7 +13,6 @@ from ottla.config.bounds import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
     GZIP_LEVELS,
-    INT64_MAX,
     LZ4_LEVELS,
     TIMESTAMP_TYPES,
     ZSTD_LEVELS,
@@ -37,6 +36,7 @@ from ottla.config.option import (
     at_least,
     between,
 )
+from ottla.ids import INT64_MAX
 
 TOPIC = Scope.TOPIC
 
@@ -63,8 +63,8 @@ CLEANUP_POLICY = Option(
     "cleanup.policy",
     LIST,
     ("delete",),
-    "What happens to old records: `delete` drops whole segments by age and size, `compact` keeps"
-    " the newest record of each key, both together do both, empty does nothing.",
+    "What happens to old records: `delete` deletes whole segments by age and size, `compact` keeps"
+    " the newest record of each key, both together do both, empty keeps all records.",
     TOPIC,
     CLEANUP_POLICIES,
     follows=(Follows(log.LOG_CLEANUP_POLICY),),
@@ -73,7 +73,7 @@ COMPRESSION_TYPE = Option(
     "compression.type",
     STRING,
     "producer",
-    "How batches are stored: as the producer sent them (`producer`), or brought to this codec.",
+    "How batches are stored: as the producer sent them (`producer`), or converted to this codec.",
     TOPIC,
     COMPRESSION_TYPES,
     follows=(Follows(broker.COMPRESSION_TYPE),),
@@ -109,7 +109,8 @@ DELETE_RETENTION_MS = Option(
     "delete.retention.ms",
     LONG,
     86_400_000,
-    "How long compaction keeps a delete marker, so that a reader that began before it sees it.",
+    "How long compaction keeps a delete marker (a record with a null value), so that readers of the"
+    " whole log see it.",
     TOPIC,
     at_least(0),
     "ms",
@@ -119,7 +120,7 @@ FILE_DELETE_DELAY_MS = Option(
     "file.delete.delay.ms",
     LONG,
     60_000,
-    "How long a dropped segment's files stay on disk under another name.",
+    "How long the files of a deleted segment stay on disk, under another name.",
     TOPIC,
     at_least(0),
     "ms",
@@ -129,7 +130,8 @@ FLUSH_MESSAGES = Option(
     "flush.messages",
     LONG,
     1,
-    "After how many records the log is made durable. 1: an acks=all answer means it is on disk.",
+    "After how many records a log is fsynced. 1: an acks=all answer means that the batch is on"
+    " disk.",
     TOPIC,
     at_least(1),
     follows=(Follows(log.LOG_FLUSH_INTERVAL_MESSAGES),),
@@ -139,7 +141,7 @@ FLUSH_MS = Option(
     "flush.ms",
     LONG,
     INT64_MAX,
-    "After how long, at the latest, the log is made durable.",
+    "The longest time until records are fsynced.",
     TOPIC,
     at_least(0),
     "ms",
@@ -160,7 +162,7 @@ INDEX_INTERVAL_BYTES = Option(
     "index.interval.bytes",
     INT,
     4096,
-    "About how many bytes of log lie between two index entries.",
+    "About how many bytes of log there are between two index entries.",
     TOPIC,
     at_least(0),
     "bytes",
@@ -196,7 +198,7 @@ MAX_COMPACTION_LAG_MS = Option(
     "max.compaction.lag.ms",
     LONG,
     INT64_MAX,
-    "How long a record may stay uncompacted, at most.",
+    "The longest time that a record may stay uncompacted.",
     TOPIC,
     at_least(1),
     "ms",
@@ -206,7 +208,7 @@ MAX_MESSAGE_BYTES = Option(
     "max.message.bytes",
     INT,
     1_048_588,
-    "The largest record batch accepted, compressed if it is.",
+    "The largest record batch that is accepted; of a compressed batch, its compressed size.",
     TOPIC,
     at_least(0),
     "bytes",
@@ -226,7 +228,7 @@ MESSAGE_TIMESTAMP_BEFORE_MAX_MS = Option(
     "message.timestamp.before.max.ms",
     LONG,
     INT64_MAX,
-    "How far a CreateTime timestamp may lie behind the broker's clock.",
+    "How far a CreateTime timestamp may be behind the broker's clock.",
     TOPIC,
     at_least(0),
     "ms",
@@ -245,7 +247,7 @@ MIN_CLEANABLE_DIRTY_RATIO = Option(
     "min.cleanable.dirty.ratio",
     DOUBLE,
     0.5,
-    "The uncompacted part of the log above which compaction begins.",
+    "The share of the log that must be uncompacted before it is compacted.",
     TOPIC,
     between(0, 1),
     follows=(Follows(log.LOG_CLEANER_MIN_CLEANABLE_RATIO),),
@@ -254,7 +256,7 @@ MIN_COMPACTION_LAG_MS = Option(
     "min.compaction.lag.ms",
     LONG,
     0,
-    "How long a record stays uncompacted, at least.",
+    "The shortest time that a record stays uncompacted.",
     TOPIC,
     at_least(0),
     "ms",
@@ -264,7 +266,7 @@ MIN_INSYNC_REPLICAS = Option(
     "min.insync.replicas",
     INT,
     1,
-    "The in-sync replicas that an acks=all write needs.",
+    "With fewer in-sync replicas an acks=all Produce is refused.",
     TOPIC,
     at_least(1),
     follows=(Follows(broker.MIN_INSYNC_REPLICAS),),
@@ -273,7 +275,8 @@ PREALLOCATE = Option(
     "preallocate",
     BOOLEAN,
     False,
-    "Whether a segment's file is allocated in full when it is made; not for copy-on-write disks.",
+    "Whether a segment's file is allocated in full when it is created. Not for copy-on-write"
+    " disks.",
     TOPIC,
     follows=(Follows(log.LOG_PREALLOCATE),),
 )
@@ -281,21 +284,21 @@ REMOTE_LOG_COPY_DISABLE = Option(
     "remote.log.copy.disable",
     BOOLEAN,
     False,
-    "With tiered storage: stop copying segments away.",
+    "With tiered storage: stop copying segments to the remote storage.",
     TOPIC,
 )
 REMOTE_LOG_DELETE_ON_DISABLE = Option(
     "remote.log.delete.on.disable",
     BOOLEAN,
     False,
-    "With tiered storage: delete the copies when it is switched off.",
+    "With tiered storage: delete the remote copies when it is switched off.",
     TOPIC,
 )
 REMOTE_STORAGE_ENABLE = Option(
     "remote.storage.enable",
     BOOLEAN,
     False,
-    "Tiered storage, which is not served yet.",
+    "Whether the topic uses tiered storage, which is not served yet.",
     TOPIC,
     Validator(
         "false",
@@ -313,7 +316,7 @@ RETENTION_BYTES = Option(
     "retention.bytes",
     LONG,
     -1,
-    "How large a partition's log may grow before its oldest segments are dropped; -1: no limit.",
+    "How large a partition's log may grow before its oldest segments are deleted; -1: no limit.",
     TOPIC,
     unit="bytes",
     follows=(Follows(log.LOG_RETENTION_BYTES),),
@@ -322,7 +325,7 @@ RETENTION_MS = Option(
     "retention.ms",
     LONG,
     604_800_000,
-    "How old a segment's newest record may get before it is dropped; -1: no limit.",
+    "How old a segment's newest record may get before the segment is deleted; -1: no limit.",
     TOPIC,
     at_least(-1),
     "ms",
@@ -366,7 +369,7 @@ SEGMENT_JITTER_MS = Option(
     "segment.jitter.ms",
     LONG,
     0,
-    "A random time, up to this, taken off segment.ms.",
+    "The longest random time by which segments roll earlier, so that not all roll at once.",
     TOPIC,
     at_least(0),
     "ms",
@@ -389,7 +392,8 @@ UNCLEAN_LEADER_ELECTION_ENABLE = Option(
     "unclean.leader.election.enable",
     BOOLEAN,
     False,
-    "Whether a replica outside the ISR may lead when none inside can, which loses records.",
+    "Whether a replica outside the ISR may become leader when none inside can, which loses"
+    " records.",
     TOPIC,
     follows=(Follows(broker.UNCLEAN_LEADER_ELECTION_ENABLE),),
 )
@@ -402,7 +406,7 @@ TOPIC_TABLE = Table(
 
 
 def topic_config(given: Mapping[str, str], broker_config: Config) -> Config:
-    """Return a topic's configuration: what was ``given`` for it, over the broker's defaults.
+    """Return a topic's configuration: ``given`` texts above the broker's configuration.
 
     Raises InvalidConfig for an unknown key, a bad value, or values that contradict each other.
     """
@@ -418,9 +422,10 @@ def topic_config(given: Mapping[str, str], broker_config: Config) -> Config:
 
 
 def stored_topic_config(given: Mapping[str, str], broker_config: Config) -> Config:
-    """Return the configuration of a topic that exists, whatever has become of what it follows.
+    """Return the configuration of an existing topic from stored texts.
 
-    Never raises: a text that this version cannot read is passed over.
+    Never raises: texts that this version cannot read are left out, and contradictions (an option
+    of the broker may have changed) are not checked.
     """
     return Config(
         TOPIC_TABLE, Layer(Source.TOPIC, readable(TOPIC_TABLE, given)), beneath=broker_config

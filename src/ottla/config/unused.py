@@ -1,12 +1,12 @@
-"""Kafka's broker options that have no meaning here, so that a Kafka's own file can be read.
+"""Kafka's broker options that have no meaning here, so that a file for Kafka can be read.
 
-Owns which of them may be passed over (with a note) and which must not be, since whoever set them
-relies on them: a node that ignored ``ssl.*`` would serve in clear what was meant to be secret.
+Owns which of them are ignored with a note, and which are refused because somebody who sets them
+relies on them: a node that ignored ``ssl.*`` would send secrets unencrypted.
 Source: Kafka's broker configuration reference.
 """
 
 _NO_THREADS = "a node is one event loop"
-_NO_KRAFT = "there is no KRaft controller; the metadata is in the node's own store"
+NO_KRAFT = "there is no KRaft controller; the metadata is in the node's own store"
 _KERNEL = "the kernel sizes socket buffers by itself"
 _NO_JVM = "there is no JVM"
 _NOT_YET = "what it tunes is not served by this version"
@@ -21,13 +21,13 @@ PASSED_OVER = {
     "socket.send.buffer.bytes": _KERNEL,
     "socket.receive.buffer.bytes": _KERNEL,
     "queued.max.requests": "queued.max.request.bytes bounds the queue",
-    "process.roles": _NO_KRAFT,
-    "controller.": _NO_KRAFT,
-    "metadata.": _NO_KRAFT,
-    "broker.heartbeat.interval.ms": _NO_KRAFT,
-    "broker.session.timeout.ms": _NO_KRAFT,
-    "initial.broker.registration.timeout.ms": _NO_KRAFT,
-    "early.start.listeners": _NO_KRAFT,
+    "process.roles": NO_KRAFT,
+    "controller.": NO_KRAFT,
+    "metadata.": NO_KRAFT,
+    "broker.heartbeat.interval.ms": NO_KRAFT,
+    "broker.session.timeout.ms": NO_KRAFT,
+    "initial.broker.registration.timeout.ms": NO_KRAFT,
+    "early.start.listeners": NO_KRAFT,
     "metric.reporters": _NO_JVM,
     "metrics.": _NO_JVM,
     "kafka.metrics.": _NO_JVM,
@@ -54,7 +54,6 @@ PASSED_OVER = {
     "add.partitions.to.txn.retry.backoff.ms": "the end of a transaction is waited for, not polled",
     "max.connection.creation.rate": _NOT_YET,
     "max.connections.per.ip.overrides": _NOT_YET,
-    "connection.failed.authentication.delay.ms": _NOT_YET,
     "request.timeout.ms": _NOT_YET,
     "socket.connection.setup.": _NOT_YET,
     "telemetry.": _NOT_YET,
@@ -64,17 +63,18 @@ PASSED_OVER = {
     "remote.list.": _NOT_YET,
     "follower.fetch.last.tiered.offset.enable": _NOT_YET,
 }
-"""Why each is passed over. A key that ends with a dot stands for all that begin with it."""
+"""Why each key is ignored. A key that ends with a dot stands for all keys that begin with it."""
 
 RELIED_ON = {
+    "listener.name.": "this option of a listener is not served by this version",
     "ssl.": "TLS is not served by this version",
-    "sasl.": "SASL is not served by this version",
+    "sasl.": "this part of SASL is not served by this version",
     "authorizer.": "authorisation is not served by this version",
     "super.users": "authorisation is not served by this version",
     "allow.everyone.if.no.acl.found": "authorisation is not served by this version",
-    "principal.builder.class": "authentication is not served by this version",
-    "connections.max.reauth.ms": "authentication is not served by this version",
-    "security.": "only PLAINTEXT is served by this version",
+    "principal.builder.class": "Java classes cannot be loaded",
+    "connections.max.reauth.ms": "re-authentication is not served by this version",
+    "security.": "nodes do not talk to each other in this version",
     "client.quota.callback.class": "Java classes cannot be loaded",
     "create.topic.policy.class.name": "Java classes cannot be loaded",
     "alter.config.policy.class.name": "Java classes cannot be loaded",
@@ -82,13 +82,12 @@ RELIED_ON = {
     "config.providers": "values cannot come from elsewhere",
     "remote.log.storage.system.enable": "tiered storage is not served by this version",
 }
-"""Why a configuration that sets one is refused."""
+"""Why a configuration with such a key is refused. Keys that end with a dot are prefixes."""
 
 RENAMED = {"broker.id": "node.id", "log.dir": "log.dirs"}
-"""Older names that Kafka still reads, and today's."""
+"""Old names that Kafka still accepts, and their new names."""
 
 _HARMLESS = {
-    ("listener.security.protocol.map", "PLAINTEXT"),
     ("security.inter.broker.protocol", "PLAINTEXT"),
     ("inter.broker.listener.name", "PLAINTEXT"),
     ("authorizer.class.name", ""),
@@ -97,13 +96,13 @@ _HARMLESS = {
 
 def why_passed_over(key: str, value: str) -> str | None:
     """Return why ``key`` may be ignored; None when it may not."""
-    if (key, value) in _HARMLESS or key == "listener.security.protocol.map":
-        return "only PLAINTEXT is served"
+    if (key, value) in _HARMLESS:
+        return "it says what is so anyway"
     return _lookup(PASSED_OVER, key)
 
 
 def why_refused(key: str, value: str) -> str | None:
-    """Return why a configuration with ``key`` cannot be honoured; None when it is no such key."""
+    """Return why a configuration with ``key`` is refused; None when it is not."""
     return None if (key, value) in _HARMLESS else _lookup(RELIED_ON, key)
 
 

@@ -1,15 +1,16 @@
-"""A shard's writes to its log: what comes together goes together, and memory follows in order.
+"""Writes a shard's records to its log, gathered into batches; memory follows in the log's order.
 
-    append -> nothing of this shard's is under way: one batch, now
-           -> else gathered, until that is durable: then one batch for all, one write, one sync
+    append -> no batch of this shard is under way: one batch, now
+           -> else gathered until that batch is durable: then one batch, one write, one sync for all
 
-So many clients share a batch, as Kafka's coordinators let them (its ``append.linger.ms``), and
-nobody waits longer: what is appended during a sync is durable with the next one either way. A
-marker, and what belongs to a producer's transaction, is a batch of its own; all keep their order.
-The records of one ``append`` are never parted, so a crash leaves all or none of them.
+So many clients share a batch, as in Kafka's coordinators (``append.linger.ms``), and no client
+waits longer: records appended during a sync are durable with the next sync either way. A marker is
+a batch of its own, and so are the records of a producer's transaction; all batches keep their
+order. The records of one ``append`` are never split, so a crash leaves all of them or none.
 
-Memory follows when the high watermark has passed a batch, append by append, and each is told. What
-the log refuses is told to each that was in the batch. Owns what is gathered and what is under way.
+Memory follows when the high watermark has passed a batch, append by append, and the ``done`` of
+each is called. What the log refuses goes to the ``refuse`` of each append in the batch. Owns what
+is gathered and what is under way.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -20,7 +21,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from ottla.coordinator.errors import append_error
-from ottla.coordinator.operations import Operations
+from ottla.coordinator.operations import Operations, Refuse
 from ottla.coordinator.records import (
     CoordinatorRecord,
     EndMarker,
@@ -50,26 +51,27 @@ from ottla.replication.replica_manager import ReplicaManager
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_STEP = 32
-"""Replayed before it is looked whether the others are to have a turn: some 0.2 ms."""
+"""Records replayed between two chances for other work to have its turn: some 0.2 ms."""
 AT_ONCE = 8
-"""Records that memory follows without asking for a turn: a client's, mostly."""
+"""Up to so many records are replayed at once: mostly those of one client."""
 GATHERED_MAX = 4096
-"""Records of one batch of several appends: some ms to build."""
+"""The most records in a batch of several appends: it takes some ms to build."""
 NO_TIMEOUT_MS = 1 << 40
-"""An append is durable one day or fails: what is in memory must follow the log, however late."""
+"""Effectively no timeout: an append becomes durable or fails, and memory must follow the log
+however late."""
 RECORD_OVERHEAD_BYTES = 32
-"""More than what a record takes besides its key and value."""
+"""A record takes fewer bytes than this besides its key and value."""
 
-Done = Callable[[KafkaError | None], None]
+Done = Callable[[], None]
 Apply = Callable[[int], Iterator[None] | None]
 
 
 class Memory(Protocol):
-    """What follows the log."""
+    """The memory that follows the log."""
 
     @property
     def is_served(self) -> bool:
-        """Whether there is memory: not before the load, and not behind the end."""
+        """Whether there is memory: not before the load has ended, nor after the shard has."""
 
     def replay(self, stored: StoredRecord) -> None:
         """Take a durable record."""
@@ -82,16 +84,17 @@ class Memory(Protocol):
 
 
 class _Entry(NamedTuple):
-    """One append: what is written, and what follows."""
+    """One append: its records, and what follows them."""
 
     records: Sequence[KeyAndValue]
     apply: Apply | None
     """None: nothing follows in memory."""
     done: Done
+    refuse: Refuse
 
 
 class ShardAppends:
-    """Those of one shard."""
+    """The appends of one shard."""
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class ShardAppends:
         following: StepLine,
         memory: Memory,
     ) -> None:
-        """``following``: the line of all that changes memory."""
+        """``following``: the line in which all changes of memory stand."""
         self._where = partition.topic_partition
         self._partition = partition
         self._replica_manager = replica_manager
@@ -114,26 +117,27 @@ class ShardAppends:
         self._following = following
         self._memory = memory
         self._under_way = 0
-        """Use: batches that are not durable yet."""
+        """Use: how many batches are not durable yet."""
         self._gathered: list[_Entry] = []
-        """Invariant: empty unless a batch is under way; its end is the time to append these."""
+        """Invariant: empty unless a batch is under way; these are appended when that batch ends."""
         self._gathered_bytes = self._gathered_count = 0
-        """Use: at least what their batch will take, and how many records that is."""
+        """Use: at least the bytes that their batch will take, and the number of their records."""
 
     def append(
         self,
         records: Sequence[KeyAndValue],
         done: Done,
+        refuse: Refuse,
         *,
         replayed: bool = True,
         apply: Apply | None = None,
         producer: ProducerIdAndEpoch | None = None,
     ) -> None:
-        """Append records, see ``Shard.append``."""
+        """Append records; see ``Shard.append``."""
         if apply is None and replayed:
             producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
             apply = partial(self._replay, records, producer_id)
-        entry = _Entry(records, apply, done)
+        entry = _Entry(records, apply, done, refuse)
         if producer is None and self._under_way and self._gather(entry):
             return
         if self._gathered:
@@ -141,20 +145,26 @@ class ShardAppends:
         self._append_batch([entry], producer)
 
     def append_marker(
-        self, batch: bytearray, marker: EndMarker, done: Done, *, transaction_version: int
+        self,
+        batch: bytearray,
+        marker: EndMarker,
+        done: Done,
+        refuse: Refuse,
+        *,
+        transaction_version: int,
     ) -> None:
-        """End a producer's transaction by a marker, made already."""
+        """Append a marker, which ends a producer's transaction."""
         if self._gathered:
             self._append_gathered()
         analysis = built(batch, read_header(batch), transaction_version=transaction_version)
-        entry = _Entry((), lambda _: self._memory.end_transaction(marker), done)
+        entry = _Entry((), lambda _: self._memory.end_transaction(marker), done, refuse)
         self._operations.hold()
-        self._append(analysis, [entry], is_short=False)  # What it ends may be long.
+        self._append(analysis, [entry], is_short=False)  # The transaction may be large.
 
     # Together.
 
     def _gather(self, entry: _Entry) -> bool:
-        """Let an append wait for those that are under way; False if it has to go by itself."""
+        """Gather an append with others. Return False if it is too large to share a batch."""
         size_bytes = _size_bytes(entry.records)
         limit = self._limit_bytes()
         if size_bytes > limit:
@@ -187,18 +197,18 @@ class ShardAppends:
         return gathered
 
     def _limit_bytes(self) -> int:
-        """Return what the records of a batch may take."""
+        """Return how many bytes the records of a batch may take."""
         config = self._partition.log.config
         return min(config.max_message_bytes, config.segment_bytes) - HEADER_SIZE_BYTES
 
     def refuse_gathered(self, error: KafkaError) -> Iterator[None]:
-        """Refuse what was not appended yet, in steps. Nothing is gathered behind the call."""
+        """Refuse the gathered appends, in steps. Nothing is gathered any more at once."""
         return self._refuse_each(self._take_gathered(), error)
 
     def _refuse_each(self, entries: list[_Entry], error: KafkaError) -> Iterator[None]:
         for entry in entries:
             try:
-                entry.done(error)
+                entry.refuse(error)
             except Exception:
                 logger.exception("%s: an append could not be refused", self._where)
             yield
@@ -208,7 +218,7 @@ class ShardAppends:
     # One batch.
 
     def _append_batch(self, entries: list[_Entry], producer: ProducerIdAndEpoch | None) -> None:
-        """Append what fits a batch."""
+        """Append entries as one batch."""
         if len(entries) == 1:
             records = entries[0].records
         else:
@@ -217,20 +227,20 @@ class ShardAppends:
             analysis = self._batch(records, producer)
         except KafkaError as error:
             for entry in entries:
-                entry.done(error)
+                entry.refuse(error)
             return
         self._operations.hold()
         self._append(analysis, entries, is_short=len(records) <= AT_ONCE)
 
     def _append(self, analysis: Analysis, entries: list[_Entry], *, is_short: bool) -> None:
-        """Append a batch, held for already; then tell its entries. ``is_short``: at once."""
+        """Append a batch, for which ``hold`` was called. ``is_short``: memory follows at once."""
         self._under_way += 1
         outcome: AppendOutcome | Pending[list[AppendOutcome]]
         try:
             outcome = self._replica_manager.appends.one(
                 self._where, analysis, acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS
             )
-        except Exception:  # A fault of ours: nobody waits for ever, here or behind.
+        except Exception:  # Unexpected: no client waits for ever, here or behind.
             logger.exception("%s: an append failed unexpectedly", self._where)
             outcome = AppendRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log")
         if isinstance(outcome, Pending):
@@ -240,41 +250,45 @@ class ShardAppends:
 
     def _end(self, outcome: AppendOutcome, entries: list[_Entry], *, is_short: bool) -> None:
         self._under_way -= 1
-        if self._gathered:
-            self._append_gathered()  # The next sync begins before memory follows this one.
         steps = self._finish(outcome, entries)
-        if is_short:
+        if self._gathered:
+            # The next sync begins before memory follows this batch. This batch has its place in
+            # the line all the same: what is appended now may be durable at once.
+            self._following.put(steps)
+            self._append_gathered()
+            self._following.go_on()
+        elif is_short:
             self._following.do(steps)
         else:
             self._following.add(steps)
 
     def _finish(self, outcome: AppendOutcome, entries: list[_Entry]) -> Iterator[None]:
-        """Let memory follow a batch, and tell whoever waits for it; in steps."""
+        """Let memory follow a batch, and call back each append in it; in steps."""
         memory = self._memory
         if not isinstance(outcome, AppendResult):
             error = append_error(outcome.code, outcome.why)
             for entry in entries:
-                self._tell(entry, error)
+                self._refuse(entry, error)
                 yield
             if self._partition.is_failed:
-                memory.fail(f"its log has failed: {error}")  # A full disk is no such thing.
+                memory.fail(f"its log has failed: {error}")  # A full disk does not fail the log.
             self._operations.release()
             return
         offset, followed = outcome.base_offset, 0
         for entry in entries:
-            records, apply, done = entry
+            records, apply, done, refuse = entry
             try:
                 if apply is not None and memory.is_served:
                     for _ in apply(offset) or ():
                         yield
                         if not memory.is_served:
-                            break  # There is no memory any more.
-                done(None)
+                            break  # The shard has ended.
+                done()
             except Exception:
-                # Some of what is durable is in memory by now, and some is not.
+                # Memory holds a part of what is durable.
                 logger.exception("%s: memory could not follow the log", self._where)
                 memory.fail("memory could not follow the log; it is read again", needs_reload=True)
-                _tell_faulty(done)
+                _refuse_faulty(refuse)
             offset += len(records)
             followed += len(records)
             if followed >= RECORDS_PER_STEP:
@@ -282,13 +296,13 @@ class ShardAppends:
                 yield
         self._operations.release()
 
-    def _tell(self, entry: _Entry, error: KafkaError) -> None:
+    def _refuse(self, entry: _Entry, error: KafkaError) -> None:
         try:
-            entry.done(error)
+            entry.refuse(error)
         except Exception:
-            logger.exception("%s: who waits could not be told", self._where)
+            logger.exception("%s: an append could not be refused", self._where)
             self._memory.fail("what was refused could not be undone", needs_reload=True)
-            _tell_faulty(entry.done)
+            _refuse_faulty(entry.refuse)
 
     def _replay(
         self, records: Sequence[KeyAndValue], producer_id: int, base_offset: int
@@ -300,34 +314,40 @@ class ShardAppends:
 
     # Many.
 
-    def append_each(self, records: Sequence[CoordinatorRecord], done: Done) -> None:
-        """Append in as many batches as it takes, see ``Shard.append_each``."""
+    def append_each(self, records: Sequence[CoordinatorRecord], done: Done, refuse: Refuse) -> None:
+        """Append in as many batches as it takes; see ``Shard.append_each``."""
         errors: list[KafkaError] = []
-        left = 1  # It is not over before all are under way.
+        left = 1  # One more, until all batches are under way.
 
-        def one_done(error: KafkaError | None) -> None:
+        def one_over() -> None:
             nonlocal left
             left -= 1
-            if error is not None:
-                errors.append(error)
-            if not left:
-                done(errors[0] if errors else None)
+            if left:
+                return
+            if errors:
+                refuse(errors[0])
+            else:
+                done()
+
+        def one_refused(error: KafkaError) -> None:
+            errors.append(error)
+            one_over()
 
         def steps() -> Iterator[None]:
             nonlocal left
             for chunk in self._chunks(records):
                 if chunk:
                     left += 1
-                    self.append(chunk, one_done)
+                    self.append(chunk, one_over, one_refused)
                 yield
-            one_done(None)
+            one_over()
 
         self._operations.in_steps(steps())
 
     def _chunks(
         self, records: Sequence[CoordinatorRecord]
     ) -> Iterator[Sequence[CoordinatorRecord]]:
-        """Yield what fits a batch, and nothing now and then."""
+        """Yield the records of one batch after the other, and now and then an empty chunk."""
         limit = self._partition.log.config.max_message_bytes - HEADER_SIZE_BYTES
         begin, size_bytes = 0, 0
         for ordinal, record in enumerate(records):
@@ -346,7 +366,7 @@ class ShardAppends:
     def _batch(
         self, records: Sequence[KeyAndValue], producer: ProducerIdAndEpoch | None
     ) -> Analysis:
-        """Build a batch. Raises KafkaError: it is too large."""
+        """Build a batch. Raises KafkaError if it is too large."""
         now_ms = self._clock.wall_ms()
         producer_id, epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         if self._codec is Codec.NONE:
@@ -366,30 +386,30 @@ class ShardAppends:
         return built(batch, header)
 
     def check_room(self, records: int, bytes_min: int) -> None:
-        """Raise what ``append`` says of a batch that is too large, see ``Shard.check_room``."""
+        """Raise the KafkaError of a batch that is too large; see ``Shard.check_room``."""
         if self._codec is Codec.NONE:
             self._check_size(records * bytes_min)
 
     def _check_size(self, size_bytes: int) -> None:
         limit = self._partition.log.config.max_message_bytes
         if size_bytes > limit:
-            # What Kafka says to a group whose members' metadata is too large altogether.
+            # Kafka gives this code to a group whose members' metadata is too large altogether.
             why = f"{size_bytes} bytes or more for {self._where}; max.message.bytes is {limit}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
 
 
 def _size_bytes(records: Sequence[KeyAndValue]) -> int:
-    """Return at least what the records take in a batch."""
+    """Return how many bytes the records take in a batch, at least."""
     size_bytes = RECORD_OVERHEAD_BYTES * len(records)
     for key, value in records:
         size_bytes += len(key) + (len(value) if value else 0)
     return size_bytes
 
 
-def _tell_faulty(done: Done) -> None:
-    """Tell whoever waits for an append that memory did not follow, if it was not told already."""
+def _refuse_faulty(refuse: Refuse) -> None:
+    """Refuse an append that memory did not follow, unless it was called back already."""
     try:
-        done(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "see the broker's log"))
+        refuse(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "see the broker's log"))
     except Exception:
         logger.debug("it was told before, or cannot be", exc_info=True)
 

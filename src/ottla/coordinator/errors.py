@@ -1,4 +1,4 @@
-"""What an append's refusal means to who asked a coordinator. Kafka's table."""
+"""Maps the errors of appends to the codes that a coordinator's client gets, as Kafka does."""
 
 from collections.abc import Mapping
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 INT32_SIGN = 1 << 31
 _CACHED_KEYS_MAX = 16_384
 _CACHED_KEY_LENGTH_MAX = 128
-"""Longer ones are nobody's habit, and would make the cache large."""
+"""Longer keys are rare and would make the cache large."""
 
 
 def java_hash(text: str) -> int:

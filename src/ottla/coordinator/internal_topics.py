@@ -1,7 +1,7 @@
 """The topics in which coordinators keep their state: made when the first client asks for them.
 
-Owns that many askers make a topic once. How it is made comes from outside. Source: Kafka's
-AutoTopicCreationManager.
+Makes each topic once, however many clients ask at the same time. The caller says how a
+topic is made. Source: Kafka's AutoTopicCreationManager.
 """
 
 import logging
@@ -22,7 +22,7 @@ CreateTopics = Callable[[list[NewTopic]], Pending[list[TopicOutcome | KafkaError
 
 
 class InternalTopicMaker:
-    """Makes one topic, if it is not there."""
+    """Makes one topic, unless it exists."""
 
     def __init__(self, topic: NewTopic, image: MetadataImage, create: CreateTopics) -> None:
         self._topic = topic
@@ -31,7 +31,7 @@ class InternalTopicMaker:
         self._waiting: list[Pending[bool]] = []
 
     def ensure(self) -> Pending[bool]:
-        """Return whether the topic is there, once that is known; makes it if need be."""
+        """Make the topic unless it exists; resolves with whether it exists then."""
         pending: Pending[bool] = Pending()
         if not self._waiting and self._image.topic(self._topic.name) is not None:
             pending.resolve(True)

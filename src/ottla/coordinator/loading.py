@@ -1,7 +1,7 @@
 """The load of a shard: its log, from its start to its present end, into memory.
 
-Bytes are read and decoded in the executor, a slice at a time, and replayed in steps between the
-loop's other work. Owns how far that has come. What cannot be read is said, and ends the load.
+The executor reads and decodes the bytes, a slice at a time; the loop replays them in steps between
+its other work. Owns how far the load has come. An error is logged, and ends the load.
 """
 
 import logging
@@ -19,11 +19,11 @@ from ottla.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 LOAD_BYTES = 256 * 1024
-"""How much of the log is decoded in one go."""
+"""How many bytes of the log are decoded in one go."""
 
 
 class LoadedMemory(Protocol):
-    """What is filled."""
+    """The memory that the load fills."""
 
     @property
     def is_loading(self) -> bool:
@@ -36,19 +36,19 @@ class LoadedMemory(Protocol):
         """Take or drop what a producer's transaction wrote, at once or in steps."""
 
     def loaded(self) -> None:
-        """Begin to serve: all there is has been replayed."""
+        """Begin to serve: the whole log has been replayed."""
 
     def fail(self, why: str, *, needs_reload: bool = False) -> None:
         """Serve nothing: the log cannot be read."""
 
 
 class Loading:
-    """That of one shard."""
+    """The load of one shard."""
 
     def __init__(
         self, partition: Partition, executor: Executor, following: StepLine, memory: LoadedMemory
     ) -> None:
-        """``following``: the line of all that changes memory."""
+        """``following``: the line in which all changes of memory stand."""
         self._where = partition.topic_partition
         self._partition = partition
         self._executor = executor
@@ -60,7 +60,7 @@ class Loading:
     def begin(self) -> None:
         """Begin to replay the log up to its present end."""
         if self._partition.is_failed:
-            # What stands in for a log that could not be opened looks like one without records.
+            # The stand-in for a log that could not be opened looks like a log without records.
             self._memory.fail("its log is offline")
             return
         log = self._partition.log
@@ -72,6 +72,9 @@ class Loading:
             return
         if offset >= end_offset:
             memory.loaded()
+            return
+        if self._partition.is_held:
+            self._partition.released().on_done(lambda _: self._load_from(offset, end_offset))
             return
         try:
             region = self._partition.log.read(
@@ -97,7 +100,7 @@ class Loading:
     def _cannot_read(self, offset: int, error: BaseException | None) -> None:
         is_shortage = isinstance(error, OSError) and is_passing(error)
         why = f"the batches from offset {offset} on cannot be read: {error!r}"
-        self._memory.fail(why, needs_reload=is_shortage)  # Whoever asks next has it tried again.
+        self._memory.fail(why, needs_reload=is_shortage)  # The next request tries again.
 
     def _take(self, piece: Slice, offset: int, end_offset: int) -> Iterator[None]:
         memory = self._memory
@@ -125,6 +128,6 @@ class Loading:
                 return
             if isinstance(entry, EndMarker):
                 yield from memory.end_transaction(entry) or ()
-            elif entry.offset >= offset:  # A batch may begin below what the log still counts.
+            elif entry.offset >= offset:  # A batch may begin below the log start offset.
                 self._at = entry.offset
                 memory.replay(entry)

@@ -1,11 +1,12 @@
-"""The coordinators of a node, put together: of groups, and of transactions, which write to both."""
+"""Puts the coordinators of a node together: that of groups, and that of transactions."""
 
 from typing import NamedTuple
 
 from ottla.cluster.producer_ids import ProducerIds
-from ottla.coordinator.group.configs import GroupConfigs
+from ottla.coordinator.group.consumer.configs import GroupConfigs
+from ottla.coordinator.group.consumer.settings import ConsumerSettingsByGroup
 from ottla.coordinator.group.coordinator import GroupCoordinator
-from ottla.coordinator.group.settings import ConsumerSettingsByGroup, GroupSettings
+from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.runtime import CoordinatorRuntime
@@ -25,37 +26,41 @@ class CoordinatorSettings(NamedTuple):
 
     groups: GroupSettings
     group_partition_count: int
-    """Counts while the topic is not there; so does the other."""
+    """How many partitions the topic will have; used until the topic exists. So is the other count.
+   """
     transactions: TransactionSettings
     transaction_partition_count: int
     group_codec: Codec = Codec.NONE
-    """What the batches of groups and offsets are compressed with."""
+    """The compression of batches of groups and offsets."""
 
 
 class Coordinators(NamedTuple):
-    """Those of one node."""
+    """The coordinators of one node."""
 
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     producer_ids: ProducerIds
 
     def start(self) -> None:
-        """Load what this node leads already: groups first, since markers go there."""
+        """Load the partitions that this node leads already.
+
+        Those of groups first: transactions write markers into them.
+        """
         self.groups.start()
         self.transactions.start()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Follow leaderships. After the ReplicaManager."""
+        """Follow changes of leadership. Call this after the ReplicaManager has followed them."""
         self.groups.apply(image, delta)
         self.transactions.apply(image, delta)
 
     def hosted(self, where: TopicPartition) -> None:
-        """Load a partition that has been made since the image told of it."""
+        """Load a partition whose log was made after the image named its leader."""
         self.groups.hosted(where)
         self.transactions.hosted(where)
 
     def stop(self) -> None:
-        """Let go of everything."""
+        """Close all shards of both coordinators."""
         self.transactions.stop()
         self.groups.stop()
 
@@ -67,7 +72,7 @@ def coordinators_of(
     settings: CoordinatorSettings,
     node_id: NodeId,
 ) -> Coordinators:
-    """Return a node's coordinators, not started."""
+    """Return a node's coordinators, which are not started yet."""
     by_group = ConsumerSettingsByGroup(settings.groups.consumer)
     groups = GroupCoordinator(
         CoordinatorRuntime(

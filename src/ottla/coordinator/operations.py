@@ -1,11 +1,14 @@
 """The operations on a shard, in the order in which they came.
 
-    in order  runs when it comes, or behind those that wait
-    alone     runs when all before it is over, appends and long work included; those behind it wait
-              until its own are
+    in order  runs when it comes, or behind the operations that wait
+    alone     runs when everything before it has ended, appends and long work included; operations
+              behind it wait until its own appends and long work have ended
 
-Owns who waits and what is under way. Knows nothing of logs or memory. A fault of ours in an
-operation costs that operation: it is logged and answered.
+An operation comes as two callbacks: ``run``, and ``refuse``, which gets a KafkaError if ``run`` is
+not called or raises one. ``Pending.fail`` is such a ``refuse``. A fault of ours in an operation
+costs that operation: it is logged and refused.
+
+Owns the queue of operations and the count of what is under way. Knows nothing of logs or memory.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -33,20 +36,20 @@ class _Operation(NamedTuple):
 
 
 class Operations:
-    """Those of one shard."""
+    """The operations of one shard."""
 
     def __init__(self, where: TopicPartition, turns: Turns) -> None:
         self._where = where
         self._under_way = 0
-        """Use: appends that are not durable and replayed yet, long work, decisions."""
+        """Use: how many appends, pieces of long work and decisions have not ended."""
         self._is_alone = False
-        """Use: what is under way is of an operation that runs alone."""
+        """Use: True while an operation that runs alone is under way."""
         self._queue: deque[_Operation] = deque()
         self._serving = Portions(turns, self._run_first, f"operations on {where}")
         self._long = StepLine(turns, f"long work of {where}")
 
     def execute(self, run: Run, refuse: Refuse, *, alone: bool = False) -> None:
-        """Run an operation in its turn, now if nothing is in its way."""
+        """Run an operation in its turn: now, unless something is in its way."""
         if self._queue or self._is_alone or (alone and self._under_way):
             self._queue.append(_Operation(run, refuse, alone))
         else:
@@ -59,7 +62,7 @@ class Operations:
             self._is_alone = False
 
     def attempt(self, run: Run, refuse: Refuse) -> None:
-        """Run what belongs to an operation; what it raises is answered."""
+        """Run a part of an operation; a KafkaError that it raises goes to ``refuse``."""
         try:
             run()
         except KafkaError as error:
@@ -69,7 +72,7 @@ class Operations:
             self._refuse_faulty(refuse)
 
     def _refuse_faulty(self, refuse: Refuse) -> None:
-        """Answer an operation that went wrong; it may have answered, or waits to be, already."""
+        """Refuse an operation that raised an unexpected error, unless it was answered already."""
         try:
             refuse(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"))
         except InvariantBroken:
@@ -84,9 +87,10 @@ class Operations:
         return True
 
     def in_steps(self, steps: Iterator[object]) -> None:
-        """Do what is left of an operation in steps; it ends with the last one.
+        """Do the rest of an operation in steps; the operation ends with the last step.
 
-        So what runs alone waits for it, and those behind it if it runs alone itself.
+        So an operation that runs alone waits for the last step; if this one runs alone itself, the
+        operations behind it wait.
         """
         self.hold()
         self._long.add(self._released_behind(steps))
@@ -95,7 +99,7 @@ class Operations:
         try:
             for _ in steps:
                 yield
-        except Exception:  # A fault of ours ends the steps.
+        except Exception:  # An unexpected error ends the steps.
             logger.exception("%s: an operation failed unexpectedly", self._where)
         self.release()
 
@@ -109,7 +113,7 @@ class Operations:
         self._is_alone = True
 
     def release(self) -> None:
-        """Let them run, when everything else that they wait for is over."""
+        """End one ``hold``: operations run again when everything they wait for has ended."""
         self._under_way -= 1
         if not self._under_way:
             self._is_alone = False
@@ -117,7 +121,7 @@ class Operations:
             self._serving.go_on()
 
     def send_away(self, error: KafkaError) -> Iterator[None]:
-        """Refuse all that wait, in steps. Nobody waits behind the call itself."""
+        """Refuse all operations that wait, in steps. The queue is empty at once."""
         queued, self._queue = self._queue, deque()
         return self._refuse_each(queued, error)
 

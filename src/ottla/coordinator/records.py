@@ -1,7 +1,7 @@
 """What coordinators write to their partition and read back from it.
 
-Owns the three shapes that pass between a state machine and its log, and how stored batches become
-them. Keys and values stay bytes here; each coordinator has its own tables for them.
+Owns the shapes that pass between a state machine and its log, and decodes stored batches into them.
+Keys and values stay bytes here; each coordinator has tables of its own for them.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from ottla.records.control import ControlType, control_type_of
 from ottla.records.decode import decode_keys_and_values
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
-"""What one stored batch may grow to; Kafka compresses them when ``offsets.topic.compression.codec``
-says so."""
+"""The largest size of one stored batch when it is decompressed. Kafka compresses such batches if
+``offsets.topic.compression.codec`` says so."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -23,7 +23,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """In whose transaction records are written."""
+    """The producer in whose transaction records are written."""
 
     producer_id: int
     epoch: int
@@ -34,7 +34,7 @@ class StoredRecord(NamedTuple):
 
     offset: int
     producer_id: int
-    """-1 unless it was written in a transaction: then it counts when the marker commits it."""
+    """-1 unless it was written in a transaction: such a record counts once a marker commits it."""
     key: bytes
     value: bytes | None
 
@@ -43,7 +43,7 @@ class EndMarker(NamedTuple):
     """A producer's transaction ended in this partition."""
 
     producer_id: int
-    is_committed: bool
+    is_commit: bool
 
 
 class Slice(NamedTuple):
@@ -55,9 +55,9 @@ class Slice(NamedTuple):
 
 
 def decode_slice(data: bytes) -> Slice:
-    """Decode stored batches; one that is cut at the end is left to the next slice.
+    """Decode stored batches. A batch that is cut at the end is left to the next slice.
 
-    Thread-safe. Raises KafkaError: CORRUPT_MESSAGE and those of a codec.
+    Thread-safe. Raises KafkaError: CORRUPT_MESSAGE and the codes of a codec.
     """
     entries: list[StoredRecord | EndMarker] = []
     next_offset = -1

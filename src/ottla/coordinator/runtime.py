@@ -1,8 +1,8 @@
 """All shards of one coordinator on this node: which partitions are led here, and their state.
 
-Follows the metadata image as the ReplicaManager does, after it: a partition that is led here is
-loaded, one that is not any more is let go. The same for every coordinator (groups, transactions);
-what a shard means is its state machine's. Source: Kafka's CoordinatorRuntime.
+Follows the metadata image after the ReplicaManager has followed it: loads a partition when this
+node leads it, and closes the shard when this node does not any more. The same for every coordinator
+(groups, transactions); only the state machine differs. Source: Kafka's CoordinatorRuntime.
 """
 
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class CoordinatorRuntime(Generic[Machine]):
-    """Shards by partition number."""
+    """The shards of one coordinator, by partition number."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class CoordinatorRuntime(Generic[Machine]):
         partition_count: int,
         make_machine: Callable[[Shard[Machine]], Machine],
     ) -> None:
-        """``partition_count`` counts while the topic does not exist yet."""
+        """``partition_count`` is used until the topic exists."""
         self.topic = topic
         self._context = context
         self._image = image
@@ -44,10 +44,11 @@ class CoordinatorRuntime(Generic[Machine]):
 
     @property
     def partition_count(self) -> int:
-        """The partitions that keys are spread over: those the topic was made with, or will be.
+        """The number of partitions that keys are spread over.
 
-        Who adds partitions to the topic must not send keys to where nothing is known of them. (A
-        Kafka broker does so from its next start on.)
+        That is the number the topic was made with, or will be made with. Partitions that were added
+        later hold nothing of the keys that would move to them. (A Kafka broker moves keys at its
+        next start.)
         """
         topic = self._image.topic(self.topic)
         return self._configured_count if topic is None else topic.first_count
@@ -75,18 +76,18 @@ class CoordinatorRuntime(Generic[Machine]):
         return self._shards.values()
 
     def has_failed(self, partition: int) -> bool:
-        """Tell whether this node leads a partition that it cannot coordinate."""
+        """Tell whether this node leads the partition but its shard has failed."""
         shard = self._shard(partition)
         return shard is not None and shard.state is ShardState.FAILED
 
     def load_all(self) -> None:
-        """Load what the image says this node leads; at the start."""
+        """Load the partitions that this node leads, as the image says. At the start."""
         topic = self._image.topic(self.topic)
         for index, state in enumerate(topic.partitions if topic is not None else ()):
             self._follow(index, state)
 
     def apply(self, delta: MetadataDelta) -> None:
-        """Load and let go as leadership comes and goes. After the ReplicaManager has followed."""
+        """Load and close shards as leadership changes. Call this after the ReplicaManager."""
         for change in delta.partitions:
             if change.topic == self.topic:
                 if change.new is None:
@@ -95,20 +96,20 @@ class CoordinatorRuntime(Generic[Machine]):
                     self._follow(change.partition, change.new)
 
     def hosted(self, where: TopicPartition) -> None:
-        """Load a partition that is hosted since the image told of it."""
+        """Load a partition whose log was made after the image named its leader."""
         state = self._image.partition(where) if where.topic == self.topic else None
         if state is not None:
             self._follow(where.partition, state)
 
     def close(self) -> None:
-        """Let go of everything; whoever waits is told to look elsewhere."""
+        """Close all shards; requests that wait are refused with NOT_COORDINATOR."""
         for partition in list(self._shards):
             self._let_go(partition)
 
     def _shard(self, index: int) -> Shard[Machine] | None:
-        """Return a shard; one that failed is made anew if that can help.
+        """Return a shard. A failed one is made anew if that can help.
 
-        It can when its log could be opened meanwhile, or when the log is not to blame.
+        That can help when the log could be opened meanwhile, or when the log was not the cause.
         """
         shard = self._shards.get(index)
         if shard is not None and shard.state is ShardState.FAILED:
@@ -125,7 +126,7 @@ class CoordinatorRuntime(Generic[Machine]):
         partition = self._context.replica_manager.get(TopicPartition(self.topic, index))
         shard = self._shards.get(index)
         is_known = shard is not None and shard.leader_epoch == state.leader_epoch
-        # Another partition of that epoch: its log could not be opened before.
+        # Another Partition object of that epoch: its log could not be opened before.
         if partition is None or (is_known and shard is not None and shard.partition is partition):
             return
         self._let_go(index)

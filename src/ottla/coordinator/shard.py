@@ -5,18 +5,18 @@
     any state --the leadership went, or the node stops--> CLOSED
 
 Append first, change memory after: a record reaches the state machine's ``replay`` when the high
-watermark has passed it, in the order of the log, by the same way it takes at a load. So whoever
-reads the memory sees durable things only, and what is seen survives. Operations run in the order
-they came. One that must see everything before it, and nothing beside it, runs ``alone``: appends
-before it are durable by then, and those behind it wait until its own are.
+watermark has passed it, in the order of the log, the same way as at a load. So memory holds durable
+state only, and what a client has seen survives a crash. Operations run in the order in which they
+came. An operation that must see everything before it, and nothing beside it, runs ``alone``:
+appends before it are durable by then, and operations behind it wait until its own appends are.
 
-However much is loaded, replayed, waits or is due at once: the loop's other work has turns between.
+However much is loaded, replayed, queued or due at once, other work of the loop has its turns.
 
-A fault of ours in an operation costs that operation: it is logged and answered, and the shard goes
-on. One while memory follows the log costs the memory: it is made anew from the log.
+An unexpected error in an operation costs that operation: it is logged and refused, and the shard
+goes on. An unexpected error while memory follows the log costs the memory: it is read again.
 
-Owns that life; the order of operations is in ``operations``, what is written and what follows in
-``appends``, how it begins in ``loading``. Knows a partition and a state machine, nothing of groups.
+Owns the states above. ``operations`` has the order of operations, ``appends`` the writes and what
+follows them, ``loading`` the load. Knows a partition and a state machine, nothing of groups.
 Source: Kafka's CoordinatorRuntime in its effect.
 """
 
@@ -29,7 +29,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.coordinator.appends import Apply, Done, ShardAppends
 from ottla.coordinator.loading import Loading
-from ottla.coordinator.operations import Operations
+from ottla.coordinator.operations import Operations, Refuse
 from ottla.coordinator.records import (
     CoordinatorRecord,
     EndMarker,
@@ -37,7 +37,7 @@ from ottla.coordinator.records import (
     StoredRecord,
 )
 from ottla.coordinator.step_line import StepLine
-from ottla.coordinator.timers import Timers
+from ottla.deadlines import Deadlines
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
@@ -56,7 +56,7 @@ Machine = TypeVar("Machine", bound="StateMachine")
 
 
 class ShardState(Enum):
-    """What a shard can do for requests."""
+    """The states of a shard."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -65,11 +65,11 @@ class ShardState(Enum):
 
 
 _ACTIVE = ShardState.ACTIVE
-"""For the hot way: see ``ottla.log.health.OPEN``."""
+"""The constant is faster to look up than the member: see ``ottla.log.health.OPEN``."""
 
 
 class StateMachine(Protocol):
-    """What is kept in memory of one partition. Called on the loop only."""
+    """The memory of one partition. Its methods are called on the loop only."""
 
     def replay(self, stored: StoredRecord) -> None:
         """Take a durable record. Raises KafkaError or MalformedMessage if it makes no sense."""
@@ -78,26 +78,26 @@ class StateMachine(Protocol):
         """Take or drop what a producer's transaction wrote, at once or in steps."""
 
     def loaded(self) -> Iterator[None] | None:
-        """Begin to serve: all there is has been replayed. Operations wait until the last step."""
+        """Begin to serve: the whole log has been replayed. Operations wait until the last step."""
 
     def unloaded(self, error: KafkaError) -> None:
-        """Answer whoever waits with ``error``, and forget everything."""
+        """Answer all clients that wait with ``error``, and forget everything."""
 
 
 class Context(NamedTuple):
-    """What all shards of a coordinator share."""
+    """The collaborators of all shards of a coordinator."""
 
     replica_manager: ReplicaManager
     executor: Executor
     clock: Clock
     codec: Codec = Codec.NONE
-    """What their batches are compressed with."""
+    """The compression of their batches."""
     turns: Turns | None = None
     """The line of the loop; None: nobody else stands in it."""
 
 
 class Shard(Generic[Machine]):
-    """See the module. ``machine`` may be looked at while the shard is ACTIVE."""
+    """One partition of a coordinator's topic. ``machine`` may be read while the shard is ACTIVE."""
 
     def __init__(
         self,
@@ -109,15 +109,15 @@ class Shard(Generic[Machine]):
         self.leader_epoch = partition.leader_epoch
         self.state = ShardState.LOADING
         self.turns = turns = Turns(context.clock) if context.turns is None else context.turns
-        self.timers = Timers(context.clock, turns)
-        """Use: timers of the state machine, gone with the shard."""
+        self.timers = Deadlines(context.clock, turns, name="timers of a coordinator")
+        """Use: the timers of the state machine. They end with the shard."""
         self.clock = context.clock
         self.partition = partition
-        """Use: the log. Another object once the replica manager had to open it anew."""
+        """Use: the log. The replica manager has another object after it has opened the log anew."""
         self.needs_reload = False
-        """Use: FAILED by a fault of ours behind an append, not by its log: the log can be read."""
+        """Use: the shard is FAILED, but the log is not the cause: it can be read again."""
         self._following = StepLine(turns, f"appends to {self.where}")
-        """Use: all that changes memory, in the order of the log, and what ends with it."""
+        """Use: the line in which all changes of memory stand, in the order of the log."""
         self._operations = Operations(self.where, turns)
         self._appends = ShardAppends(
             partition=partition,
@@ -135,74 +135,60 @@ class Shard(Generic[Machine]):
 
     def check_active(self) -> None:
         """Raise KafkaError unless requests can be served."""
-        error = self._refusal()
-        if error is not None:
-            raise error
+        if self.state is not _ACTIVE:
+            raise self._refusal()
 
-    def _refusal(self) -> KafkaError | None:
-        if self.state is _ACTIVE:
-            return None
+    def _refusal(self) -> KafkaError:
         if self.state is ShardState.LOADING:
             return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.where} is loading")
         if self.state is ShardState.FAILED:
             return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.where} has failed")
         return KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.where} is not led here")
 
-    def execute(
-        self,
-        run: Callable[[], None],
-        refuse: Callable[[KafkaError], None],
-        *,
-        alone: bool = False,
-    ) -> None:
-        """Run an operation in its turn, now if nothing is in its way. Or ``refuse`` it."""
-        error = self._refusal()
-        if error is None:
+    def execute(self, run: Callable[[], None], refuse: Refuse, *, alone: bool = False) -> None:
+        """Run an operation in its turn: now, unless something is in its way. Or ``refuse`` it."""
+        if self.state is _ACTIVE:
             self._operations.execute(run, refuse, alone=alone)
         else:
-            refuse(error)
+            refuse(self._refusal())
 
     def answer(
-        self, run: Callable[[Pending[Answer | KafkaError]], None], *, alone: bool = False
-    ) -> Pending[Answer | KafkaError]:
-        """Execute an operation that resolves the Pending it is given; so does a refusal."""
-        pending: Pending[Answer | KafkaError] = Pending()
-        self.execute(lambda: run(pending), pending.resolve, alone=alone)
+        self, run: Callable[[Pending[Answer]], None], *, alone: bool = False
+    ) -> Pending[Answer]:
+        """Execute an operation that resolves the Pending it gets; a refusal fails the Pending."""
+        pending: Pending[Answer] = Pending()
+        self.execute(lambda: run(pending), pending.fail, alone=alone)
         return pending
 
-    def look(
-        self, run: Callable[[Pending[Answer | KafkaError]], None]
-    ) -> Pending[Answer | KafkaError]:
-        """Run an operation that only reads, at once: what memory holds is durable at any time."""
-        pending: Pending[Answer | KafkaError] = Pending()
-        error = self._refusal()
-        if error is None:
-            try:
-                run(pending)
-            except KafkaError as refusal:
-                error = refusal.as_value()
-        if error is not None:
-            pending.resolve(error)
+    def look(self, read: Callable[[], Answer]) -> Pending[Answer]:
+        """Read memory at once, before all operations that wait: memory holds durable state only."""
+        pending: Pending[Answer] = Pending()
+        try:
+            self.check_active()
+            pending.resolve(read())
+        except KafkaError as error:
+            pending.fail(error.as_value())
         return pending
 
-    def attempt(self, run: Callable[[], None], refuse: Callable[[KafkaError], None]) -> None:
-        """Run what belongs to an operation; what it raises is answered."""
+    def attempt(self, run: Callable[[], None], refuse: Refuse) -> None:
+        """Run a part of an operation; a KafkaError that it raises goes to ``refuse``."""
         self._operations.attempt(run, refuse)
 
     def in_steps(self, steps: Iterator[object]) -> None:
-        """Do what is left of an operation in steps; it ends with the last one.
+        """Do the rest of an operation in steps; the operation ends with the last step.
 
-        So what runs alone waits for it, and those behind it if it runs alone itself. Also when the
-        shard is let go meanwhile: who needs its memory looks at ``state``.
+        So an operation that runs alone waits for the last step; if this one runs alone itself, the
+        operations behind it wait. The steps go on when the shard is closed meanwhile: steps that
+        need memory look at ``state``.
         """
         self._operations.in_steps(steps)
 
     def hold(self) -> None:
-        """Let operations that run alone wait until ``release``: something is being decided."""
+        """Let operations that run alone wait until ``release``: a decision is under way."""
         self._operations.hold()
 
     def release(self) -> None:
-        """Let them run, when everything else that they wait for is over."""
+        """End one ``hold``: operations run again when everything they wait for has ended."""
         self._operations.release()
 
     # Appends.
@@ -211,39 +197,50 @@ class Shard(Generic[Machine]):
         self,
         records: Sequence[KeyAndValue],
         done: Done,
+        refuse: Refuse,
         *,
         replayed: bool = True,
         apply: Apply | None = None,
         producer: ProducerIdAndEpoch | None = None,
     ) -> None:
-        """Append all or none; ``done`` once they are durable and replayed, or with why they aren't.
+        """Append all or none; ``done`` once they are durable and replayed, else ``refuse``.
 
         They may wait in memory until what this shard has appended before is durable; see
         ``ottla.coordinator.appends``. ``replayed`` False: the state machine has the change already,
         or makes it in ``done``. ``apply``: called with the base offset, does to the state machine
         what a replay of the records would do, at once or in steps. ``producer``: whose transaction
-        the records belong to. ``done`` may be called before this returns.
+        the records belong to. Either callback may be called before this returns.
         """
-        self._appends.append(records, done, replayed=replayed, apply=apply, producer=producer)
+        self._appends.append(
+            records, done, refuse, replayed=replayed, apply=apply, producer=producer
+        )
 
     def append_marker(
-        self, batch: bytearray, marker: EndMarker, done: Done, *, transaction_version: int
+        self,
+        batch: bytearray,
+        marker: EndMarker,
+        done: Done,
+        refuse: Refuse,
+        *,
+        transaction_version: int,
     ) -> None:
-        """End a producer's transaction in this partition by a marker, made already; as above."""
-        self._appends.append_marker(batch, marker, done, transaction_version=transaction_version)
+        """Append a marker, which ends a producer's transaction in this partition; as above."""
+        self._appends.append_marker(
+            batch, marker, done, refuse, transaction_version=transaction_version
+        )
 
-    def append_each(self, records: Sequence[CoordinatorRecord], done: Done) -> None:
-        """Append in as many batches as it takes; for what need not be one.
+    def append_each(self, records: Sequence[CoordinatorRecord], done: Done, refuse: Refuse) -> None:
+        """Append in as many batches as it takes: for records that need not be written as one.
 
-        ``done`` with the first error, once all of them are over.
+        One callback is called when all batches have ended: ``refuse`` with the first error.
         """
-        self._appends.append_each(records, done)
+        self._appends.append_each(records, done, refuse)
 
     def check_room(self, records: int, bytes_min: int) -> None:
-        """Raise what ``append`` says of a batch that is too large, before it is made.
+        """Raise the KafkaError of a batch that is too large, before the batch is made.
 
-        Of so many records of so many bytes at least; whether it fits cannot be told if they are
-        compressed.
+        ``records``: how many there will be, of ``bytes_min`` bytes at least. Raises nothing if
+        batches are compressed: their size is not known yet.
         """
         self._appends.check_room(records, bytes_min)
 
@@ -256,7 +253,7 @@ class Shard(Generic[Machine]):
 
     @property
     def is_served(self) -> bool:
-        """Whether memory is what the log says."""
+        """Whether memory follows the log."""
         return self.state is _ACTIVE
 
     def replay(self, stored: StoredRecord) -> None:
@@ -270,11 +267,11 @@ class Shard(Generic[Machine]):
     # The beginning and the end.
 
     def load(self) -> None:
-        """Begin to replay the log up to its present end; ACTIVE or FAILED once that is over."""
+        """Begin to replay the log up to its present end; the shard is ACTIVE or FAILED then."""
         self._loading.begin()
 
     def loaded(self) -> None:
-        """Begin to serve; operations wait until that is over."""
+        """Begin to serve; operations wait until the state machine has begun."""
         self.state = ShardState.ACTIVE
         self._operations.hold_all()
         self._following.add(self._begin_to_serve())
@@ -291,7 +288,7 @@ class Shard(Generic[Machine]):
         self._operations.release()
 
     def fail(self, why: str, *, needs_reload: bool = False) -> None:
-        """Serve no more: what memory says and what the log holds may differ."""
+        """Serve no more: memory and log may differ."""
         self.needs_reload |= needs_reload
         if self.state in (ShardState.FAILED, ShardState.CLOSED):
             return
@@ -299,7 +296,7 @@ class Shard(Generic[Machine]):
         self._end(ShardState.FAILED, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, why))
 
     def close(self) -> None:
-        """Let go: another node leads, the topic is gone, or this node stops."""
+        """Close the shard: another node leads, the topic was deleted, or this node stops."""
         if self.state is not ShardState.CLOSED:
             why = f"{self.where} is not led here"
             self._end(ShardState.CLOSED, KafkaError(ErrorCode.NOT_COORDINATOR, why))

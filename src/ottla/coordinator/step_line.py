@@ -1,6 +1,6 @@
-"""Work of one owner in steps, one piece behind the other, in turn with everybody else on the loop.
+"""Runs the work of one owner in steps, one piece after the other, taking turns with other work.
 
-Knows nothing of what is done. A piece is a generator: each of its steps takes some microseconds.
+Knows nothing of the work. A piece is a generator: each of its steps takes some microseconds.
 """
 
 from collections import deque
@@ -15,25 +15,33 @@ class StepLine:
     __slots__ = ("_is_at_once", "_pieces", "_portions", "_turns")
 
     def __init__(self, turns: Turns, name: str) -> None:
-        """``name``: what a stall is put down to."""
+        """``name``: what the log calls this work when it reports a stall of the loop."""
         self._turns = turns
         self._pieces: deque[Iterator[object]] = deque()
         self._portions = Portions(turns, self._step, name)
         self._is_at_once = False
-        """Use: the first piece is being done by ``do``."""
+        """Use: True while ``do`` runs the first piece."""
 
     def add(self, piece: Iterator[object]) -> None:
-        """Do ``piece`` behind those before it: now as far as this turn of the loop allows."""
+        """Run ``piece`` after the pieces before it: now, as far as this turn of the loop allows."""
         self._pieces.append(piece)
-        if not self._is_at_once:
+        self.go_on()
+
+    def put(self, piece: Iterator[object]) -> None:
+        """Put ``piece`` into the line. The next ``go_on``, ``add`` or ``do`` runs it."""
+        self._pieces.append(piece)
+
+    def go_on(self) -> None:
+        """Run the pieces in the line: now, as far as this turn of the loop allows."""
+        if self._pieces and not self._is_at_once:
             self._portions.go_on()
 
     def do(self, piece: Iterator[object]) -> None:
-        """Do ``piece`` as ``add``; but at once and whole if nothing is before it: it is short."""
+        """Run ``piece``, a short one, at once and whole if the line is empty; else as ``add``."""
         if self._pieces or self._turns.is_over:
             self.add(piece)
             return
-        self._pieces.append(piece)  # What comes meanwhile stands behind it.
+        self._pieces.append(piece)  # Pieces that come meanwhile stand behind it.
         self._is_at_once = True
         try:
             for _ in piece:

@@ -11,11 +11,10 @@ A pulse tells that the loop has its turns. Only for rare readings and many secon
 
 from collections.abc import Callable
 
+from ottla.env.alarm import STALL_SECONDS
 from ottla.env.clock import Clock, Timer
 
 PULSE_SECONDS = 1.0
-STALL_SECONDS = 1.0
-"""A pulse that is later than this tells that the process stood still."""
 GRACE_SECONDS = 2.0
 """Seconds that this clock stands still after a stall."""
 _EPSILON_SECONDS = 1e-6

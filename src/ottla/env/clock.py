@@ -20,7 +20,7 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """What the rest of Ottla may know about time."""
+    """Time, as far as the rest of Ottla may know it."""
 
     def wall_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC. May jump in both directions."""

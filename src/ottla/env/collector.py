@@ -35,8 +35,6 @@ class Collector:
         self._is_full_due = False
         self._many_since: float | None = None
         """Use: the second since which there were more than the limit at each count."""
-        self.full_passes = 0
-        """How often everything was looked at since ``start``; for tests."""
 
     def start(self) -> None:
         """Set all present objects aside, and collect from now on. Call it once."""
@@ -55,7 +53,6 @@ class Collector:
         self._passes += 1
         if self._is_full_due:
             self._is_full_due = False
-            self.full_passes += 1
             self._limit = self._limit_after(gc.get_freeze_count())
         elif self._passes % PASSES_PER_COUNT == 0:
             self._count()

@@ -28,14 +28,20 @@ class Executor(Protocol):
         self,
         work: Callable[[], Result],
         done: Callable[[Result | None, BaseException | None], None],
+        *,
+        place: str = "",
     ) -> None:
         """Run ``work`` off the loop; then ``done(result, None)`` or ``done(None, error)`` on it.
 
-        Never runs ``done`` before ``submit`` has returned. Does not block.
+        Never runs ``done`` before ``submit`` has returned. Does not block. ``place``: the log
+        directory whose disk alone it may wait for; such work never waits behind another place's,
+        however long that takes. Empty: any, or none.
         """
 
     def submit_sync(self, job: SyncJob) -> None:
         """Sync a file off the loop, then tell on it; never before this returns. Does not block.
+
+        Does not wait behind the syncs of another ``SyncJob.place``.
 
         Files that are due together and have one ``File.volume`` may be synced by one call, and are
         told of together. An error is an OSError.
@@ -54,10 +60,11 @@ class Executor(Protocol):
         """Finish what was submitted and end the threads. Blocks until that work is done."""
 
 
-async def run(executor: Executor, work: Callable[[], Result]) -> Result:
+async def run(executor: Executor, work: Callable[[], Result], *, place: str = "") -> Result:
     """Run ``work`` on ``executor`` and return its result or raise its error.
 
-    A cancelled caller stops waiting; the work itself still runs to its end.
+    ``place``: see ``Executor.submit``. A cancelled caller stops waiting; the work itself still runs
+    to its end.
     """
     outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
@@ -70,7 +77,7 @@ async def run(executor: Executor, work: Callable[[], Result]) -> Result:
             # The pair (None, None) is a success whose result is None: then Result includes None.
             outcome.set_result(result)  # type: ignore[arg-type]
 
-    executor.submit(work, done)
+    executor.submit(work, done, place=place)
     return await outcome
 
 
@@ -117,6 +124,8 @@ def run_all(works: Iterable[_Job], *, threads: int) -> None:
 class ThreadExecutor:
     """A few threads of one name, started as work arrives. With one thread, work runs in order.
 
+    Each place that work is submitted for has as many threads of its own: a disk that hangs holds up
+    nobody else's work.
     The threads are daemons: a process that ends without ``close`` is not held up by a slow disk.
     ``niceness``, 0 to 19: how readily they leave the processor to others (Linux; else nothing).
     With a ``meter`` it measures how long each ``done`` holds the loop.
@@ -135,11 +144,16 @@ class ThreadExecutor:
         self._unfinished_lock = threading.Lock()
         self._closed = False
         self._syncs: SyncQueue | None = None
+        self._meter = meter
+        self._places: dict[str, ThreadExecutor] = {}
+        """By place: the threads for its work."""
 
     def submit(
         self,
         work: Callable[[], Result],
         done: Callable[[Result | None, BaseException | None], None],
+        *,
+        place: str = "",
     ) -> None:
         """Run ``work`` on a thread, then ``done`` on the loop that is running now.
 
@@ -147,6 +161,9 @@ class ThreadExecutor:
         """
         if self._closed:
             raise RuntimeError(f"executor {self._name} is closed")
+        if place:
+            self._at(place).submit(work, done)
+            return
         loop = asyncio.get_running_loop()
 
         def job() -> None:
@@ -172,6 +189,14 @@ class ThreadExecutor:
         self._jobs.put(job)
         if len(self._threads) < min(unfinished, self._limit):
             self._start_thread()
+
+    def _at(self, place: str) -> "ThreadExecutor":
+        found = self._places.get(place)
+        if found is None:
+            name = f"{self._name}-{len(self._places)}"
+            found = ThreadExecutor(self._limit, name, niceness=self._niceness, meter=self._meter)
+            self._places[place] = found
+        return found
 
     def submit_sync(self, job: SyncJob) -> None:
         """Sync on a thread that needs no interpreter, where there is one; else on any.
@@ -201,6 +226,8 @@ class ThreadExecutor:
         if self._syncs is not None:
             self._syncs.close()
         self._closed = True
+        for at_place in self._places.values():
+            at_place.close()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -240,9 +267,10 @@ class Lane:
     For work that anybody can ask for at length, so that it never takes every thread.
     """
 
-    def __init__(self, executor: Executor, width: int) -> None:
-        """``width``: jobs at a time, at least one."""
+    def __init__(self, executor: Executor, width: int, *, place: str = "") -> None:
+        """``width``: jobs at a time, at least one. ``place``: of work that names none."""
         self._executor = executor
+        self._place = place
         self._width = width
         self._running = 0
         self._waiting: deque[_Job] = deque()
@@ -252,6 +280,8 @@ class Lane:
         self,
         work: Callable[[], Result],
         done: Callable[[Result | None, BaseException | None], None],
+        *,
+        place: str = "",
     ) -> None:
         """Run ``work`` when its turn comes: in the order of submission, on the loop's word."""
 
@@ -263,7 +293,7 @@ class Lane:
             done(result, error)
 
         def start() -> None:
-            self._executor.submit(work, finish)
+            self._executor.submit(work, finish, place=place or self._place)
 
         if self._running < self._width:
             self._running += 1
@@ -272,7 +302,7 @@ class Lane:
             self._waiting.append(start)
 
     def close(self) -> None:
-        """Nothing: the executor behind is its owner's to close."""
+        """Do nothing: the owner of the executor behind closes it."""
 
 
 class ManualExecutor:
@@ -291,6 +321,8 @@ class ManualExecutor:
         self,
         work: Callable[[], Result],
         done: Callable[[Result | None, BaseException | None], None],
+        *,
+        place: str = "",
     ) -> None:
         """Queue ``work``. Raises RuntimeError after ``close``."""
         if self._closed:
@@ -314,7 +346,7 @@ class ManualExecutor:
             self._submit_one(job)
 
     def _submit_one(self, job: SyncJob) -> None:
-        self.submit(job.file.sync, lambda _, error: job.told(deque((job,)), error))
+        self.submit(job.file.sync, lambda _, error: job.told(deque((job,)), error), place=job.place)
 
     def hold_syncs(self) -> None:
         """Gather syncs."""

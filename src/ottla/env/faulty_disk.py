@@ -66,19 +66,15 @@ class _Fault:
     written_bytes: int | None
 
 
-class FaultyDisk:
-    """``inner`` with planned failures. Without a plan it only counts.
+class Faults:
+    """What is to go wrong, and when. Without a plan it only counts."""
 
-    ``counts`` holds how often each call was made, failed ones included.
-    """
-
-    def __init__(self, inner: Disk) -> None:
-        self._inner = inner
+    def __init__(self) -> None:
         self.counts: Counter[DiskCall] = Counter()
+        """How often each call was made, failed ones included."""
         self._faults: list[_Fault] = []
         self._changes_until_death: int | None = None
         self._killed = False
-        self._volumes: dict[Volume, FaultyVolume] = {}
         self._held: set[str] = set()
         """Directories that are held: a sync of them never finds the process without descriptors."""
 
@@ -145,6 +141,15 @@ class FaultyDisk:
                 if not fault.lasting:
                     self._faults.remove(fault)
         return struck
+
+
+class FaultyDisk(Faults):
+    """``inner`` with planned failures."""
+
+    def __init__(self, inner: Disk) -> None:
+        super().__init__()
+        self._inner = inner
+        self._volumes: dict[Volume, FaultyVolume] = {}
 
     def _do(self, call: DiskCall, path: str, action: Callable[[], Result]) -> Result:
         self.enter(call, path)

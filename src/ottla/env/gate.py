@@ -84,5 +84,5 @@ class Gate:
 
     def _wait_for_others(self, thread: int) -> None:
         # Its own presence does not count: a thread cannot wait for itself.
-        while any(other != thread for other in self._inside):
+        while self._holder not in {None, thread} or any(other != thread for other in self._inside):
             self._changed.wait()

@@ -6,7 +6,6 @@ what a real disk would hold: bytes as of each ``sync``, names as of each ``sync_
 """
 
 import errno
-import os
 import threading
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +13,7 @@ from ottla.env.clock import Clock, SystemClock
 from ottla.env.disk import Buffer, File
 from ottla.env.held_directory import MemoryHeldDirectory
 from ottla.env.memory_inode import DurableInode, Inode, resize, write
-from ottla.env.memory_names import Directory, Journal, Node
+from ottla.env.memory_names import Directory, Journal, Node, Tree, os_error, parts
 from ottla.env.rng import Rng
 
 DEFAULT_CAPACITY_BYTES = 1 << 40
@@ -132,9 +131,9 @@ class MemoryFile:
 
     def _check(self, position: int, *, writing: bool = False) -> None:
         if not self._open or (writing and not self._writable):
-            raise _os_error(errno.EBADF, self._path)
+            raise os_error(errno.EBADF, self._path)
         if position < 0:
-            raise _os_error(errno.EINVAL, self._path)
+            raise os_error(errno.EINVAL, self._path)
 
 
 class MemoryVolume:
@@ -194,7 +193,7 @@ class MemoryDisk:
         self._clock = SystemClock() if clock is None else clock
         self.wall_ms = self._clock.wall_ms
         self._durability = durability
-        self._root = Directory()
+        self._tree = Tree()
         self._free_bytes = capacity_bytes
         self._capacity_bytes = capacity_bytes
         self._space_guard = threading.Lock()
@@ -213,11 +212,11 @@ class MemoryDisk:
 
     def exists(self, path: str) -> bool:
         """Tell whether ``path`` names a file or a directory."""
-        return self._find(path) is not None
+        return self._tree.find(path) is not None
 
     def is_directory(self, path: str) -> bool:
         """Tell whether ``path`` names a directory."""
-        return isinstance(self._find(path), Directory)
+        return isinstance(self._tree.find(path), Directory)
 
     def is_link(self, path: str) -> bool:
         """Return False: there are no links here."""
@@ -233,32 +232,32 @@ class MemoryDisk:
 
     def list_directory(self, path: str) -> list[str]:
         """Return the sorted names in the directory ``path``."""
-        return sorted(self._directory_at(path).names)
+        return sorted(self._tree.directory_at(path).names)
 
     def make_directory(self, path: str) -> None:
         """Create one directory."""
-        directory, name = self._parent_of(path)
+        directory, name = self._tree.parent_of(path)
         if name in directory.names:
-            raise _os_error(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
         self._step((directory, name, Directory()))
 
     def rename(self, source: str, target: str) -> None:
         """Give ``source`` the name ``target``, atomically replacing a file of that name."""
-        source_directory, source_name = self._parent_of(source)
-        target_directory, target_name = self._parent_of(target)
+        source_directory, source_name = self._tree.parent_of(source)
+        target_directory, target_name = self._tree.parent_of(target)
         node = source_directory.names.get(source_name)
         if node is None:
-            raise _os_error(errno.ENOENT, source)
+            raise os_error(errno.ENOENT, source)
         replaced = target_directory.names.get(target_name)
         if replaced is node:
             return
         if isinstance(replaced, Directory):
             if not isinstance(node, Directory):
-                raise _os_error(errno.EISDIR, target)
+                raise os_error(errno.EISDIR, target)
             if replaced.names:
-                raise _os_error(errno.ENOTEMPTY, target)
+                raise os_error(errno.ENOTEMPTY, target)
         elif isinstance(node, Directory) and replaced is not None:
-            raise _os_error(errno.ENOTDIR, target)
+            raise os_error(errno.ENOTDIR, target)
         if isinstance(replaced, Inode):
             self._unlink(replaced)
         self._step((source_directory, source_name, None), (target_directory, target_name, node))
@@ -266,24 +265,24 @@ class MemoryDisk:
     def remove(self, path: str) -> None:
         """Remove a file. One that is open lives on without a name."""
         inode = self._file_at(path, create=False, exclusive=False)
-        directory, name = self._parent_of(path)
+        directory, name = self._tree.parent_of(path)
         self._unlink(inode)
         self._step((directory, name, None))
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
-        if self._directory_at(path).names:
-            raise _os_error(errno.ENOTEMPTY, path)
-        directory, name = self._parent_of(path)
+        if self._tree.directory_at(path).names:
+            raise os_error(errno.ENOTEMPTY, path)
+        directory, name = self._tree.parent_of(path)
         self._step((directory, name, None))
 
     def sync_directory(self, path: str) -> None:
         """Make the names in directory ``path`` survive ``crash``."""
-        self._journal.sync(self._directory_at(path))
+        self._journal.sync(self._tree.directory_at(path))
 
     def hold_directory(self, path: str) -> MemoryHeldDirectory:
         """See that it is there; no descriptor could be short here."""
-        self._directory_at(path)
+        self._tree.directory_at(path)
         return MemoryHeldDirectory()
 
     @property
@@ -293,7 +292,7 @@ class MemoryDisk:
 
     def open_volume(self, path: str) -> MemoryVolume:
         """Return the one volume there is."""
-        self._directory_at(path)
+        self._tree.directory_at(path)
         self._volume.users += 1
         return self._volume
 
@@ -301,25 +300,25 @@ class MemoryDisk:
         """Take the lock file ``path``, creating it. Raises BlockingIOError when held."""
         inode = self._file_at(path, create=True, exclusive=False)
         if inode.locked:
-            raise _os_error(errno.EWOULDBLOCK, path)
+            raise os_error(errno.EWOULDBLOCK, path)
         inode.locked = True
         return MemoryLock(inode)
 
     def locked_by(self, path: str) -> int | None:
         """Return 0 when the lock file is held, for there are no processes here."""
-        inode = self._find(path)
+        inode = self._tree.find(path)
         return 0 if isinstance(inode, Inode) and inode.locked else None
 
     def free_bytes(self, path: str) -> int:
         """Return the bytes still free of the capacity."""
-        if self._find(path) is None:
-            raise _os_error(errno.ENOENT, path)
+        if self._tree.find(path) is None:
+            raise os_error(errno.ENOENT, path)
         return self._free_bytes
 
     def total_bytes(self, path: str) -> int:
         """Return the capacity."""
-        if self._find(path) is None:
-            raise _os_error(errno.ENOENT, path)
+        if self._tree.find(path) is None:
+            raise os_error(errno.ENOENT, path)
         return self._capacity_bytes
 
     def advise_sequential(self, files: Iterable[File]) -> None:
@@ -339,14 +338,14 @@ class MemoryDisk:
             durability=True, capacity_bytes=self._capacity_bytes, clock=self._clock
         )
         names = self._journal.surviving_names(rng)
-        used_bytes = _rebuild(self._root, survivor.root, names, rng)
+        used_bytes = _rebuild(self._tree.root, survivor.root, names, rng)
         survivor.take(linked=True, growth_bytes=used_bytes, path="/")
         return survivor
 
     @property
     def root(self) -> Directory:
         """The directory ``/`` itself, for ``crash`` to fill."""
-        return self._root
+        return self._tree.root
 
     def take(self, linked: bool, growth_bytes: int, path: str) -> None:
         """Book ``growth_bytes`` (negative: give back) for a file. Raises OSError ENOSPC.
@@ -357,7 +356,7 @@ class MemoryDisk:
             return
         with self._space_guard:
             if growth_bytes > self._free_bytes:
-                raise _os_error(errno.ENOSPC, path)
+                raise os_error(errno.ENOSPC, path)
             self._free_bytes -= growth_bytes
 
     def _unlink(self, inode: Inode) -> None:
@@ -374,42 +373,20 @@ class MemoryDisk:
         if self._durability:
             self._journal.append(step)
 
-    def _find(self, path: str) -> Node | None:
-        node: Node | None = self._root
-        for part in _parts(path):
-            if not isinstance(node, Directory):
-                return None
-            node = node.names.get(part)
-        return node
-
-    def _directory_at(self, path: str) -> Directory:
-        node = self._find(path)
-        if node is None:
-            raise _os_error(errno.ENOENT, path)
-        if not isinstance(node, Directory):
-            raise _os_error(errno.ENOTDIR, path)
-        return node
-
-    def _parent_of(self, path: str) -> tuple[Directory, str]:
-        parts = _parts(path)
-        if not parts:
-            raise _os_error(errno.EBUSY, path)
-        return self._directory_at("/".join(parts[:-1])), parts[-1]
-
     def _file_at(self, path: str, create: bool, exclusive: bool) -> Inode:
-        if not _parts(path):
-            raise _os_error(errno.EISDIR, path)
-        directory, name = self._parent_of(path)
+        if not parts(path):
+            raise os_error(errno.EISDIR, path)
+        directory, name = self._tree.parent_of(path)
         node = directory.names.get(name)
         if isinstance(node, Directory):
-            raise _os_error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         if node is None:
             if not create:
-                raise _os_error(errno.ENOENT, path)
+                raise os_error(errno.ENOENT, path)
             node = self._new_inode()
             self._step((directory, name, node))
         elif create and exclusive:
-            raise _os_error(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
         return node
 
     def _new_inode(self) -> Inode:
@@ -437,15 +414,3 @@ def _rebuild(
         target.names[name] = copy
         target.durable_names[name] = copy
     return used_bytes
-
-
-def _parts(path: str) -> list[str]:
-    parts = [part for part in path.split("/") if part not in {"", "."}]
-    if ".." in parts:
-        raise _os_error(errno.EINVAL, path)
-    return parts
-
-
-def _os_error(number: int, path: str) -> OSError:
-    # OSError picks the subclass (FileNotFoundError, ...) by the number.
-    return OSError(number, os.strerror(number), path)

@@ -1,8 +1,11 @@
 """The names in a memory disk's directories, and a journal of what was done to them.
 
 The journal has the steps that no sync has covered; from it follows which names a power cut leaves.
-Contents are ``memory_inode``'s; paths are ``memory_disk``'s.
+Contents are ``memory_inode``'s.
 """
+
+import errno
+import os
 
 from ottla.env.memory_inode import Inode
 from ottla.env.rng import Rng
@@ -21,6 +24,38 @@ class Directory:
 
 
 Node = Inode | Directory
+
+
+class Tree:
+    """The directories from ``/`` down, and the way along a path."""
+
+    def __init__(self) -> None:
+        self.root = Directory()
+
+    def find(self, path: str) -> Node | None:
+        """Return what bears the path; None: nothing does."""
+        node: Node | None = self.root
+        for part in parts(path):
+            if not isinstance(node, Directory):
+                return None
+            node = node.names.get(part)
+        return node
+
+    def directory_at(self, path: str) -> Directory:
+        """Return the directory at ``path``. Raises FileNotFoundError, NotADirectoryError."""
+        node = self.find(path)
+        if node is None:
+            raise os_error(errno.ENOENT, path)
+        if not isinstance(node, Directory):
+            raise os_error(errno.ENOTDIR, path)
+        return node
+
+    def parent_of(self, path: str) -> tuple[Directory, str]:
+        """Return the directory that has, or would have, the last name of ``path``, and that."""
+        found = parts(path)
+        if not found:
+            raise os_error(errno.EBUSY, path)
+        return self.directory_at("/".join(found[:-1])), found[-1]
 
 
 Step = tuple[tuple[Directory, str, Node | None], ...]
@@ -84,3 +119,16 @@ class Journal:
                 else:
                     surviving[name] = node
         return names
+
+
+def parts(path: str) -> list[str]:
+    """Return the names along ``path``."""
+    names = [part for part in path.split("/") if part not in {"", "."}]
+    if ".." in names:
+        raise os_error(errno.EINVAL, path)
+    return names
+
+
+def os_error(number: int, path: str) -> OSError:
+    """Return the error; OSError picks the subclass (FileNotFoundError, ...) by the number."""
+    return OSError(number, os.strerror(number), path)

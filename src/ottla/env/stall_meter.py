@@ -30,7 +30,7 @@ LINE_SECONDS = 1.0
 BUSY_BEAT_SECONDS = 0.1
 IDLE_BEAT_SECONDS = 0.5
 BUSY_CPU_SECONDS = 0.001
-"""Who used less between two beats is idle."""
+"""A process that used less CPU between two beats is idle."""
 
 Name = Callable[[], str]
 

@@ -1,24 +1,25 @@
-"""Files that wait to be synced, and the way each of them goes.
+"""Queues files that have to be synced, and decides whether each is synced alone or with others.
 
-A file that is due while little goes on is synced at once, by itself. What becomes due while some
-are under way, or in one breath (``hold``), gathers in the lane of its volume, and whenever some of
-those have ended it is asked anew which way is cheaper for all of them (``sync_prices``): one
-sync of all that the file system holds, one at a time, while the next ones gather; or each by
-itself, only as many as keep the threads busy, so that the others go on gathering. Owned by a
-``ThreadExecutor``; on the loop's thread only. Threads of C do the work where the kernel knows the
-files (``sync_threads``), the executor's others.
+A file that is due while few others are is synced at once, alone. Files that become due while some
+are being synced, or all together (``hold``), gather in the lane of their volume. Whenever a sync
+ends, the cheaper way for all files in the lane is chosen (``sync_prices``): one sync of the whole
+file system, one at a time, while the next files gather; or a sync for each file, only as many as
+keep the threads busy, while the others gather. Owned by a ``ThreadExecutor``; on the loop's thread
+only. Threads of C do the work if the files are the kernel's (``sync_threads``), the executor's
+threads for other files. Each place, a log directory, has threads of its own: when its disk hangs,
+syncs of other places do not wait.
 
     due -> alone, fewer than ``threads`` of them under way
         -> the lane of its volume -> together -> late? each by itself
                                   -> each by itself, some of them
 
-Who ends together is told together: jobs are told by one call of what they have in common, so that a
-request over very many files costs each of them a few steps and no more.
+Jobs that end together are told together, by one call of what they have in common, so that a request
+over very many files costs a few steps per file.
 
-Errors are as strict as those of single syncs (reliability rule 2). When a sync of everything fails,
-everybody who waits for it is told, and the volume is not asked again: the kernel tells each opened
-file of its own errors, so those that come later learn of theirs. When it is late each file is
-synced by itself as well, and only that says that it is durable.
+Errors are as strict as those of single syncs (reliability rule 2). When a sync of the file system
+fails, every file that waits for it fails, and this volume is not synced that way again: the kernel
+reports its own errors for each opened file, so later files learn of theirs. When such a sync is
+late, each file is also synced alone, and only that proves that the file is durable.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.env.disk import File, SyncDescriptor, Volume
 from ottla.env.sync_prices import SyncPrices
@@ -36,21 +37,33 @@ from ottla.env.sync_threads import SyncThreads
 TOGETHER_MAX = 4096
 """Files that one sync of everything is for."""
 AHEAD = 2
-"""So many files for each thread are under way by themselves: no thread waits for the loop."""
+"""How many single syncs are under way for each thread, so that no thread waits for the loop."""
 TOLD_MAX = 256
-"""Who waits for one and is told in one turn of the loop."""
+"""How many jobs of one sync are told in one turn of the loop."""
 
-Submit = Callable[[Callable[[], float], Callable[[float | None, BaseException | None], None]], None]
-"""Runs work off the loop, then tells its result or error on it: ``Executor.submit``."""
+
+class Submit(Protocol):
+    """Runs work off the loop, then tells its result or error on it: ``Executor.submit``."""
+
+    def __call__(
+        self,
+        work: Callable[[], float],
+        done: Callable[[float | None, BaseException | None], None],
+        *,
+        place: str = "",
+    ) -> None:
+        """See ``Executor.submit``."""
 
 
 class SyncJob:
     """A file that is to be synced, and who is told. One object goes all the way, once."""
 
-    __slots__ = ("descriptor", "file", "is_told", "told")
+    __slots__ = ("descriptor", "file", "is_told", "place", "told")
 
-    def __init__(self, file: File, told: "Told") -> None:
+    def __init__(self, file: File, told: "Told", place: str = "") -> None:
         self.file = file
+        self.place = place
+        """The log directory that the file is in; see ``Executor.submit``."""
         self.descriptor: SyncDescriptor | None = None
         """Use: the queue's; keeps the file open meanwhile."""
         self.told = told
@@ -63,7 +76,7 @@ same has happened to all. What it leaves, when it raises, it is called with agai
 
 
 class _Lane:
-    """What is due on one volume."""
+    """The syncs that are due on one volume."""
 
     __slots__ = (
         "alone_count",
@@ -84,7 +97,7 @@ class _Lane:
         self.alone_count = 0
         """Files under way by themselves."""
         self.together: deque[SyncJob] | None = None
-        """Who waits for the sync of everything that is under way; None: there is none."""
+        """The jobs that wait for the sync of everything under way. None: none is under way."""
         self.is_late = False
         """Whether that one takes too long to be waited for."""
         self.is_probe = False
@@ -101,7 +114,10 @@ class SyncQueue:
         """``submit``: for the files that the kernel does not know. ``call``: as ``SyncThreads``."""
         self._at_once = threads
         self._submit = submit
-        self._threads = SyncThreads(threads, name, told=self._telling, call=call)
+        self._name = name
+        self._call_in = call
+        self._threads: dict[str, SyncThreads] = {}
+        """By place."""
         self._lanes: dict[Volume, _Lane] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._held = 0
@@ -176,7 +192,16 @@ class SyncQueue:
                 lane.timer = None
             while lane.due:
                 self._sync_here(lane.due.popleft())
-        self._threads.close()
+        for threads in self._threads.values():
+            threads.close()
+
+    def _threads_of(self, place: str) -> SyncThreads:
+        threads = self._threads.get(place)
+        if threads is None:
+            name = f"{self._name}-{len(self._threads)}"
+            threads = SyncThreads(self._at_once, name, told=self._telling, call=self._call_in)
+            self._threads[place] = threads
+        return threads
 
     def _sync_here(self, job: SyncJob) -> None:
         """Sync one file on this thread; tell in a later turn, if there is one."""
@@ -227,8 +252,8 @@ class SyncQueue:
             error = OSError(code, os.strerror(code), job.file.path) if code else None
             self._end(lane, job, microseconds, error)
 
-        if descriptor is None or not self._threads.submit(descriptor, ended):
-            self._submit_work(job.file.sync, partial(self._end, lane, job))
+        if descriptor is None or not self._threads_of(job.place).submit(descriptor, ended):
+            self._submit_work(job.file.sync, partial(self._end, lane, job), job.place)
 
     def _end(
         self, lane: _Lane | None, job: SyncJob, us: float, error: BaseException | None
@@ -256,7 +281,7 @@ class SyncQueue:
         self._call(lane, list(jobs))
 
     def _call(self, lane: _Lane, jobs: Sequence[SyncJob]) -> None:
-        volume = lane.volume
+        volume, place = lane.volume, jobs[0].place
         descriptor = volume.sync_descriptor()
         known = [job.descriptor for job in jobs if job.descriptor is not None]
 
@@ -268,13 +293,18 @@ class SyncQueue:
         if (
             descriptor is None
             or len(known) < len(jobs)
-            or not self._threads.submit_together(descriptor, to_write(jobs) or known[:1], ended)
+            or not self._threads_of(place).submit_together(
+                descriptor, to_write(jobs) or known[:1], ended
+            )
         ):
             files = [job.file for job in jobs]
-            self._submit_work(lambda: volume.sync(files), partial(self._end_together, lane))
+            self._submit_work(lambda: volume.sync(files), partial(self._end_together, lane), place)
 
     def _submit_work(
-        self, work: Callable[[], None], end: Callable[[float, BaseException | None], None]
+        self,
+        work: Callable[[], None],
+        end: Callable[[float, BaseException | None], None],
+        place: str,
     ) -> None:
         """Have a thread of the executor's do it, and tell how long it took."""
 
@@ -290,7 +320,7 @@ class SyncQueue:
             finally:
                 self.release()
 
-        self._submit(timed, ended)
+        self._submit(timed, ended, place=place)
 
     def _be_late(self, lane: _Lane) -> None:
         """Serve those who wait another way: it may be a gibibyte of somebody else's."""

@@ -1,11 +1,11 @@
-"""Threads that do nothing but sync files, and need no interpreter for it.
+"""Threads that only sync files, without the interpreter.
 
-A durable append is one fdatasync. Handed to a thread that runs Python, it costs the loop more than
-the sync costs the kernel: each of the two waits for the interpreter's lock when the other has it,
-about ten times per sync. These threads get a descriptor through a pipe, and their word comes back
-through another, which the loop reads as it reads a socket: what ends in one turn of the loop
-arrives together. One more of them syncs whole file systems, so that a slow one holds nobody up.
-See ``sync_loop``. Owned by a ``SyncQueue``.
+A durable append needs one fdatasync. In a thread that runs Python, it costs the loop more than the
+sync costs the kernel: about ten times per sync, loop and thread wait for the interpreter's lock
+while the other has it. These threads receive a descriptor through a pipe and report through another
+pipe, which the loop reads like a socket; syncs that end in one turn of the loop arrive together.
+One more thread syncs whole file systems, so that a slow one holds nobody up. See ``sync_loop``.
+Owned by a ``SyncQueue``.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class SyncThreads:
         self._count = 0
         """Of the threads, those for single files."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Whose thread reads the outcomes; None: nothing was opened yet."""
+        """The loop whose thread reads the outcomes. None: nothing was opened yet."""
         self._requests = self._volumes = self._outcomes = _NO_PIPE
         """The pipes: where to read and where to write."""
         self._token = 0

@@ -1,1 +1,1 @@
-"""Requests in, responses out: the router, and one thin handler per API. No storage in here."""
+"""Turns requests into responses: the router, and one thin handler per API. Holds no storage."""

@@ -1,11 +1,11 @@
-"""The addresses that clients are told.
+"""Decides which addresses of brokers clients are told.
 
-Unless ``advertised.listeners`` says otherwise, a client is told the address it reached us by: that
-is the one address which is known to work from where it is. Source: Kafka's documentation of the
-option, and the commonest failure of a first hour with it.
+Unless ``advertised.listeners`` says otherwise, a client is told the address it has connected to,
+because that address is known to work for it. Source: Kafka's documentation of the option; a wrong
+value is the most common mistake of new users.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.handlers.client import Client
@@ -14,7 +14,7 @@ from ottla.metadata.image import MetadataImage
 
 
 class AdvertisedBroker(NamedTuple):
-    """One broker as clients are told to reach it."""
+    """A broker and the address that clients are told for it."""
 
     node_id: NodeId
     host: str
@@ -23,17 +23,19 @@ class AdvertisedBroker(NamedTuple):
 
 
 class Advertised:
-    """Decides between the configured address and the one the client used."""
+    """Chooses between a listener's configured address and the one that the client used."""
 
-    def __init__(self, node_id: NodeId, endpoint: tuple[str, int] | None) -> None:
+    def __init__(self, node_id: NodeId, told: Mapping[str, tuple[str, int]]) -> None:
+        """``told``: by the listener that a client came by, what it is told of this node."""
         self._node_id = node_id
-        self._endpoint = endpoint
+        self._told = told
 
     def brokers(self, image: MetadataImage, client: Client) -> Iterator[AdvertisedBroker]:
-        """Give every live broker, in the order of their ids."""
+        """Yield every live broker, by ascending id."""
         for node_id, broker in sorted(image.brokers.items()):
             told = broker.registration
             host, port = told.host, told.port
             if node_id == self._node_id:
-                host, port = self._endpoint or (client.local_host, client.local_port)
+                reached = (client.local_host, client.local_port)
+                host, port = self._told.get(client.listener, reached)
             yield AdvertisedBroker(node_id, host, port, told.rack)

@@ -1,10 +1,10 @@
-"""How much one answer may hold, when what it names is larger than its name.
+"""Limits how many elements one answer may hold.
 
-A request of some KB may name groups, partitions or transactions of which each is answered with
-thousands of elements: hundreds of MB, built in memory. What is named again is answered once (Kafka
-answers it again), and an answer has room for ``ottla.answer.max.elements``; what is named behind
-that is refused with INVALID_REQUEST, by itself, so that the client may ask for it alone: what comes
-first is answered whatever its size.
+A request of some KB may name many groups, partitions or transactions, and the answer to each may
+have thousands of elements: hundreds of MB, built in memory. So a thing that is named twice is
+answered once (Kafka answers it twice), and an answer has room for ``ottla.answer.max.elements``.
+Each thing that has no room is refused by itself with INVALID_REQUEST. The first thing is answered
+whatever its size, so a client can ask for a large one alone.
 """
 
 from collections.abc import Sized
@@ -12,7 +12,7 @@ from collections.abc import Sized
 from ottla.errors import ErrorCode, KafkaError
 
 BYTES_PER_ELEMENT = 256
-"""Longer texts and bytes count as several elements."""
+"""A text or bytes count as one more element for every so many bytes."""
 
 
 class AnswerRoom:
@@ -26,12 +26,12 @@ class AnswerRoom:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether nothing more will be taken, so that it need not be looked up."""
+        """Whether nothing more has room, so that it need not be looked up."""
         return self._left <= 0
 
     @property
     def refusal(self) -> KafkaError:
-        """Why something has no room."""
+        """The error for a thing that has no room."""
         return KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"the answer would hold more than ottla.answer.max.elements={self._elements_max}: "
@@ -39,7 +39,10 @@ class AnswerRoom:
         )
 
     def take(self, elements: int, *, first_is_free: bool = True) -> bool:
-        """Take room for so many elements if there is; the first to ask gets it if it is free."""
+        """Take room for so many elements. Returns False when there is too little.
+
+        ``first_is_free``: the first call succeeds whatever its size.
+        """
         is_free = first_is_free and self._left == self._elements_max
         if elements > self._left and not is_free:
             self._left = 0
@@ -49,5 +52,5 @@ class AnswerRoom:
 
 
 def weight(*parts: Sized | None) -> int:
-    """Return for how many elements one counts that has these texts or bytes in it."""
+    """Return for how many elements a thing with these texts or bytes counts; at least 1."""
     return 1 + sum(len(part) for part in parts if part) // BYTES_PER_ELEMENT

@@ -1,4 +1,4 @@
-"""What a handler knows of a request besides its body, and what a handler is.
+"""What a handler is, and what it knows of a request besides its body.
 
 Source: design D2: a handler is a plain function ``(request, call) -> response | Pending``.
 """
@@ -21,31 +21,34 @@ Request_contra = TypeVar("Request_contra", bound=Message, contravariant=True)
 
 
 class Call(NamedTuple):
-    """One request's circumstances."""
+    """What is known of one request besides its body."""
 
     api_version: int
     client_id: str | None
     client: Client
     passage: Passage | None = None
-    """The router's: whom it tells that the request is answered. None: nobody counts it."""
+    """For the router, which tells it that the request is answered. None: nobody counts it."""
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
+        """The identity of the client."""
         return self.client.principal
 
 
 Response = Message | Pending[Any] | Steps[Any] | None
-"""A generator does the work in slices (``ottla.sliced``) and returns a Message or a Pending; a
-Pending resolves to a Message, or to such a generator, which then makes the answer. While a Pending
-is waited for no slices are in the way of others'. None: no answer (a produce with acks=0)."""
+"""What ``handle`` returns: a Message; or a generator that works in slices (``ottla.sliced``) and
+returns a Message or a Pending; or a Pending that resolves to a Message or to such a generator.
+None: this request has no answer (a Produce with acks=0)."""
 
 
 class Handler(Protocol[Request_contra]):
     """Serves one API."""
 
     def handle(self, request: Request_contra, call: Call) -> Response:
-        """Answer, or promise to. Never blocks. Raises CloseConnection to hang up."""
+        """Return the response, now or as a Pending. Never blocks.
+
+        Raises CloseConnection to have the connection closed.
+        """
 
 
 Chunk = RecordBytes | Region
@@ -53,12 +56,12 @@ Answer = list[Chunk]
 """A whole framed response, in pieces."""
 
 Keep = Callable[[memoryview], tuple[memoryview, LetGo]]
-"""Makes the bytes of the frame at hand last, for work that goes on behind the call it is given to;
-returns them, and what gives their memory back."""
+"""Makes the bytes of the current frame last, for work that goes on after ``dispatch`` returns.
+Returns lasting bytes, and the function that gives their memory back."""
 
 
 def copied(frame: memoryview) -> tuple[memoryview, LetGo]:
-    """Keep a frame without a bound: for those who have no connection."""
+    """Keep a frame as a copy that counts in no budget: for callers without a connection."""
     return memoryview(bytearray(frame)), RequestMemory(len(frame)).hold(len(frame))
 
 
@@ -67,7 +70,7 @@ Encode = Callable[[Message, int], Answer]
 
 
 class NotDirect(Enum):
-    """Says that the direct way does not serve this request, and has done nothing."""
+    """The direct way does not serve this request, and nothing has happened yet."""
 
     NOT_DIRECT = "not direct"
 
@@ -75,26 +78,28 @@ class NotDirect(Enum):
 NOT_DIRECT = NotDirect.NOT_DIRECT
 
 Direct = Callable[[memoryview, int, int], Answer | Pending[Answer | None] | NotDirect]
-"""Serves requests of one (API, version) from their bytes, without objects made of them: the frame,
-where the client id in its header ends, the correlation id. It serves the form in which most clients
-send them. Any other request is NOT_DIRECT and goes the ordinary way, through its decoder and
-``Handler.handle``."""
+"""Serves requests of one (API, version) from their bytes, without decoding them into objects. Takes
+the frame, the position where the header's client id ends, and the correlation id. It serves the
+form that most clients send. It answers any other request with NOT_DIRECT, and that request goes the
+ordinary way, through its decoder and ``Handler.handle``."""
 
 
 @runtime_checkable
 class LongHandler(Handler[Request_contra], Protocol[Request_contra]):
-    """A handler that reads the request's records after ``handle`` would have returned."""
+    """A handler that serves long requests by a method of their own."""
 
     def handle_long(self, request: Request_contra, call: Call) -> Steps[Any]:
-        """Do as ``handle`` for a request that names very much; its bytes stay until that is over.
+        """Do as ``handle`` for a long request, in steps.
 
-        Without it ``handle`` serves long requests, too: nothing of theirs but records is bytes.
+        The request's record bytes stay valid until the generator ends; those of ``handle`` are
+        valid only during the call. Handlers that need no record bytes serve long requests by
+        ``handle``.
         """
 
 
 @runtime_checkable
 class DirectHandler(Handler[Request_contra], Protocol[Request_contra]):
-    """A handler that has a direct way for the requests it gets most."""
+    """A handler with a direct way for the form of request that most clients send."""
 
     def direct(self, version: int, encode: Encode) -> Direct | None:
         """Return the direct way of one version; None: it has none. Called once per version."""

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as handlers see it."""
+"""The client at the other end of a connection, as handlers see it."""
 
 from typing import NamedTuple
 
@@ -6,10 +6,12 @@ from ottla.ids import ANONYMOUS, Principal
 
 
 class Client(NamedTuple):
-    """Who asks, and by which of our addresses it reached us. One per connection."""
+    """A client's address and identity, and the address of ours that it has connected to."""
 
     host: str
     port: int
     local_host: str
     local_port: int
     principal: Principal = ANONYMOUS
+    listener: str = ""
+    """The name of the listener that it came by."""

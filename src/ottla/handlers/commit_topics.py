@@ -1,20 +1,21 @@
-"""The topics of an OffsetCommit or TxnOffsetCommit: which of them exist, and an answer for each.
+"""Finds out which topics and partitions of an OffsetCommit or TxnOffsetCommit exist.
 
 Partitions that do not exist are refused here and never reach the group. Knows the shape that both
-requests share, nothing of groups' rules.
+requests share, and nothing of the rules of groups.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import NamedTuple, Protocol, TypeVar
 
-from ottla.coordinator.group.committing import PartitionCommit, TopicCommit
+from ottla.coordinator.group.offsets.committing import PartitionCommit, TopicCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import TopicImage
 from ottla.sliced import STRIDE, Steps
 
 
 class AskedPartition(Protocol):
-    """One partition of a request."""
+    """A partition, as both requests name it."""
 
     partition_index: int
     committed_offset: int
@@ -23,11 +24,11 @@ class AskedPartition(Protocol):
 
 
 class AskedTopic(Protocol):
-    """One topic of a request."""
+    """A topic, as both requests name it."""
 
     @property
     def partitions(self) -> Sequence[AskedPartition]:
-        """In the order in which they are answered."""
+        """The partitions, in the order in which they are answered."""
 
 
 Topic = TypeVar("Topic", bound=AskedTopic)
@@ -38,14 +39,19 @@ class Sorted(NamedTuple):
 
     existing: list[TopicCommit]
     refusals: list[ErrorCode | None]
-    """Of each partition asked for, in order: why it is refused; None: it is in ``existing``."""
+    """For each partition of the request, in order: why it is refused; None: it exists."""
 
-    def codes(self, outcome: list[ErrorCode] | KafkaError) -> list[ErrorCode]:
-        """Return what each partition is answered, given what the group says to the existing."""
-        if isinstance(outcome, KafkaError):
-            return [outcome.code if refusal is None else refusal for refusal in self.refusals]
-        codes = iter(outcome)
+    def codes(self, of_existing: Iterable[ErrorCode]) -> list[ErrorCode]:
+        """Return the code of each partition of the request, in order.
+
+        ``of_existing``: the group's codes for the partitions in ``existing``.
+        """
+        codes = iter(of_existing)
         return [next(codes) if refusal is None else refusal for refusal in self.refusals]
+
+    def codes_refused(self, error: KafkaError) -> list[ErrorCode]:
+        """Return the code of each partition when the group refuses all of ``existing``."""
+        return self.codes(repeat(error.code))
 
 
 def sort_topics(
@@ -53,7 +59,7 @@ def sort_topics(
     topic_of: Callable[[Topic], TopicImage | None],
     unknown: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 ) -> Steps[Sorted]:
-    """Sort out what does not exist; ``unknown`` is the answer to a topic that does not."""
+    """Sort topics and partitions; ``unknown`` is the code of those that do not exist."""
     existing: list[TopicCommit] = []
     refusals: list[ErrorCode | None] = []
     for asked in topics:

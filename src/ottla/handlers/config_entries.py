@@ -1,4 +1,4 @@
-"""A configuration as DescribeConfigs and CreateTopics list it. Source: KIP-226 (synonyms)."""
+"""Config entries in answers of DescribeConfigs and CreateTopics. Source: KIP-226 (synonyms)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,18 +11,21 @@ from ottla.protocol.messages.describe_configs import (
 )
 
 _UNKNOWN_TYPE = 0
-"""The ConfigType of what no table describes."""
+"""The ConfigType of a key that is in no option table."""
 
 
 def listed(config: Config) -> Iterator[Option[object]]:
-    """Give the options that are shown."""
+    """Yield the options that clients may see."""
     return (option for option in config.table if not option.internal)
 
 
 def describe(
     config: Config, option: Option[object], *, synonyms: bool, documentation: bool
 ) -> DescribeConfigsResourceResult:
-    """Return one option's value in force, and where it comes from."""
+    """Return an option's value in force and its source.
+
+    ``synonyms``: also its value in every source that sets it, the one in force first.
+    """
     return DescribeConfigsResourceResult(
         name=option.key,
         value=None if option.sensitive else config.text(option),
@@ -47,7 +50,7 @@ def describe(
 def unknown(
     key: str, sources: Sequence[Source], *, synonyms: bool
 ) -> DescribeConfigsResourceResult:
-    """Return what is told of a key that is set but is no option: everything but its value."""
+    """Return the entry of a key that is set but is no option: everything but its value."""
     return DescribeConfigsResourceResult(
         name=key,
         value=None,

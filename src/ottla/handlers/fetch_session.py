@@ -1,8 +1,8 @@
-"""Fetch sessions: what a client asked for last time, and what it was told of it (KIP-227).
+"""Fetch sessions: which partitions a client reads, and what it was last told of them (KIP-227).
 
-Owns the sessions, their ids and epochs, which of them goes when there are too many, and what an
-incremental answer leaves out. A decider: does no I/O, is told the time, and knows neither logs nor
-the wire's bytes. Between ``apis.fetch``, which looks topics up and reads, and the client.
+Owns the sessions, their ids and epochs, which session ends when there are too many, and what an
+incremental answer leaves out. A decider: does no I/O, is given the time, and knows neither logs nor
+bytes of the wire. ``apis.fetch`` uses it, looks the topics up and reads.
 Source: KIP-227, KIP-516 (topic ids); eviction as Kafka's for consumers.
 """
 
@@ -12,21 +12,21 @@ from typing import NamedTuple
 from ottla.cluster.topics import TOPIC_NAME_LENGTH_MAX
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import TopicId, TopicPartition, topic_id_text
+from ottla.ids import INT32_MAX, TopicId, TopicPartition, topic_id_text
 from ottla.protocol.messages.fetch import FetchTopic, ForgottenTopic
 from ottla.replication.fetch import INVALID_OFFSET, FetchedPartition, FetchSpec
 
 NO_SESSION = 0
 SESSION_EPOCH_FINAL = -1
-"""Asks for one complete answer, without a session; ends the one that is named."""
+"""Asks for one complete answer without a session; ends the session that the request names."""
 SESSION_EPOCH_INITIAL = 0
 """Asks for a complete answer and a new session."""
 EVICTION_SECONDS = 120
-"""A session not used for so long gives way to any other; one that lived so long, to a larger."""
+"""A session that was not used for so long gives way to any other. One that was in use for longer
+than this gives way to one with at least as many partitions."""
 REFUSED_MAX = 1_000
-"""Partitions of a session that cannot be read; with more it ends, and the client names them anew.
-Each request looks for all of them, and is told of all, however short it is."""
-_INT32_MAX = (1 << 31) - 1
+"""A session with more partitions that cannot be read ends, and its client names them all again.
+Each request of a session looks these partitions up, and each answer names them."""
 
 PartitionKey = tuple[str, TopicId, int]
 """The topic's name or, if the session uses them, its id; and the partition's index."""
@@ -40,19 +40,19 @@ class SessionPartition:
     def __init__(self, key: PartitionKey, spec: FetchSpec) -> None:
         self.key = key
         self.spec = spec
-        """Its topic id is None until the partition was seen here."""
+        """Its topic id is None until this node was found to host the partition."""
         self.refusal: ErrorCode | None = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        """Why it cannot be read; None once this node was seen to host it."""
-        self.high_watermark = INVALID_OFFSET  # Use: as last told, -1 after an error.
+        """Why it cannot be read; None once this node was found to host it."""
+        self.high_watermark = INVALID_OFFSET  # Use: as last told to the client; -1 after an error.
         self.log_start_offset = INVALID_OFFSET
 
 
 class Plan(NamedTuple):
-    """What a fetch of the session reads now, in this order, and what it cannot read."""
+    """What a Fetch of the session reads now, in this order, and what it cannot read."""
 
     partitions: list[SessionPartition]
     specs: list[FetchSpec]
-    """Those of ``partitions``."""
+    """The specs of ``partitions``, in the same order."""
     refused: list[SessionPartition]
 
 
@@ -78,17 +78,18 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created_seconds = self.used_seconds = 0.0
         self.counted = 0
-        """Use: the cache's sum. Invariant: the number of partitions when it was last used."""
+        """Use: what the cache counts for it. Invariant: its number of partitions at its last use.
+        """
         self._partitions: dict[PartitionKey, SessionPartition] = {}
         self._plan: Plan | None = None
         self._has_impossible = False
-        """Use: a topic was named that there cannot be; such a name may be of any length."""
+        """Use: True when it names a topic by a name that is too long to exist."""
 
     def __len__(self) -> int:
         return len(self._partitions)
 
     def update(self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic]) -> None:
-        """Take over what a request asks for and what it does not want any more."""
+        """Add or change the partitions of ``topics``, and remove those of ``forgotten``."""
         partitions = self._partitions
         for topic in topics:
             self._has_impossible |= len(topic.topic) > TOPIC_NAME_LENGTH_MAX
@@ -99,7 +100,7 @@ class FetchSession:
                     name = topic_id_text(topic.topic_id) if self.uses_topic_ids else topic.topic
                     where, meant = TopicPartition(name, part.partition), None
                 else:
-                    # Not whichever topic has the name by now: the offset is in the one before.
+                    # The topic may have been made anew under its name; the offset is of the old.
                     where, meant = known.spec.topic_partition, known.spec.topic_id
                 spec = FetchSpec(
                     where,
@@ -121,9 +122,9 @@ class FetchSession:
                     self._plan = None
 
     def plan(self) -> Plan:
-        """Return what to read. The same object until something changes: keep it, do not change it.
+        """Return what to read: the same object until something changes. Do not change it.
 
-        A session of a thousand idle partitions so costs nothing to prepare.
+        So a session of a thousand idle partitions costs nothing to prepare.
         """
         if self._plan is None:
             reads = [part for part in self._partitions.values() if part.refusal is None]
@@ -133,9 +134,9 @@ class FetchSession:
 
     @property
     def is_not_kept(self) -> bool:
-        """Tell whether too much of it cannot be read: each request would look for it again.
+        """Whether the session must not be kept: too much of it cannot be read, or cannot exist.
 
-        Or cannot be at all: such names are not remembered.
+        Each request would look these partitions up again, and impossible names may be very long.
         """
         return self._has_impossible or len(self.plan().refused) > REFUSED_MAX
 
@@ -148,10 +149,12 @@ class FetchSession:
     def changed(
         self, plan: Plan, fetched: Sequence[FetchedPartition]
     ) -> list[tuple[SessionPartition, FetchedPartition]]:
-        """Return what the client does not know yet of ``fetched`` (of ``plan``), noted as told.
+        """Return what an incremental answer must hold, and note it as told to the client.
 
-        Data, errors and diverging epochs, every time; a moved high watermark or log start. What
-        gave data is read last next time, so that a small ``max_bytes`` does not starve the others.
+        ``fetched`` are the results for ``plan``, in order. Data, errors and diverging epochs are
+        returned every time, other results when the high watermark or the log start offset has
+        moved. A partition that had data is read last next time, so that a small ``max_bytes`` does
+        not starve the others.
         """
         news = []
         no_error = ErrorCode.NONE
@@ -172,7 +175,7 @@ class FetchSession:
         return news
 
     def note_all(self, plan: Plan, fetched: Sequence[FetchedPartition]) -> None:
-        """Note a complete answer as told."""
+        """Note that a complete answer tells the client all of ``fetched``."""
         for partition, item in zip(plan.partitions, fetched, strict=True):
             self._note(partition, item)
 
@@ -180,15 +183,16 @@ class FetchSession:
         partition.high_watermark = item.high_watermark
         partition.log_start_offset = item.log_start_offset
         if item.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID):
-            partition.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # It is looked up again.
+            # The session's next request looks it up again.
+            partition.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self._plan = None
 
 
 class FetchSessionCache:
-    """The sessions of a node, bounded in number and in partitions."""
+    """The sessions of a node, with a limit on their number and on their partitions."""
 
     def __init__(self, rng: Rng, *, slots: int, partitions_max: int) -> None:
-        """Keep at most ``slots`` sessions (0: none) with ``partitions_max`` partitions in all."""
+        """Build an empty cache for ``slots`` sessions (0: none), ``partitions_max`` in all."""
         self._rng = rng
         self._slots = slots
         self._partitions_max = partitions_max
@@ -200,7 +204,10 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def get(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
-        """Return the session that an incremental request continues. Raises KafkaError."""
+        """Return the session that an incremental request continues.
+
+        Raises KafkaError when there is none, or the epoch or the use of topic ids does not match.
+        """
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -211,21 +218,24 @@ class FetchSessionCache:
         return session
 
     def advance(self, session: FetchSession, now_seconds: float) -> None:
-        """Note that ``session``, updated, is used in its epoch; the next one is expected then.
+        """Note that ``session`` was updated by a request, and expect the next epoch.
 
-        Raises KafkaError(FETCH_SESSION_ID_NOT_FOUND) when it has outgrown the cache, and ends it.
+        If it has outgrown the cache: ends it and raises KafkaError(FETCH_SESSION_ID_NOT_FOUND).
         """
         self.partition_count += len(session) - session.counted
         session.counted = len(session)
         if self.partition_count > self._partitions_max or session.is_not_kept:
             self.remove(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session.epoch = 1 if session.epoch == _INT32_MAX else session.epoch + 1
+        session.epoch = 1 if session.epoch == INT32_MAX else session.epoch + 1
         session.used_seconds = now_seconds
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
 
     def add(self, session: FetchSession, now_seconds: float) -> None:
-        """Keep ``session`` and give it an id, if there is room or another must give way."""
+        """Keep ``session`` and give it an id, if there is room or others can be evicted for it.
+
+        Else its id stays ``NO_SESSION``.
+        """
         while not self._has_room(session) and self._evict_for(session, now_seconds):
             pass
         if self._has_room(session) and not session.is_not_kept:
@@ -236,7 +246,7 @@ class FetchSessionCache:
             self._sessions[session.session_id] = session
 
     def remove(self, session_id: int) -> None:
-        """End a session, if it is there."""
+        """End a session. Harmless when there is none with this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= session.counted
@@ -248,7 +258,11 @@ class FetchSessionCache:
         )
 
     def _evict_for(self, session: FetchSession, now_seconds: float) -> bool:
-        """End the stalest session, else the smallest grown-up one that is not larger than this."""
+        """End one session to make room for ``session``; False when none may be ended.
+
+        That is the longest unused one, if it was unused for ``EVICTION_SECONDS``; else the smallest
+        of those in use for longer than that, if it is not larger than ``session``.
+        """
         if not self._sessions or len(session) > self._partitions_max:
             return False
         victim = next(iter(self._sessions.values()))
@@ -268,6 +282,6 @@ class FetchSessionCache:
 
     def _new_id(self) -> int:
         while True:
-            session_id = 1 + self._rng.random_below(_INT32_MAX)
+            session_id = 1 + self._rng.random_below(INT32_MAX)
             if session_id not in self._sessions:
                 return session_id

@@ -1,9 +1,9 @@
-"""The door that every request passes: who asks, may it, how much, how long.
+"""The gate that every request passes, whichever way it then goes (ordinary, long or direct).
 
-Owns the terms on which the router lets requests in, whichever way they go on (ordinary, long or
-direct). Whoever counts or bounds requests (quotas, metrics) is an ``Admit``; today nobody does, and
-``let_pass`` stands there. Whether a principal may use a topic or a group is not asked here but in
-the handlers: each API answers a denial in its own form. Source: ADR 30.
+Owns the interface between the router and whatever counts or limits requests (quotas, metrics). Such
+a thing is an ``Admit``; today there is none, and ``let_pass`` takes its place. Whether a principal
+may use a topic or a group is decided in the handlers, because each API answers a denial in its own
+form. Source: ADR 30.
 """
 
 from collections.abc import Callable
@@ -13,21 +13,22 @@ from ottla.handlers.client import Client
 
 
 class Passage(Protocol):
-    """One request that was let in and is counted: from ``Admit`` until its answer is there."""
+    """One request that was let in and is counted, until its answer is ready."""
 
     def answered(self) -> int:
-        """Take note of the answer, before it is encoded; return its throttle time in ms, or 0.
+        """Note that the answer is ready; return its throttle time in ms, 0 for none.
 
-        Called once, for a request without an answer (acks=0) as well; never for one that fails or
-        is abandoned: its connection is closed. Whoever returns a throttle time mutes the connection
-        by itself. Must not block or raise.
+        Called once, before the answer is encoded, also for a request without an answer (acks=0).
+        Not called for a request that fails or is abandoned: its connection is closed. An
+        implementation that returns a throttle time must also mute the connection. Must not block
+        or raise.
         """
 
 
 Admit = Callable[[int, memoryview, Client], Passage | None]
-"""Lets one request in: its API key, its frame (with the client id, valid during the call only), and
-who asks. None: nothing of this request is counted. Called once per request, before anything of it
-is decoded but the start of its header. Raises CloseConnection to hang up."""
+"""Lets one request in. Takes its API key, its frame (valid only during the call) and its client.
+Called once per request, when only the start of its header is decoded. Returns None when the request
+is not counted. Raises CloseConnection to have the connection closed."""
 
 
 def let_pass(key: int, frame: memoryview, client: Client) -> Passage | None:

@@ -1,4 +1,4 @@
-"""Several Pendings as one: for requests that name many groups, each of which answers by itself."""
+"""Makes one Pending of many, for requests that name many groups of which each answers by itself."""
 
 from collections.abc import Sequence
 from typing import TypeVar, cast
@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 def gathered(pendings: Sequence[Pending[Value]]) -> Pending[list[Value]]:
-    """Return a Pending that takes all values, in order, or the first error."""
+    """Return a Pending of all values, in order; it fails with the first error."""
     together: Pending[list[Value]] = Pending()
     undone = [one for one in pendings if not one.is_done or one.error is not None]
     left = len(undone)

@@ -1,7 +1,8 @@
-"""Who leads a partition, as Metadata and DescribeTopicPartitions tell it.
+"""Tells who leads a partition, for Metadata and DescribeTopicPartitions.
 
-A partition whose log is lost to its disk has no leader there, whatever the metadata says: clients
-would come in vain. Source: KIP-112; Kafka's answers with a log directory offline.
+When the log of a partition is offline on this node, clients are not told that this node leads it,
+whatever the metadata says: it could not serve them.
+Source: KIP-112; Kafka's answers with an offline log directory.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from ottla.metadata.values import NO_LEADER, PartitionState
 
 
 class Leadership(NamedTuple):
-    """What clients are told of a partition's leader and its lost replicas."""
+    """What clients are told of a partition's leader and its offline replicas."""
 
     code: ErrorCode
     leader: int
@@ -22,7 +23,7 @@ class Leadership(NamedTuple):
 
 
 class Leaderships:
-    """Puts the metadata image's word and this node's own health together."""
+    """Combines the metadata with the health of this node's own logs."""
 
     def __init__(self, node_id: NodeId, offline: Callable[[TopicPartition], str | None]) -> None:
         """``offline`` tells why a partition of this node is not served; None when it is."""
@@ -30,7 +31,7 @@ class Leaderships:
         self._offline = offline
 
     def of(self, topic: str, partition: int, state: PartitionState) -> Leadership:
-        """Return what is told of the partition."""
+        """Return what clients are told of the partition; ``state`` is the metadata's."""
         leader = state.leader
         offline_replicas: list[int] = []
         if self._offline(TopicPartition(topic, partition)) is not None:

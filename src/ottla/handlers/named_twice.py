@@ -1,4 +1,4 @@
-"""Things that a request names more than once: Kafka serves none of them, and answers each once."""
+"""Finds what a request names more than once. Kafka refuses that, with one answer for each name."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,7 +11,7 @@ Thing = TypeVar("Thing")
 def without_repeated(
     things: Sequence[Thing], name_of: Callable[[Thing], str]
 ) -> Steps[tuple[list[Thing], list[str]]]:
-    """Return the things that are named once, in their order, and the names of all the others."""
+    """Return the things that are named once, in order, and the names that occur more often."""
     times: dict[str, int] = {}
     for count, thing in enumerate(things):
         name = name_of(thing)

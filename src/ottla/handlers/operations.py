@@ -1,4 +1,4 @@
-"""What a client may do, as the bit fields of KIP-430. Without an authorizer: everything.
+"""The operations that a client may do, as bit fields (KIP-430). Without an authorizer: all.
 
 Bit n stands for AclOperation n. The values are those of a live Kafka 4.3 without authorizer.
 """

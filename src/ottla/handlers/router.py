@@ -1,11 +1,13 @@
-"""From a frame to its handler and back to a framed answer.
+"""Takes a frame to the handler of its API, and the response back into a framed answer.
 
-Owns which API versions are served (ApiVersions is computed from this table, so what is served and
-what is said cannot differ), decoding, encoding, and what an unknown request gets. Knows handlers by
-their key only. Source: KIP-35, KIP-511; the live answers in docs/compatibility.md.
+Owns the table of served API versions, decoding, encoding, and the answer to an unknown request. The
+answer to ApiVersions is made from this table, so all that is advertised is served. Knows handlers
+only by their API key. A frame goes one of three ways: the direct way (``call.Direct``), the
+ordinary way (decode, ``Handler.handle``, encode), or, when it is long, the ordinary way in steps.
+Source: KIP-35, KIP-511; the live answers in docs/compatibility.md.
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 import struct
 from collections.abc import Callable, Mapping
@@ -48,21 +50,22 @@ _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 LONG_FRAME_BYTES = 32 * 1024
 """A longer request is decoded, served, answered and freed in steps."""
 FEW_STEPS = 4
-"""What a Produce request names, however long it is, is served at once if decoding it takes fewer
-steps (of some hundred partitions each): then its records are read where they were received."""
+"""A long Produce request is served at once if decoding it takes fewer steps than this, of some
+hundred partitions each. Its records are then read where they were received, without a copy."""
 
 LARGE_FRAME_BYTES = 1024 * 1024
-"""The answer to a longer request may be as long, however little work it is: it may name much that
-is not here, by long names. It is not served before there is room for answers."""
+"""A longer request waits for room for its answer before it is served. Its answer may be as long as
+the request, which may name many things that do not exist, by long names."""
 _MODEST = frozenset({"PRODUCE", "FETCH", "OFFSET_COMMIT", "TXN_OFFSET_COMMIT"})
-"""Their answers have hardly more bytes in memory than what was asked: unless that is large they do
-not wait for room, so that records and offsets flow while somebody does not take his answers."""
+"""Answers of these APIs take hardly more memory than their requests. So requests of at most
+``LARGE_FRAME_BYTES`` do not wait for room: records and offsets flow although some other client does
+not read its answers."""
 NAMES_BYTES_MAX = 64 * 1024
-"""What a Produce request that is served at once may have in names, with which it is answered."""
+"""A long Produce request with more in topic names, which its answer repeats, is served in steps."""
 
 _UNSUPPORTED_API_VERSIONS = struct.pack(">hihhh", 35, 1, ApiKey.API_VERSIONS, 0, 4)
-"""The v0 body that an ApiVersions request from the future gets: error 35 and the one range that
-helps the client to ask again (seen on a live broker)."""
+"""The body (v0) of the answer to ApiVersions in a version that is too new: error 35, and the range
+of versions in which the client can ask again. As a live Kafka answers."""
 
 
 class Route(NamedTuple):
@@ -74,19 +77,19 @@ class Route(NamedTuple):
     encode: Callable[[Any, bytearray, Splices], None]
     is_flexible_response: bool
     throttle_at: int | None
-    """Where the throttle time stands in what a direct way answers; see ``throttle_position``."""
+    """Position of the throttle time in an answer of the direct way; see ``throttle_position``."""
     name: str
 
 
 class _StepCodec(NamedTuple):
-    """The same codecs in steps, for what is long."""
+    """The codecs of a route that work in steps, for long requests and answers."""
 
     decode: Callable[[memoryview, int, int], Steps[tuple[Any, int]]]
     encode: Callable[[Any, bytearray, Splices], Steps[None]]
 
 
 class Router:
-    """The table of served APIs, and the way through it."""
+    """The table of served APIs; ``dispatch`` serves one frame."""
 
     def __init__(
         self, handlers: Mapping[ApiKey, Handler[Any]], slices: Slices, admit: Admit = let_pass
@@ -97,23 +100,24 @@ class Router:
         self._routes: dict[tuple[int, int], Route] = {}
         self._step_codecs: dict[tuple[int, int], _StepCodec] = {}
         self._directs: dict[tuple[int, int], Direct] = {}
-        """Invariant: has a route as well."""
+        """Invariant: each key is in ``_routes``, too."""
 
     def add(self, key: ApiKey, handler: Handler[Any]) -> None:
-        """Serve one more API; for the one that has to know all the others."""
+        """Serve one more API. For ApiVersions, whose handler needs the router."""
         self._handlers[key] = handler
 
     def served(self) -> dict[ApiKey, Versions]:
-        """Return the advertised version range of every API served, by key."""
+        """Return the advertised version range of every served API, by key."""
         return {key: API_TABLE[key].advertised_versions for key in sorted(self._handlers)}
 
     def dispatch(
         self, frame: memoryview, client: Client, keep: Keep = copied
     ) -> Answer | Pending[Answer | None] | None:
-        """Serve one frame, which is valid only during this call unless it is kept.
+        """Serve one frame, which is valid only during this call unless ``keep`` makes it last.
 
-        Raises MalformedMessage when it cannot be decoded or is of an API or version not served;
-        CloseConnection when the handler says so.
+        Returns None for a request without an answer. Raises MalformedMessage when the frame cannot
+        be decoded, or when its API or version is not served; CloseConnection when the handler
+        raises it.
         """
         size = len(frame)
         passage: Passage | None = None
@@ -152,7 +156,7 @@ class Router:
     def _decode_few(
         self, route: Route, frame: memoryview, position: int, call: Call
     ) -> Message | None:
-        """Return a long request that names few partitions, to be served at once; else None."""
+        """Decode a long Produce request that names few partitions; None for any other request."""
         if route.name != ApiKey.PRODUCE.name:
             return None
         steps = self._step_codec(route, call).decode(frame, position, len(frame))
@@ -170,7 +174,7 @@ class Router:
     def _answer(
         self, response: Response, route: Route, call: Call, correlation_id: int
     ) -> Answer | Pending[Answer | None] | None:
-        """Encode what a handler returned, now or when it is there."""
+        """Encode what a handler returned, now or when it is ready."""
         if isinstance(response, Message):
             leave(call, response)
             return _encode(response, correlation_id, route)
@@ -192,7 +196,10 @@ class Router:
         *,
         is_long: bool,
     ) -> Pending[Answer | None]:
-        """Encode what is promised when it is there: a message, or steps that end in one."""
+        """Encode the value of ``response`` when it is ready: a message, or steps that return one.
+
+        ``is_long``: encode a message in steps.
+        """
         later: Pending[Answer | None] = Pending(overlaps=response.overlaps)
         later.on_cancel(response.cancel, response.hurry)
 
@@ -231,7 +238,7 @@ class Router:
         call: Call,
         correlation_id: int,
     ) -> Steps[Answer | Pending[Answer | None] | None]:
-        """Decode, serve and answer a request that may name very much. Raises as ``dispatch``."""
+        """Decode, serve and answer a long request, in steps. Raises as ``dispatch``."""
         frame, let_go = kept
         try:
             codec = self._step_codec(route, call)
@@ -248,9 +255,10 @@ class Router:
     def _answer_in_steps(
         self, response: list[Response], route: Route, call: Call, correlation_id: int
     ) -> Steps[Answer | Pending[Answer | None] | None]:
-        """Answer in steps; what is waited for has no place among the running meanwhile.
+        """Encode the one item of ``response``, in steps.
 
-        Takes the one ``response`` out of its list: nobody else holds it, and it is freed in steps.
+        Takes it out of the list, so that nothing else refers to it and it can be freed in steps. A
+        Pending is returned as one: while it waits, this work has no place among the running.
         """
         message = response.pop()
         if not (message is None or isinstance(message, Message | Pending)):
@@ -300,13 +308,13 @@ class Router:
         return codec
 
     def _served_versions(self, key: int) -> Versions:
-        """Return the versions that are decoded, an empty range for an API that is not served."""
+        """Return the versions that are served; an empty range for an API that is not."""
         if key not in set(self._handlers):
             return Versions.parse("")
         return API_TABLE[ApiKey(key)].versions
 
     def _compile(self, key: ApiKey, version: int) -> Route:
-        """Make and keep the route of a served (key, version), on its first use."""
+        """Make and keep the route, and the direct way if any, of a served (key, version)."""
         api, handler = API_TABLE[key], self._handlers[key]
         is_flexible = response_header_is_flexible(key, version)
         route = Route(
@@ -333,7 +341,7 @@ class Router:
 def _leave_direct(
     passage: Passage, answer: Answer | Pending[Answer | None], throttle_at: int | None
 ) -> Answer | Pending[Answer | None] | None:
-    """Have what a direct way answers leave by the gate, now or when it is there."""
+    """Pass the answer of a direct way through the gate, now or when it is ready."""
     if isinstance(answer, Pending):
         return answer.then(lambda done: leave_framed(passage, done, throttle_at))
     return leave_framed(passage, answer, throttle_at)
@@ -344,7 +352,7 @@ def _framed(correlation_id: int, body: bytes) -> bytes:
 
 
 def _encode(message: Message, correlation_id: int, route: Route) -> Answer:
-    """Frame a response; large records stay where they are and become chunks of their own."""
+    """Frame a response. Regions of files are not read; they become chunks of their own."""
     out = bytearray(9 if route.is_flexible_response else 8)
     splices: Splices = []
     route.encode(message, out, splices)
@@ -362,7 +370,7 @@ def _frame(out: bytearray, splices: Splices, correlation_id: int) -> Answer:
     begin = 0
     for position, splice in splices:
         answer.append(bytes(out[begin:position]))
-        answer.append(cast("Chunk", splice))  # Regions are the one Splice there is.
+        answer.append(cast("Chunk", splice))  # Every splice is a Region.
         begin = position
     if begin < len(out):
         answer.append(bytes(out[begin:]))

@@ -1,4 +1,4 @@
-"""The table of what this broker serves. An API not in it is neither served nor advertised."""
+"""The table of the APIs that this broker serves. Others are neither served nor advertised."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from ottla.answer_memory import AnswerMemory
 from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller
+from ottla.cluster.credentials import Credentials
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
@@ -24,6 +25,7 @@ from ottla.handlers.apis.add_offsets_to_txn import AddOffsetsToTxn
 from ottla.handlers.apis.add_partitions_to_txn import AddPartitionsToTxn
 from ottla.handlers.apis.alter_configs import AlterConfigs, IncrementalAlterConfigs
 from ottla.handlers.apis.alter_replica_log_dirs import AlterReplicaLogDirs
+from ottla.handlers.apis.alter_user_scram_credentials import AlterUserScramCredentials
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.apis.consumer_group_describe import ConsumerGroupDescribe
 from ottla.handlers.apis.consumer_group_heartbeat import ConsumerGroupHeartbeat
@@ -39,6 +41,7 @@ from ottla.handlers.apis.describe_log_dirs import DescribeLogDirs, MeasuredDirec
 from ottla.handlers.apis.describe_producers import DescribeProducers
 from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 from ottla.handlers.apis.describe_transactions import DescribeTransactions
+from ottla.handlers.apis.describe_user_scram_credentials import DescribeUserScramCredentials
 from ottla.handlers.apis.end_txn import EndTxn
 from ottla.handlers.apis.fetch import Fetch
 from ottla.handlers.apis.find_coordinator import (
@@ -61,6 +64,8 @@ from ottla.handlers.apis.offset_delete import OffsetDelete
 from ottla.handlers.apis.offset_fetch import OffsetFetch
 from ottla.handlers.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.handlers.apis.produce.ordinary import Produce
+from ottla.handlers.apis.sasl_authenticate import SaslAuthenticate
+from ottla.handlers.apis.sasl_handshake import SaslHandshake
 from ottla.handlers.apis.sync_group import SyncGroup
 from ottla.handlers.apis.txn_offset_commit import TxnOffsetCommit
 from ottla.handlers.apis.write_txn_markers import WriteTxnMarkers
@@ -80,7 +85,7 @@ from ottla.turns import Turns
 
 
 class Services(NamedTuple):
-    """What the handlers work with."""
+    """Everything that the handlers are built with."""
 
     node_id: NodeId
     config: Config
@@ -90,9 +95,10 @@ class Services(NamedTuple):
     deletion: Deletion
     relocation: Relocation
     broker_config: Callable[[], Config]
-    """Gives the configuration in force, which ``config`` is at the start."""
+    """Returns the configuration in force now; ``config`` is the one at the start."""
     controller: Controller
     configs: Configs
+    credentials: Credentials
     measure_log_dirs: Callable[[], Pending[list[MeasuredDirectory]]]
     producer_ids: ProducerIds
     groups: GroupCoordinator
@@ -107,7 +113,7 @@ class Services(NamedTuple):
 
 
 def router_of(services: Services) -> Router:
-    """Return the router with every API that is served."""
+    """Return a router with a handler for every API that is served."""
     node_id, config, image, replicas = (
         services.node_id,
         services.config,
@@ -168,6 +174,10 @@ def router_of(services: Services) -> Router:
                 replicas, image, elements_max=elements_max
             ),
             ApiKey.FIND_COORDINATOR: _find_coordinator(services),
+            ApiKey.SASL_HANDSHAKE: SaslHandshake(),
+            ApiKey.SASL_AUTHENTICATE: SaslAuthenticate(),
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(image.credentials),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentials(services.credentials),
             **_group_handlers(services),
             **_transaction_handlers(services),
         },

@@ -1,7 +1,8 @@
-"""The throttle time of an answer: how long its client has to wait before it asks again.
+"""Sets the throttle time of an answer: how long its client has to wait before its next request.
 
-Owns where that field stands. A message has it by name, and the larger time counts if the handler
-has set one. The answer of a direct way is bytes: there it stands first or last, by API and version.
+Owns where that field is. A message has it by name; if the handler has set it, the larger time
+counts. The answer of a direct way is bytes already: there the field is first or last, depending on
+API and version.
 """
 
 import struct
@@ -24,7 +25,7 @@ class _Throttled(Protocol):
 
 
 def leave(call: Call, response: Message | None) -> None:
-    """Tell the gate that a request is answered, and the answer how long its client has to wait."""
+    """Tell the gate that a request is answered, and put the throttle time into ``response``."""
     if call.passage is None:
         return
     throttle_ms = call.passage.answered()
@@ -34,7 +35,7 @@ def leave(call: Call, response: Message | None) -> None:
 
 
 def leave_framed(passage: Passage, answer: Answer | None, position: int | None) -> Answer | None:
-    """Do as ``leave`` for an answer that is encoded; ``position`` is the field's in its bytes."""
+    """Do as ``leave`` for an encoded answer; ``position``: see ``throttle_position``."""
     throttle_ms = passage.answered()
     if not throttle_ms or answer is None or position is None:
         return answer
@@ -46,10 +47,11 @@ def leave_framed(passage: Passage, answer: Answer | None, position: int | None) 
 def throttle_position(
     response: type[Message], version: int, *, is_flexible_header: bool
 ) -> int | None:
-    """Return where the field stands in a framed answer; negative: counted from the end.
+    """Return the byte position of the field in a framed answer; negative: from its end.
 
-    None: this version has none. From the end it stands before an empty set of tags, in flexible
-    versions. Raises InvariantBroken when it stands in the middle: no direct way can set it there.
+    None: this version has no such field. In flexible versions a field at the end is followed by an
+    empty set of tags. Raises InvariantBroken when the field is neither first nor last: a direct way
+    cannot set it there.
     """
     names = [
         name

@@ -1,4 +1,4 @@
-"""Old records go: by retention, by request, and what both need of the disk, in its order.
+"""Deletion of old records, by retention and by request, with the disk calls that both need.
 
 Decides and renames on the loop, a few files a turn; syncs, checkpoints and removals run in the
 executor. The order is reliability rule 14's: hide what goes, make the log start offset durable,
@@ -9,35 +9,39 @@ LogManager.cleanupLogs, ReplicaManager.deleteRecords.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
 
-from ottla.env.clock import Clock, Timer
+from ottla.deadlines import Deadlines
+from ottla.env.clock import Clock
 from ottla.env.executor import Executor, run
 from ottla.errors import ErrorCode, KafkaError
 from ottla.housekeeping.in_progress import InProgress
 from ottla.ids import TopicPartition
+from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
 from ottla.log.directories.offset_checkpoints import HighWatermarkOf
 from ottla.log.files.faults import sync_directory
-from ottla.log.files.tenancy import Tenancy, TenancyOver
+from ottla.log.files.tenancy import TenancyOver
 from ottla.log.health import LogState
 from ottla.log.log import Log
 from ottla.log.upkeep.front import (
     drop_segments_below,
+    expired_to,
     has_segments_below,
     raise_start_offset,
-    retained_from,
 )
-from ottla.pending import Pending, pending_of
+from ottla.pending import Pending, outcome_of, pending_of
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-PARTITIONS_PER_TURN = 32
-"""Logs looked at before the loop gets its turn: each costs microseconds, or one cold read."""
+PARTITIONS_PER_TURN = 8
+"""Logs looked at before the loop gets its turn: each costs microseconds. One of whose segments an
+index has to be read, or which is rolled, has turns of its own."""
 SEGMENTS_PER_TURN = 16
 """Segments renamed before the loop gets its turn: some tens of microseconds each."""
 
@@ -88,6 +92,16 @@ class _Front(NamedTuple):
     start_offset: int
 
 
+@contextmanager
+def _reported(partition: Partition) -> Iterator[None]:
+    """Log what keeps the retention of one partition: the others go on."""
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        if partition.log.state is not LogState.CLOSED:  # A deleted topic's log is not a fault.
+            logger.error("retention of %s: %s", partition.topic_partition, error)  # noqa: TRY400
+
+
 class Deletion:
     """Takes old records of this node's partitions away."""
 
@@ -110,7 +124,7 @@ class Deletion:
         self._leader_of = leader_of
         self._high_watermark_of = high_watermark_of
         self._checkpoints = Checkpoints(log_manager, executor)
-        self._timers: dict[object, Timer] = {}
+        self._removals = Deadlines(clock, name="removals of old segments")
         self._in_progress = InProgress()
 
     async def checkpoint(self) -> None:
@@ -182,6 +196,8 @@ class Deletion:
 
     async def _hide(self, partition: Partition, offset: int) -> int | KafkaError:
         try:
+            while partition.is_held:
+                await outcome_of(partition.released())
             start_offset = partition.delete_records(offset)
             await partition.flush_to(start_offset)
         except KafkaError as error:
@@ -191,30 +207,63 @@ class Deletion:
     async def delete_old_segments(self) -> None:
         """Apply every partition's retention once."""
         with self._in_progress.one_more():
-            fronts = []
+            fronts: list[_Front] = []
+            rolled: list[tuple[Partition, LogConfig, int]] = []
             for ordinal, partition in enumerate(list(self._partitions())):
                 if ordinal % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                     await asyncio.sleep(0)
-                if not partition.is_failed and self._expire(partition):
-                    fronts.append(_Front(partition.log, partition.log_start_offset))
-            if fronts:
-                failures = await self._checkpoints.save()
-                for log_dir, error in failures.items():
-                    logger.error("old segments in %s stay: %s", log_dir, error)
-                await self._drop(
-                    front for front in fronts if dirname(front.log.directory) not in failures
-                )
+                with _reported(partition):
+                    end_offset = await self._expired_to(partition)
+                    log = partition.log
+                    if end_offset <= log.segments.active.base_offset:
+                        self._hide_below(partition, end_offset, fronts)
+                        continue
+                    log.roll()
+                    rolled.append((partition, log.config, end_offset))
+                    partition.flush()
+                    await asyncio.sleep(0)
+            await self._take_away(fronts)
+            fronts = []
+            for partition, config, end_offset in rolled:  # Their flushes go on side by side.
+                with _reported(partition):
+                    await partition.settle_to(end_offset)
+                    if partition.log.config is config:
+                        self._hide_below(partition, end_offset, fronts)
+            await self._take_away(fronts)
 
-    def _expire(self, partition: Partition) -> bool:
-        """Raise the log start offset by the settings; True when segments can go."""
+    async def _expired_to(self, partition: Partition) -> int:
+        """Return the end of what is to go, exclusive; 0: nothing. A cold segment a turn."""
         log = partition.log
-        try:
-            start_offset = retained_from(log, partition.high_watermark, self._clock.wall_ms())
-        except (KafkaError, OSError) as error:
-            logger.error("retention of %s: %s", log.topic_partition, error)  # noqa: TRY400
-            return False
-        raise_start_offset(log, start_offset)
-        return has_segments_below(log, start_offset)
+        if partition.is_failed or log.is_swapping:
+            return 0
+        looking = expired_to(log, partition.high_watermark, self._clock.wall_ms())
+        while True:
+            try:
+                next(looking)
+            except StopIteration as end:
+                end_offset: int = end.value
+                return end_offset
+            await asyncio.sleep(0)
+
+    def _hide_below(self, partition: Partition, offset: int, fronts: list[_Front]) -> None:
+        """Raise the log start offset to ``offset``; add to ``fronts`` what can go.
+
+        Not while segments are being swapped, or the partition is held: the next retention does it.
+        """
+        log = partition.log
+        if partition.is_failed or log.is_swapping:
+            return
+        raise_start_offset(log, offset)
+        if has_segments_below(log, log.log_start_offset):
+            fronts.append(_Front(log, log.log_start_offset))
+
+    async def _take_away(self, fronts: Sequence[_Front]) -> None:
+        """Take whole segments away, once the log start offsets are durable."""
+        if fronts:
+            failures = await self._checkpoints.save()
+            for log_dir, error in failures.items():
+                logger.error("old segments in %s stay: %s", log_dir, error)
+            await self._drop(front for front in fronts if front.log.log_dir not in failures)
 
     async def _drop(self, fronts: Iterable[_Front]) -> None:
         """Take whole segments away. What fails is tried again by the next retention."""
@@ -223,9 +272,9 @@ class Deletion:
                 while log.is_in_service and has_segments_below(log, start_offset):
                     paths = drop_segments_below(log, self._disk, start_offset, SEGMENTS_PER_TURN)
                     # That they go is durable already: the checkpoint says where the log starts.
-                    self._remove_later(log.tenancy, paths, log.config.file_delete_delay_ms)
+                    self._remove_later(log, paths)
                     sync = partial(sync_directory, self._disk, log.directory)
-                    await run(self._executor, log.tenancy.job(sync))
+                    await run(self._executor, log.tenancy.job(sync), place=log.log_dir)
             except TenancyOver:
                 continue  # Its topic was deleted meanwhile, or it was moved.
             except (KafkaError, OSError) as error:
@@ -236,8 +285,8 @@ class Deletion:
                         "segments of %s stay on disk: %s", log.topic_partition, error
                     )
 
-    def _remove_later(self, tenancy: Tenancy, paths: Sequence[str], delay_ms: int) -> None:
-        key = object()
+    def _remove_later(self, log: Log, paths: Sequence[str]) -> None:
+        tenancy, place = log.tenancy, log.log_dir
 
         def work() -> None:
             for path in paths:
@@ -248,14 +297,11 @@ class Deletion:
                 logger.error("the next start removes what is left of %s: %s", paths[0], error)
 
         def start() -> None:
-            del self._timers[key]
-            self._executor.submit(tenancy.job(work), done)
+            self._executor.submit(tenancy.job(work), done, place=place)
 
-        self._timers[key] = self._clock.call_later(delay_ms / 1000, start)
+        self._removals.schedule(object(), log.config.file_delete_delay_ms, start)
 
     async def settle(self) -> None:
         """Wait for what is under way; what waits for its removal is removed by the next start."""
         await self._in_progress.settle()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._removals.close()

@@ -7,8 +7,9 @@ looks at ``log.flush.scheduler.interval.ms`` only, which is "never" by default; 
 Source: Kafka's LogManager.flushDirtyLogs.
 """
 
-from ottla.env.clock import Clock, Timer
-from ottla.log.config import INT64_MAX
+from ottla.env.alarm import NEVER, Alarm
+from ottla.env.clock import Clock
+from ottla.ids import INT64_MAX
 from ottla.replication.partition import Partition
 from ottla.turns import Portions, Turns
 
@@ -34,7 +35,7 @@ class FlushSweep:
         self._fixed_seconds = None if interval_ms == INT64_MAX else _bounded(interval_ms)
         self._flushed: dict[Partition, float] = {}
         """Use: when each partition watched was last flushed from here, in monotonic seconds."""
-        self._timer: Timer | None = None
+        self._alarm = Alarm(clock, self._sweep)
         self._seconds = SWEEP_SECONDS_MAX
 
     def watch(self, partition: Partition) -> None:
@@ -44,7 +45,7 @@ class FlushSweep:
             self.forget(partition)
             return
         self._flushed.setdefault(partition, self._clock.monotonic())
-        if self._timer is None or self._interval_of(partition) < self._seconds:
+        if self._alarm.at == NEVER or self._interval_of(partition) < self._seconds:
             self._arm()
 
     def forget(self, partition: Partition) -> None:
@@ -61,24 +62,18 @@ class FlushSweep:
     def _rest(self) -> None:
         self._left.clear()
         self._is_sweeping = False
-        self._disarm()
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.clear()
 
     def _arm(self) -> None:
-        self._disarm()
         self._seconds = min(map(self._interval_of, self._flushed))
-        self._timer = self._clock.call_later(self._seconds, self._sweep)
+        self._alarm.clear()
+        self._alarm.set(self._clock.monotonic() + self._seconds)
 
     def _interval_of(self, partition: Partition) -> float:
         return self._fixed_seconds or _bounded(partition.log.config.flush_ms)
 
-    def _sweep(self) -> None:
-        self._timer = None
-        self._swept_at = self._clock.monotonic()
+    def _sweep(self, now: float) -> None:
+        self._swept_at = now
         self._left = list(self._flushed)
         self._left.reverse()
         self._is_sweeping = True

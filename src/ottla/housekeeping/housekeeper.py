@@ -51,6 +51,7 @@ class Housekeeper:
             log_manager,
             LogCopies(log_manager, clock),
             executor,
+            clock=clock,
             checkpoint=self.deletion.checkpoint,
             lookup=replica_manager.get,
         )

@@ -1,7 +1,7 @@
-"""How much of a sweep is under way, and its end.
+"""How much of some work is under way, and the wait for its end.
 
-Counts; knows nothing of what is done. Used by deletion and the log cleaner, whose work goes over
-many turns of the loop and has to be over before logs are closed.
+Counts; knows nothing of what is done. Used by everything that keeps house: its work takes many
+turns of the loop and must end before logs are closed.
 """
 
 import asyncio

@@ -146,6 +146,7 @@ class LogCleaner:
         return (
             log.config.is_compacted
             and log.is_in_service
+            and not log.is_swapping
             and log.segment_count > 1
             and self._uncleanable.get(where) != partition.topic_id
         )

@@ -1,34 +1,39 @@
 """Moving replicas between the log directories of this node, while they serve.
 
-One move per partition: copy in the executor, step by step, until little is missing; then, in one
-turn of the loop without a flush in flight, the rest, and the copy takes the log's place. A move
-ends without effect when it is told to, when the partition goes, or when a disk refuses. Between the
-replica manager and log.copies. Source: AlterReplicaLogDirs, KIP-113; a live Kafka's answers.
+One move per partition: copy in the executor, step by step, until little is missing; then the
+partition is held, at a moment without a flush in flight, while the executor copies the rest and
+lets the copy take the log's place. Who appends or reads meanwhile waits. A move ends without effect
+when it is told to, when the partition goes, or when a disk refuses. Between the replica manager and
+log.copies. Source: AlterReplicaLogDirs, KIP-113; a live Kafka's answers.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from posixpath import dirname
 
+from ottla.env.clock import Clock
 from ottla.env.executor import Executor, run
 from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.housekeeping.in_progress import InProgress
 from ottla.ids import TopicPartition
 from ottla.log.directories.copies import LogCopies
 from ottla.log.directories.copying import LogCopy
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.faults import ends_directory
-from ottla.log.log import Log
-from ottla.pending import Pending, pending_of
+from ottla.log.files.layout import LOG_START_CHECKPOINT
+from ottla.pending import Pending, outcome_of, pending_of
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 LAST_BYTES_MAX = 256 << 10
-"""What is copied on the loop at last: some milliseconds with its sync."""
+"""How much may be missing when the partition is held: some milliseconds of work for the disk."""
 ROUNDS_MAX = 1000
 """A log that grows as fast as it is copied: its copy is given up after so many steps behind."""
+PAUSE_SECONDS = 0.05
+"""How often a move looks whether segments are still being swapped, or whether it can be told where
+the log starts."""
 
 
 def _report(where: TopicPartition, finished: Pending[None]) -> None:
@@ -37,18 +42,23 @@ def _report(where: TopicPartition, finished: Pending[None]) -> None:
 
 
 class _Move:
-    """A copy under way."""
+    """A copy of ``log``, the log of ``partition``, that begins in ``log_dir`` or is under way."""
 
-    def __init__(self, partition: Partition, copy: LogCopy) -> None:
+    def __init__(self, partition: Partition, log_dir: str) -> None:
         self.partition = partition
-        self.copy = copy
+        self.log = partition.log
+        self.log_dir = log_dir
+        self.begun: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        """The answer to every request for this move."""
+        self.copy: LogCopy | None = None
+        """None until it has begun."""
         self.is_cancelled = False
 
     @property
     def is_over(self) -> bool:
         """Tell whether going on makes no sense: it was ended, or its topic deleted."""
         partition = self.partition
-        return self.is_cancelled or partition.is_failed or partition.log is not self.copy.log
+        return self.is_cancelled or partition.is_failed or partition.log is not self.log
 
 
 class Relocation:
@@ -60,6 +70,7 @@ class Relocation:
         copies: LogCopies,
         executor: Executor,
         *,
+        clock: Clock,
         checkpoint: Callable[[], Coroutine[None, None, None]],
         lookup: Callable[[TopicPartition], Partition | None],
     ) -> None:
@@ -67,127 +78,211 @@ class Relocation:
         self._log_manager = log_manager
         self._copies = copies
         self._executor = executor
+        self._clock = clock
         self._checkpoint = checkpoint
         self._lookup = lookup
         self._moves: dict[TopicPartition, _Move] = {}
         """Invariant: at most one per partition; each has a coroutine under way."""
-        self._running_count = 0
-        """Use: a stop waits until it is 0. Those of cancelled moves count, too."""
-        self._ended = asyncio.Event()
+        self._in_progress = InProgress()
+        """Use: a stop waits until nothing is. Moves that are cancelled count, too."""
+        self._is_stopping = False
 
     def copies_in(self, log_dir: str) -> list[LogCopy]:
         """Return the copies being made in the directory ``log_dir``."""
         return [
             move.copy
             for move in self._moves.values()
-            if dirname(move.copy.directory) == log_dir and not move.is_cancelled
+            if move.copy is not None and move.log_dir == log_dir and not move.is_cancelled
         ]
 
-    def move(self, where: TopicPartition, log_dir: str) -> ErrorCode:
-        """Begin to move a partition to ``log_dir``; to where it is: end the move under way."""
+    def move(self, where: TopicPartition, log_dir: str) -> Pending[ErrorCode]:
+        """Begin to move a partition to ``log_dir``; to where it is: end the move under way.
+
+        Done when the move has begun.
+        """
+        partition = self._lookup(where)
+        refusal = self._refusal(where, partition, log_dir)
+        if refusal is None and partition is not None:
+            return pending_of(self._move(where, partition, log_dir))
+        refused: Pending[ErrorCode] = Pending()
+        refused.resolve(refusal or ErrorCode.NONE)
+        return refused
+
+    def _refusal(
+        self, where: TopicPartition, partition: Partition | None, log_dir: str
+    ) -> ErrorCode | None:
+        """Return why ``partition`` cannot be moved there; None when it can."""
+        if self._is_stopping:
+            return ErrorCode.REQUEST_TIMED_OUT
         directory = self._log_manager.directories.get(log_dir)
         if directory is None:
             return ErrorCode.LOG_DIR_NOT_FOUND
         if not directory.is_online:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        partition = self._lookup(where)
-        if partition is None:
+        if partition is None or self._lookup(where) is not partition:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if partition.is_failed:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        under_way = self._moves.get(where)
-        if under_way is not None and not under_way.is_over:
-            is_same = under_way.partition is partition  # Else of a former topic of the name.
-            if is_same and dirname(under_way.copy.directory) == log_dir:
+        return ErrorCode.KAFKA_STORAGE_ERROR if partition.is_failed else None
+
+    async def _move(self, where: TopicPartition, partition: Partition, log_dir: str) -> ErrorCode:
+        with self._in_progress.one_more():
+            while True:
+                while partition.is_held:
+                    await outcome_of(partition.released())  # Where it is then is not decided yet.
+                refusal = self._refusal(where, partition, log_dir)
+                if refusal is not None:
+                    return refusal
+                under_way = self._moves.get(where)
+                if under_way is None:
+                    break
+                if not under_way.is_over:
+                    is_same = under_way.partition is partition  # Otherwise a former topic's.
+                    if is_same and under_way.log_dir == log_dir:
+                        return await under_way.begun
+                    under_way.is_cancelled = True
+                if partition.log_dir == log_dir or under_way.begun.done():
+                    break
+                # Its job forgets what the log directory knows of the name: never after a copy's.
+                await under_way.begun
+            if partition.log_dir == log_dir:
                 return ErrorCode.NONE
-            under_way.is_cancelled = True
-        if dirname(partition.log.directory) == log_dir:
-            return ErrorCode.NONE
-        try:
-            copy = self._copies.begin(partition.log, log_dir)
-        except KafkaError as error:
-            logger.error("%s cannot be moved to %s: %s", where, log_dir, error)  # noqa: TRY400
-            return error.code
-        self._moves[where] = move = _Move(partition, copy)
-        pending_of(self._run(where, move)).on_done(partial(_report, where))
-        return ErrorCode.NONE
+            self._moves[where] = move = _Move(partition, log_dir)
+            pending_of(self._run(where, move)).on_done(partial(_report, where))
+            return await move.begun
 
     async def settle(self) -> None:
-        """End all moves, without effect."""
+        """End all moves, without effect; but for one whose copy takes over just now.
+
+        None begins any more.
+        """
+        self._is_stopping = True
         for move in self._moves.values():
             move.is_cancelled = True
-        while self._running_count:
-            self._ended.clear()
-            await self._ended.wait()
+        await self._in_progress.settle()
 
     async def _run(self, where: TopicPartition, move: _Move) -> None:
-        copy = move.copy
-        self._running_count += 1
         is_done = False
+        with self._in_progress.one_more():
+            try:
+                copy = await self._begin(where, move)
+                if copy is not None:
+                    is_done = await self._follow(where, move, copy)
+            except (OSError, OttlaError) as error:
+                logger.error("%s stays where it is: %s", where, error)  # noqa: TRY400
+                if isinstance(error, OSError) and ends_directory(error):
+                    self._log_manager.fail_directory(move.log_dir, error)
+            finally:
+                self._over(where, move, is_done=is_done)
+
+    async def _begin(self, where: TopicPartition, move: _Move) -> LogCopy | None:
+        """Begin the copy and answer who asked for it; None when there is none."""
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        job = self._copies.begin_job(move.log, move.log_dir)
         try:
-            is_done = await self._follow(move)
-        except (OSError, OttlaError) as error:
-            logger.error("%s stays where it is: %s", where, error)  # noqa: TRY400
-            if isinstance(error, OSError) and ends_directory(error):
-                self._log_manager.fail_directory(dirname(copy.directory), error)
+            await run(self._executor, job.run, place=move.log_dir)
+            move.copy = self._copies.begun(job)
+            code = ErrorCode.NONE
+        except KafkaError as error:
+            logger.error("%s cannot be moved to %s: %s", where, move.log_dir, error)  # noqa: TRY400
+            code = error.code
         finally:
-            self._over(where, move, is_done=is_done)
+            move.begun.set_result(code)
+        return move.copy
 
     def _over(self, where: TopicPartition, move: _Move, *, is_done: bool) -> None:
-        copy = move.copy
-        self._running_count -= 1
-        self._ended.set()
         if self._moves.get(where) is move:
             del self._moves[where]
-        if not is_done:
-            self._copies.drop(copy)
+        if not is_done and move.copy is not None:
+            self._copies.drop(move.copy)
             another = self._moves.get(where)
-            if another is not None:
-                self._log_manager.copying[where] = dirname(another.copy.directory)
+            if another is not None and another.copy is not None:
+                self._log_manager.copying[where] = another.log_dir
 
-    async def _follow(self, move: _Move) -> bool:
+    async def _follow(self, where: TopicPartition, move: _Move, copy: LogCopy) -> bool:
         """Copy until the copy is the log; False when the move was ended before."""
-        copy = move.copy
+        steps_ahead = copy.log.segment_count
         is_checkpointed = False
         for _ in range(ROUNDS_MAX):
-            while copy.missing_bytes > LAST_BYTES_MAX and not move.is_over:
+            # Even of a small log all is copied once before others have to wait.
+            while not move.is_over and copy.missing_bytes > (steps_ahead <= 0) * LAST_BYTES_MAX:
+                steps_ahead -= 1
                 step = copy.next_step()
                 assert step is not None, "something is missing"
-                await run(self._executor, step.run)
+                await run(self._executor, step.run, place=move.log_dir)
                 if move.is_over:
                     return False  # Its log's files may be another's by now.
                 copy.took(step)
-            if not is_checkpointed and not move.is_over:
+            if not move.is_over and not (is_checkpointed and self._is_start_known(move)):
+                if is_checkpointed:
+                    await self._pause()  # What was deleted may not be flushed yet.
                 await self._checkpoint()
                 is_checkpointed = True
-            is_done = await self._finish(move)
-            if is_done is not None:
-                return is_done
+            await self._swaps_ended(move)
+            if move.is_over:
+                return False
+            if not self._log_manager.directories[move.log_dir].is_online:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.log_dir} is offline")
+            if await self._hold(move, copy):
+                return await self._take_over(where, move, copy)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it grows faster than it is copied")
 
-    async def _finish(self, move: _Move) -> bool | None:
-        """Let the copy take over between two flushes; None when too much is missing again."""
-        outcome: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+    def _is_start_known(self, move: _Move) -> bool:
+        """Tell whether, durably, the checkpoint beside the copy says where the log starts.
 
-        def finish() -> None:
-            copy, partition = move.copy, move.partition
-            try:
-                if move.is_over or partition.is_failed:
-                    outcome.set_result(False)
-                elif copy.missing_bytes > LAST_BYTES_MAX:
-                    outcome.set_result(None)
-                else:
-                    copy.complete()
-                    self._take_over(partition, copy)
-                    outcome.set_result(True)
-            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-                outcome.set_exception(error)
+        Else records that were deleted on request would come back with it. While the partition is
+        held the log start offset does not rise.
+        """
+        says = self._log_manager.checkpoints.says(f"{move.log_dir}/{LOG_START_CHECKPOINT}") or {}
+        return says.get(move.log.topic_partition, 0) >= move.log.log_start_offset
 
-        move.partition.between_flushes(finish)
+    async def _swaps_ended(self, move: _Move) -> None:
+        """Wait until no cleaned segment takes the place of others, or the move is over."""
+        while move.log.is_swapping and not move.is_over:
+            await self._pause()
+
+    async def _pause(self) -> None:
+        waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._clock.call_later(PAUSE_SECONDS, partial(waited.set_result, None))
+        await waited
+
+    async def _hold(self, move: _Move, copy: LogCopy) -> bool:
+        """Hold the partition between two flushes; False when that makes no sense just then."""
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def hold() -> None:
+            can_hold = (
+                not move.is_over
+                and not move.log.is_swapping
+                and not move.partition.is_held
+                and self._is_start_known(move)
+                and copy.missing_bytes <= LAST_BYTES_MAX
+            )
+            if can_hold:
+                move.partition.hold()
+            outcome.set_result(can_hold)
+
+        move.partition.between_flushes(hold)
         return await outcome
 
-    def _take_over(self, partition: Partition, copy: LogCopy) -> None:
-        before = copy.log.directory
-        log: Log = self._copies.put_in_place(copy)
-        partition.take_log(log)
-        logger.info("%s was moved from %s to %s", log.topic_partition, before, log.directory)
+    async def _take_over(self, where: TopicPartition, move: _Move, copy: LogCopy) -> bool:
+        """Let the copy be the log of the partition, which is held; then the partition goes on."""
+        before = move.log
+        job = self._copies.take_over(copy)
+        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(_: None, error: BaseException | None) -> None:
+            log = before
+            try:
+                log = self._copies.taken(job)
+            except Exception as fault:  # noqa: BLE001 - it is raised where it is waited for
+                error = fault
+                log.end_by_fault(fault)
+            move.partition.release(log)
+            if error is None:
+                outcome.set_result(None)
+            else:
+                outcome.set_exception(error)
+
+        self._executor.submit(job.run, done, place=move.log_dir)
+        await outcome
+        logger.info("%s was moved from %s to %s", where, before.directory, job.target)
+        return True

@@ -1,4 +1,4 @@
-"""What a broker does again and again beside the requests: when it is due, never beside itself.
+"""The work that a broker repeats beside its requests: when it is due, and never twice at a time.
 
 Owns the timers and the one rule: a piece of work begins so long after it has ended the last time,
 and never while it is under way, whatever is altered meanwhile. Work that fails is logged and begun

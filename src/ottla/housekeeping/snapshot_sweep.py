@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, run
+from ottla.housekeeping.in_progress import InProgress
 from ottla.log.files.tenancy import TenancyOver
 from ottla.log.log import Log
 from ottla.log.upkeep.snapshot_job import SnapshotJob, is_due
@@ -27,7 +28,7 @@ PRODUCERS_PER_TURN = 200
 
 
 class SnapshotSweep:
-    """Takes the snapshots that are due."""
+    """Takes the snapshots of producers that are due."""
 
     def __init__(
         self, disk: Disk, clock: Clock, executor: Executor, logs: Callable[[], Iterable[Log]]
@@ -37,31 +38,25 @@ class SnapshotSweep:
         self._executor = executor
         self._logs = logs
         self._is_stopped = False
-        self._idle: asyncio.Future[None] | None = None
-        """Use: a stop waits for it. None when no sweep is under way."""
+        self._in_progress = InProgress()
 
     async def take_due(self) -> None:
         """Look at every log once. What the disk refuses is told to the log, and tried next time."""
-        if self._is_stopped or self._idle is not None:
+        if self._is_stopped or self._in_progress.is_any:
             return
-        self._idle = asyncio.get_running_loop().create_future()
-        try:
+        with self._in_progress.one_more():
             for count, log in enumerate(list(self._logs()), 1):
                 if self._is_stopped:
                     return
-                if is_due(log, self._now_ms()):
+                if not log.is_swapping and is_due(log, self._now_ms()):
                     await self._take(log)
                 elif count % LOGS_PER_TURN == 0:
                     await asyncio.sleep(0)
-        finally:
-            self._idle.set_result(None)
-            self._idle = None
 
     async def settle(self) -> None:
         """Begin no other snapshot; return when none is under way."""
         self._is_stopped = True
-        if self._idle is not None:
-            await self._idle
+        await self._in_progress.settle()
 
     async def _take(self, log: Log) -> None:
         job = None
@@ -71,9 +66,9 @@ class SnapshotSweep:
             while not is_encoded:
                 await asyncio.sleep(0)
                 is_encoded = job.encode(PRODUCERS_PER_TURN)
-            await run(self._executor, job.run)
+            await run(self._executor, job.run, place=log.log_dir)
             if job.publish(self._now_ms()):
-                await run(self._executor, job.clean_up)
+                await run(self._executor, job.clean_up, place=log.log_dir)
         except TenancyOver:
             return  # Its topic was deleted meanwhile, or it was moved.
         except OSError as error:

@@ -1,9 +1,10 @@
-"""What is checked and computed of records before they may enter a log. Pure and thread-safe.
+"""Checks a batch before it may enter a log, and computes its place. Pure and thread-safe.
 
-The first half of an append: ``analyse`` looks at the bytes (frame, checksum, records) and may run
-in an executor; ``Log.append_analysed`` gives offsets (``place`` patches them in) and writes, on
-the loop. Knows limits, not logs and files. Source: Kafka's UnifiedLog.append and LogValidator, as
-the seed on Kafka's log walks through them; error codes as Apache Kafka 4.3 answers.
+The first half of an append: ``analyse`` checks the bytes (frame, checksum, records) and may run in
+an executor. The second half, ``Log.append_analysed``, runs on the loop: it gives the batch offsets
+(``place`` writes them into it) and writes it. Knows limits, but no logs or files. Source: Kafka's
+UnifiedLog.append and LogValidator, as the seed on Kafka's log describes them; error codes as Apache
+Kafka 4.3 answers.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ class TooLongForLoop(Exception):
 
 
 class AppendOrigin(Enum):
-    """Who appends: it decides what is checked and who gives the offsets."""
+    """The origin of an append: it decides what is checked and who gives the offsets."""
 
     CLIENT = "client"
     """A producer: exactly one batch, not trusted; the log gives offsets."""

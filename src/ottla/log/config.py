@@ -7,15 +7,13 @@ to ``Log.config``. Defaults are Kafka's.
 
 from typing import NamedTuple
 
+from ottla.ids import INT64_MAX
 from ottla.records.batch import TimestampType
 from ottla.records.compression import Codec
 
-INT64_MAX = 2**63 - 1
-INT32_MAX = 2**31 - 1
-
 
 class LogConfig(NamedTuple):
-    """What the log needs of a topic's configuration. Field = Kafka's key in other letters."""
+    """The settings of a topic that its log needs. Field = Kafka's key in other letters."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     """``segment.bytes``: a segment never grows larger; at most 2^31 - 1."""
@@ -91,5 +89,5 @@ class LogConfig(NamedTuple):
 
     @property
     def preallocated_bytes(self) -> int:
-        """What a new segment's file takes from the start."""
+        """The bytes that a new segment's file takes from the start."""
         return self.segment_bytes if self.is_preallocated else 0

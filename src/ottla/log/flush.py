@@ -1,4 +1,4 @@
-"""One flush of a log on its way through an executor: what to sync, and what that will prove.
+"""One flush of a log as a job for an executor: which files to sync, and what that proves.
 
 Made by ``Log.begin_flush`` on the loop, run anywhere, handed back to ``Log.finish_flush`` on the
 loop. It holds its files open by itself and carries the generation of the log it was made for, so
@@ -27,14 +27,14 @@ from ottla.log.segment.segment import Segment
 
 
 class Before(NamedTuple):
-    """What is to be durable before the active file is: rarely there is anything."""
+    """Files and names that must be durable before the active file is. Most flushes have none."""
 
     rolled: Sequence[Segment]
     """Segments that are full, and were not durable when the flush began."""
     files: Sequence[File]
     """Their log files: kept open."""
     paths: Sequence[str]
-    """What else a roll has written: indexes and snapshots of producers. They may be gone."""
+    """Other files that rolls have written: indexes, snapshots of producers. They may be gone."""
     epochs: list[EpochStart] | None
     """For the leader epoch checkpoint; None: it is as it should be."""
     disk: Disk
@@ -48,9 +48,15 @@ class FlushJob(SyncJob):
     __slots__ = ("before", "generation", "owner", "target_offset")
 
     def __init__(
-        self, active: File, target_offset: int, generation: int, before: Before | None = None
+        self,
+        active: File,
+        target_offset: int,
+        generation: int,
+        before: Before | None = None,
+        place: str = "",
     ) -> None:
         self.file = active
+        self.place = place
         self.is_told = False
         self.target_offset = target_offset
         """Exclusive: the log end offset when the flush began."""
@@ -84,7 +90,9 @@ class FlushJob(SyncJob):
             self.told = told
             executor.submit_sync(self)
         else:
-            executor.submit(self.run, lambda _, error: told(deque((self,)), error))
+            executor.submit(
+                self.run, lambda _, error: told(deque((self,)), error), place=self.place
+            )
 
     def sync_error(self, error: OSError) -> OSError:
         """Return what an error means that this file's sync, or a common one, has met.

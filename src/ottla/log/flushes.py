@@ -1,10 +1,12 @@
-"""What of one log is durable, and the flush that is making more of it so.
+"""Knows up to which offset a log is durable, and begins and ends its flushes.
 
 The part of a Log that owns its flushed offset, between log.health (may it be used at all) and
-log.log (the records). A base class, not an object of its own, since every produce passes here
+log.log (the records). A base class, not an object of its own, because every produce passes here
 twice. Syncs nothing itself: a FlushJob does, in an executor. On the loop. Source: reliability
 rules 1, 2, 5 and 19.
 """
+
+from posixpath import dirname
 
 from ottla.env.disk import Disk
 from ottla.errors import ErrorCode, InvariantBroken, KafkaError
@@ -26,6 +28,7 @@ class Flushes(LogHealth):
         "directory",
         "flushed_offset",
         "leader_epochs",
+        "log_dir",
         "log_end_offset",
         "segments",
     )
@@ -43,6 +46,8 @@ class Flushes(LogHealth):
         super().__init__(topic_partition)
         self._disk = disk
         self.directory = directory
+        self.log_dir = dirname(directory)
+        """The log directory that ``directory`` is in."""
         self.segments = segments
         """Use: what keeps house changes them by their verbs while the log is not swapping."""
         self.leader_epochs = leader_epochs
@@ -99,7 +104,9 @@ class Flushes(LogHealth):
             before = Before(rolled, files, paths, entries, self._disk, self.directory, self.tenancy)
             epochs.is_dirty = False
             segments.take_unsynced()
-        job = self._flush_job = FlushJob(active, self.log_end_offset, self._generation, before)
+        job = self._flush_job = FlushJob(
+            active, self.log_end_offset, self._generation, before, self.log_dir
+        )
         return job
 
     def finish_flush(self, job: FlushJob, error: OSError | None) -> None:
@@ -123,6 +130,9 @@ class Flushes(LogHealth):
             self._fail(error)
         elif job.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, job.target_offset)
+            if job.before is not None:
+                for segment in job.before.rolled:
+                    self.segments.note_read(segment)  # Not before: a sync is asked of one file.
         elif job.saves_epochs:
             # Truncated meanwhile: the file may hold epochs that are gone.
             self.leader_epochs.is_dirty = True

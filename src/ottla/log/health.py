@@ -22,12 +22,16 @@ class LogState(Enum):
     OPEN = "open"
     FULL = "out of disk space"
     """No batch is taken; all else goes on: reads, flushes, deletion."""
+    HELD = "waiting for another name"
+    """Its directory changes its name just now, in an executor. Whoever comes waits: nothing is
+    appended, flushed or read."""
     FAILED = "failed"
     """The disk's answer to a sync or a repair was an error: nothing here is believed any more."""
     CLOSED = "closed"
 
 
 OPEN, FULL, CLOSED = LogState.OPEN, LogState.FULL, LogState.CLOSED
+HELD = LogState.HELD
 """For the hot way: Python 3.11 takes a fifth of a microsecond to find a member of an enum."""
 
 
@@ -40,8 +44,8 @@ class LogHealth:
         self.topic_partition = topic_partition
         self.state = LogState.OPEN
         self.is_swapping = False
-        """Use: cleaned segments take the place of others just now, see ``log.swap``. Invariant:
-        while it is set, nothing is dropped or truncated."""
+        """Use: cleaned segments take the place of others just now, see ``log.swap``, or the log is
+        held. Invariant: while it is set, nothing is dropped or truncated."""
         self.tenancy = Tenancy()
         """Use: what runs beside the loop asks it before it uses the directory's name. Invariant:
         over when the log is CLOSED."""
@@ -53,7 +57,19 @@ class LogHealth:
     @property
     def is_in_service(self) -> bool:
         """Tell whether it is read and changed; batches it takes only while it is OPEN."""
-        return self.state is OPEN or self.state is FULL
+        return self.state is OPEN or self.state is FULL or self.state is HELD
+
+    def hold(self) -> None:
+        """Let nobody append, flush, read or swap segments until ``end_hold``. On the loop."""
+        self.ensure_settled()
+        self.state = LogState.HELD
+        self.is_swapping = True
+
+    def end_hold(self, *, is_full: bool) -> None:
+        """Go on, unless the log went out of service meanwhile. ``is_full``: its log directory."""
+        self.is_swapping = False
+        if self.state is HELD:
+            self.state = FULL if is_full else OPEN
 
     def ensure_open(self) -> None:
         """Raise KafkaError KAFKA_STORAGE_ERROR unless the log is in service."""

@@ -297,9 +297,12 @@ class Log(Flushes):
         ``min_one_message`` the first batch is whole whatever its size. Raises KafkaError
         OFFSET_OUT_OF_RANGE outside of [log start offset, log end offset], CORRUPT_MESSAGE where
         the log cannot be read, KAFKA_STORAGE_ERROR when it has failed. May block on a cold index.
+        Gives nothing while the log is held.
         """
         if self.state is not LogState.OPEN:
             self.ensure_open()
+            if self.state is LogState.HELD:
+                upper_offset = start_offset
         if not self.log_start_offset <= start_offset <= self.log_end_offset:
             there = f"[{self.log_start_offset}, {self.log_end_offset}]"
             why = f"{self.topic_partition}: offset {start_offset} is not in {there}"

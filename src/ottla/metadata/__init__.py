@@ -1,1 +1,1 @@
-"""The cluster's metadata: a small store with guards and watches, and the image that follows it."""
+"""The cluster's metadata: a store of keys and values, and an image in memory that follows it."""

@@ -1,8 +1,8 @@
-"""The newest commits in memory, and the watchers that wait for the next one.
+"""Keeps the newest change sets of a store in memory, and wakes the watchers at each new one.
 
-Shared by the stores that live in this process. Owns no keys and no files: a store appends each
-batch once it counts as committed, in order of revision. Bounded in number and bytes: what falls out
-at the old end is compacted, for slow watchers too, so that nobody's pace costs memory.
+Both stores that live in this process use it. Owns no keys and no files: a store appends each change
+set when it counts as committed, in order of revision. Limited in number and bytes. The oldest are
+dropped (compacted) although a slow watcher still needs them, so no watcher costs memory.
 """
 
 import asyncio
@@ -10,38 +10,38 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
 
-from ottla.metadata.store import Batch, Compacted, Unavailable, under
+from ottla.metadata.store import ChangeSet, Compacted, Unavailable, under
 
 HISTORY_REVISIONS = 10_000
-"""Commits kept for watches that resume, unless a store is told otherwise."""
+"""How many change sets are kept for watches that resume, by default."""
 HISTORY_BYTES = 16 * 1024 * 1024
-"""Bytes of commits kept: each commit may hold a hundred values of a MiB."""
+"""How many bytes of them are kept: one change set may hold a hundred values of a MiB."""
 CHANGE_BYTES = 256
 """What a change takes in memory besides its key and its value."""
 
-_PAGE_BATCHES = 500
+_PAGE_CHANGE_SETS = 500
 
 
-def size_of(batch: Batch) -> int:
-    """Return about how many bytes a batch takes in memory."""
+def size_of(change_set: ChangeSet) -> int:
+    """Return about how many bytes a change set takes in memory."""
     size_bytes = 0
-    for key, entry in batch.changes:
+    for key, entry in change_set.changes:
         size_bytes += CHANGE_BYTES + len(key) + (0 if entry is None else len(entry.value))
     return size_bytes
 
 
 class Retention:
-    """Decides which commits are kept, by count and bytes; the newest always is."""
+    """Decides how many change sets are kept, by count and bytes; the newest is always kept."""
 
     def __init__(self, revisions_max: int, bytes_max: int) -> None:
         self._revisions_max = revisions_max
         self._bytes_max = bytes_max
         self._sizes: deque[int] = deque()
         self._size_bytes = 0
-        """Invariant: the sum of ``_sizes``, of the commits that are kept."""
+        """Invariant: the sum of ``_sizes``, which are those of the change sets that are kept."""
 
     def dropped_by(self, size_bytes: int) -> int:
-        """Return how many of the oldest go when one of ``size_bytes`` comes. Changes nothing."""
+        """Return how many of the oldest one more of ``size_bytes`` would drop. Changes nothing."""
         count, left = 0, self._size_bytes + size_bytes
         for oldest in self._sizes:
             kept = len(self._sizes) + 1 - count
@@ -52,12 +52,12 @@ class Retention:
         return count
 
     def load(self, size_bytes: int) -> None:
-        """Count a commit that exists already; the next ``take`` drops what exceeds the bounds."""
+        """Count a change set that exists already; the next ``add`` drops what is too much."""
         self._sizes.append(size_bytes)
         self._size_bytes += size_bytes
 
     def add(self, size_bytes: int) -> int:
-        """Take the next commit; return how many of the oldest go."""
+        """Count the next change set; return how many of the oldest have to be dropped."""
         dropped = self.dropped_by(size_bytes)
         for _ in range(dropped):
             self._size_bytes -= self._sizes.popleft()
@@ -66,37 +66,39 @@ class Retention:
 
 
 class History:
-    """Batches ``(first_rev .. revision)`` without a gap."""
+    """The change sets of the revisions ``[first_rev, revision]``, without a gap."""
 
     def __init__(self, revision: int, limit: int, *, bytes_max: int = HISTORY_BYTES) -> None:
-        self._batches: deque[Batch] = deque()
+        self._change_sets: deque[ChangeSet] = deque()
         self._retention = Retention(limit, bytes_max)
         self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self.revision = revision
-        """The newest revision. *Use:* where watches stand. *Invariant:* rises by one per batch."""
+        """The newest revision. *Invariant:* rises by one with each change set."""
 
     @property
     def first_rev(self) -> int:
-        """The oldest revision held; ``revision + 1`` when none is."""
-        return self.revision - len(self._batches) + 1
+        """The oldest revision that is held; ``revision + 1`` when there is none."""
+        return self.revision - len(self._change_sets) + 1
 
-    def append(self, batch: Batch) -> None:
-        """Take the next commit and wake the watchers."""
-        assert batch.rev == self.revision + 1, f"revision {batch.rev} follows {self.revision}"
-        self.revision = batch.rev
-        self._batches.append(batch)
-        for _ in range(self._retention.add(size_of(batch))):
-            self._batches.popleft()
+    def append(self, change_set: ChangeSet) -> None:
+        """Add the next change set and wake the watchers."""
+        assert change_set.rev == self.revision + 1, (
+            f"revision {change_set.rev} follows {self.revision}"
+        )
+        self.revision = change_set.rev
+        self._change_sets.append(change_set)
+        for _ in range(self._retention.add(size_of(change_set))):
+            self._change_sets.popleft()
         self._wake()
 
-    def since(self, from_rev: int) -> list[Batch]:
-        """Return some batches from ``from_rev`` on, oldest first; none when it is in the future.
+    def since(self, from_rev: int) -> list[ChangeSet]:
+        """Return a page of change sets from ``from_rev`` on, oldest first.
 
-        ``from_rev`` must not be below ``first_rev``.
+        Returns none when ``from_rev`` is above ``revision``; it must not be below ``first_rev``.
         """
         start = from_rev - self.first_rev
-        return list(islice(self._batches, start, start + _PAGE_BATCHES))
+        return list(islice(self._change_sets, start, start + _PAGE_CHANGE_SETS))
 
     async def next(self, after_rev: int) -> None:
         """Wait until ``revision`` is above ``after_rev``. Raises Unavailable when closed."""
@@ -108,7 +110,7 @@ class History:
             await waiter
 
     def close(self) -> None:
-        """End the watches once they have seen what is there."""
+        """Let watchers see what is held; then they get Unavailable."""
         self._closed = True
         self._wake()
 
@@ -123,12 +125,12 @@ async def follow(
     history: History,
     prefix: str,
     from_rev: int,
-    older: Callable[[int], Awaitable[list[Batch]]] | None = None,
-) -> AsyncIterator[Batch]:
-    """Yield the batches of ``MetadataStore.watch``.
+    older: Callable[[int], Awaitable[list[ChangeSet]]] | None = None,
+) -> AsyncIterator[ChangeSet]:
+    """Yield the change sets of ``MetadataStore.watch``.
 
-    ``older(rev)`` reads batches from ``rev`` on that ``history`` no longer holds; it returns none
-    when they are compacted. None: there is no such place.
+    ``older(rev)`` reads change sets from ``rev`` on that ``history`` no longer holds; it returns
+    none when they are compacted. ``older`` None: only ``history`` holds any.
     """
     if from_rev < 1:
         raise ValueError(f"revisions start at 1, not {from_rev}")
@@ -136,14 +138,14 @@ async def follow(
     while True:
         await history.next(next_rev - 1)
         if next_rev >= history.first_rev:
-            batches = history.since(next_rev)
+            change_sets = history.since(next_rev)
         else:
-            batches = await older(next_rev) if older is not None else []
-            if not batches or batches[0].rev != next_rev:
+            change_sets = await older(next_rev) if older is not None else []
+            if not change_sets or change_sets[0].rev != next_rev:
                 raise Compacted(next_rev)
-        seen_rev = batches[-1].rev
-        for batch in batches:
-            mine = under(prefix, batch)
-            if mine.changes or batch.rev == seen_rev:
+        seen_rev = change_sets[-1].rev
+        for change_set in change_sets:
+            mine = under(prefix, change_set)
+            if mine.changes or change_set.rev == seen_rev:
                 yield mine
         next_rev = seen_rev + 1

@@ -1,15 +1,15 @@
 """The cluster as this node knows it: topics, partitions, configs, brokers, controller.
 
-Owns the meaning of the metadata store's keys for readers; decides nothing. Fed by a Mirror, read
-by handlers and ReplicaManager through O(1) lookups. Source: design D9, cluster design 4.2-4.3.
+Owns what the metadata store's keys mean to readers; decides nothing. A Mirror feeds it; handlers
+and ReplicaManager read it by O(1) lookups. Source: design D9, cluster design 4.2-4.3.
 
-The image is one object that changes in place, between awaits, one whole commit at a time; the
-values in it (TopicImage, PartitionState, BrokerImage) are immutable and may be kept. A new image
-per commit would cost a copy of every table, in proportion to topics hosted; sharing trees would
-make each lookup slower. So: read what belongs together without an await in between.
+The image is one object that changes in place, one whole commit at a time. Its values (TopicImage,
+PartitionState, BrokerImage) are immutable and may be kept. (A new image per commit would copy every
+table; trees that share parts would make each lookup slower.) It never changes while a reader runs
+without an await, so read what belongs together without one.
 
-A topic is visible once ``topics/<name>`` says so, with its partitions ``[0, count)``: a creation or
-deletion spread over several commits appears as one step.
+A topic is visible when ``topics/<name>`` exists, with its partitions ``[0, count)``. So a creation
+or deletion that takes several commits appears as one step.
 """
 
 import logging
@@ -22,7 +22,7 @@ from ottla.env.clock import Clock
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.metadata.keys import ConfigType, KeyKind, Keys, Place
 from ottla.metadata.mirror import Mirror
-from ottla.metadata.store import Batch, Change, Entry, MetadataStore
+from ottla.metadata.store import Change, ChangeSet, Entry, MetadataStore
 from ottla.metadata.values import (
     NO_LEADER,
     NO_STATE,
@@ -35,8 +35,10 @@ from ottla.metadata.values import (
     decode_controller,
     decode_meta,
     decode_partition,
+    decode_scram,
     decode_topic,
 )
+from ottla.security.credentials import ScramCredentials
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class BrokerImage(NamedTuple):
 
 
 class PartitionChange(NamedTuple):
-    """A partition before and after. ``old`` None: it is new; ``new`` None: it is gone."""
+    """A partition before and after a change. ``old`` None: it is new; ``new`` None: deleted."""
 
     topic: str
     topic_id: TopicId
@@ -78,10 +80,10 @@ class PartitionChange(NamedTuple):
 
 
 class MetadataDelta(NamedTuple):
-    """What a commit (or a rescan) changed, for readers of the image.
+    """What one change set changed in the image.
 
-    ``partitions`` covers those of created and deleted topics too. A topic replaced by one of the
-    same name and another id counts as deleted and created.
+    ``partitions`` includes those of created and deleted topics. A topic that was replaced by one
+    with the same name and another id counts as deleted and created.
     """
 
     revision: int
@@ -90,7 +92,7 @@ class MetadataDelta(NamedTuple):
     partitions: tuple[PartitionChange, ...] = ()
     configs: tuple[tuple[ConfigType, str], ...] = ()
     brokers: tuple[NodeId, ...] = ()
-    """Nodes that came, went or registered anew."""
+    """Nodes that registered, registered again, or left."""
     controller_changed: bool = False
 
     def __bool__(self) -> bool:
@@ -105,11 +107,11 @@ class MetadataDelta(NamedTuple):
 
 
 class UnsupportedMetadata(UnreadableValue):
-    """The whole store is of a format this version does not know."""
+    """The store has a format that this version does not know."""
 
 
 class _Touched:
-    """What one batch touches, before the topics are put together again."""
+    """What one change set touches, before the touched topics are rebuilt."""
 
     __slots__ = ("brokers", "configs", "controller", "partitions", "topics")
 
@@ -122,35 +124,37 @@ class _Touched:
 
 
 class MetadataImage:
-    """See the module. Only its follower calls ``apply``."""
+    """The cluster's metadata in memory. Only ``ImageFollower`` calls ``apply``."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._topics: dict[str, TopicImage] = {}
         self._names: dict[TopicId, str] = {}
         self._values: dict[str, TopicValue] = {}
-        # Of topics not (or no longer) visible too: their commits may come before or after.
+        # Also of topics that are not visible: partitions may be committed before or after a topic.
         self._states: dict[TopicId, dict[int, PartitionState]] = {}
         self._configs: dict[tuple[ConfigType, str], Mapping[str, str]] = {}
         self._configured: Counter[ConfigType] = Counter()
-        """Invariant: counts the names of each type in ``_configs``."""
+        """Invariant: how many names of each type are in ``_configs``."""
         self._brokers: dict[NodeId, BrokerImage] = {}
         self._unreadable: dict[str, str] = {}
         self.revision = 0
-        """The image is as of this revision. *Invariant:* never goes back."""
+        """The revision that the image shows. *Invariant:* never falls."""
         self.cluster_id = ""
         """Empty until ``meta`` is written."""
         self.controller = NO_LEADER
         """The controller's node id, -1 when there is none."""
+        self.credentials = ScramCredentials()
+        """What users log in with; live, read-only."""
         self.topics: Mapping[str, TopicImage] = MappingProxyType(self._topics)
-        """All topics by name; live, read-only."""
+        """All topics by name; a read-only view."""
         self.brokers: Mapping[NodeId, BrokerImage] = MappingProxyType(self._brokers)
-        """The live brokers by id; live, read-only."""
+        """The live brokers by id; a read-only view."""
         self.unreadable: Mapping[str, str] = MappingProxyType(self._unreadable)
-        """Keys whose value this version cannot read, and why: the value before them counts on."""
+        """Keys whose value this version cannot read, and why; their last readable value counts."""
 
     def topic(self, name: str) -> TopicImage | None:
-        """Return the topic ``name``, or None."""
+        """Return the topic with this name, or None."""
         return self._topics.get(name)
 
     def topic_by_id(self, topic_id: TopicId) -> TopicImage | None:
@@ -166,7 +170,7 @@ class MetadataImage:
         return topic.partitions[partition.partition]
 
     def racks(self, topic: TopicImage) -> tuple[tuple[str, ...], ...]:
-        """Return the racks of each partition's replicas, of brokers that live and have one."""
+        """Return for each partition the racks of its replicas on live brokers that have a rack."""
         racks = {
             node: broker.registration.rack
             for node, broker in self._brokers.items()
@@ -180,7 +184,7 @@ class MetadataImage:
         )
 
     def config(self, config_type: ConfigType, name: str) -> Mapping[str, str]:
-        """Return what is set for ``name`` ("" = the type's default); empty when nothing is."""
+        """Return the configs set for ``name`` ("": the type's default); empty if there are none."""
         return self._configs.get((config_type, name), _EMPTY)
 
     def configured(self, config_type: ConfigType) -> list[str]:
@@ -191,15 +195,15 @@ class MetadataImage:
         """Return how many names of this type have a config."""
         return self._configured[config_type]
 
-    def apply(self, batch: Batch) -> MetadataDelta:
-        """Take one commit; return what it changed. Costs in proportion to the topics touched.
+    def apply(self, change_set: ChangeSet) -> MetadataDelta:
+        """Apply one change set; return what it changed. The cost depends on the touched topics.
 
-        Raises UnsupportedMetadata when the store is of another format altogether.
+        Raises UnsupportedMetadata when the store has an unknown format.
         """
         touched = _Touched()
-        for change in batch.changes:
+        for change in change_set.changes:
             self._take(change, touched)
-        self.revision = batch.rev
+        self.revision = change_set.rev
         return self._settle(touched)
 
     def _take(self, change: Change, touched: _Touched) -> None:
@@ -254,6 +258,12 @@ class MetadataImage:
                 self._configured[place.config_type] += 1
             self._configs[which] = MappingProxyType(dict(decode_config(entry.value)))
         touched.configs[which] = None
+
+    def _take_scram(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        if entry is None:
+            self.credentials.remove(place.mechanism, place.name)
+        else:
+            self.credentials.set(place.mechanism, place.name, decode_scram(entry.value))
 
     def _take_topic(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
         if entry is None:
@@ -323,7 +333,7 @@ class MetadataImage:
         if old is None or old.topic_id != value.topic_id:
             partitions = [states.get(n, NO_STATE) for n in range(count)]
         else:
-            # A copy in C and then the touched ones: little more for a big topic than for a small.
+            # One fast copy, then only the touched partitions: a large topic costs little more.
             partitions = list(old.partitions[:count])
             partitions += [states.get(n, NO_STATE) for n in range(len(partitions), count)]
             for n in touched.get(value.topic_id, ()):
@@ -339,6 +349,7 @@ _TAKERS: dict[KeyKind, Callable[[MetadataImage, Place, Entry | None, _Touched], 
     KeyKind.TOPIC: MetadataImage._take_topic,  # noqa: SLF001
     KeyKind.PARTITION: MetadataImage._take_partition,  # noqa: SLF001
     KeyKind.CONFIG: MetadataImage._take_config,  # noqa: SLF001
+    KeyKind.SCRAM: MetadataImage._take_scram,  # noqa: SLF001
 }
 
 
@@ -376,19 +387,20 @@ MetadataListener = Callable[[MetadataImage, MetadataDelta], None]
 
 
 class ImageFollower:
-    """Keeps a MetadataImage up to date with a store and tells listeners of each step."""
+    """Keeps a MetadataImage up to date with a store and tells listeners of each change."""
 
     def __init__(self, store: MetadataStore, keys: Keys, clock: Clock) -> None:
         self.image = MetadataImage(keys)
         self.mirror = Mirror(store, keys.prefix, clock, self._apply)
-        """The entries behind the image: guards take their revisions from here."""
+        """The entries behind the image."""
         self._listeners: list[MetadataListener] = []
 
     def add_listener(self, listener: MetadataListener) -> None:
-        """Call ``listener(image, delta)`` on the loop after each change, in order of registration.
+        """Call ``listener(image, delta)`` on the loop after each change.
 
-        The image is already the new one. Those added before ``start`` get everything there is as
-        their first delta. A listener must not raise: it would end the follower.
+        Listeners are called in the order in which they were added; the image is already changed. A
+        listener that is added before ``start`` gets the whole image as its first delta. A listener
+        must not raise: that would end the follower.
         """
         self._listeners.append(listener)
 
@@ -397,15 +409,15 @@ class ImageFollower:
         await self.mirror.start()
 
     async def reached(self, revision: int) -> None:
-        """Wait until the image and its listeners have seen ``revision``."""
+        """Wait until the image has reached ``revision`` and its listeners were told."""
         await self.mirror.reached(revision)
 
     async def close(self) -> None:
         """Stop following. The image stays as it is."""
         await self.mirror.close()
 
-    def _apply(self, batch: Batch) -> None:
-        delta = self.image.apply(batch)
+    def _apply(self, change_set: ChangeSet) -> None:
+        delta = self.image.apply(change_set)
         if delta:
             for listener in self._listeners:
                 listener(self.image, delta)

@@ -1,6 +1,6 @@
-"""Where things are in the metadata store: the one place that spells keys.
+"""Makes and reads the keys of the metadata store; no other module writes out a key.
 
-Owns the layout below ``/ottla/<cluster>/``; what the values hold is ``values``.
+Owns the layout below ``/ottla/<cluster>/``; ``values`` knows what the values hold.
 Source: cluster design 4.2.
 
     meta                      controller            controller_epoch      pid_block
@@ -8,6 +8,7 @@ Source: cluster design 4.2.
     topics/<name>             topic_ids/<topic id>  p/<topic id>/<partition>
     delete/<topic id>
     config/<type>/<name>      type: topic, broker, client, user, group; <default> for the empty name
+    secret                    scram/<mechanism>/<user>
 """
 
 from enum import Enum
@@ -15,13 +16,14 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ottla.ids import NodeId, TopicId, parse_topic_id, topic_id_text
+from ottla.security.scram import HASHES
 
 _DEFAULT_NAME = "<default>"
 """Stands for an empty name. No escaped name can equal it."""
 
 
 class KeyKind(Enum):
-    """What a key is about."""
+    """The kinds of keys."""
 
     META = "meta"
     CONTROLLER = "controller"
@@ -34,12 +36,13 @@ class KeyKind(Enum):
     PARTITION = "p"
     CONFIG = "config"
     DELETED_TOPIC = "delete"
+    SCRAM = "scram"
     OTHER = "other"
-    """Not ours to read, or of a newer version."""
+    """A key of another program, or of a newer version."""
 
 
 class ConfigType(Enum):
-    """What a config belongs to."""
+    """The types of things that may have a config."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -49,10 +52,11 @@ class ConfigType(Enum):
 
 
 class Place(NamedTuple):
-    """A key taken apart. Which fields count depends on ``kind``; the others are empty.
+    """The parts of a key. Which fields are set depends on ``kind``; the others are empty.
 
-    ``name``: of a TOPIC or CONFIG. ``number``: a broker's id or a partition. ``topic_id``: of a
-    TOPIC_ID, PARTITION or DELETED_TOPIC. ``config_type``: of a CONFIG.
+    ``name``: of a TOPIC or CONFIG, or a SCRAM credential's user. ``number``: a broker's id or a
+    partition. ``topic_id``: of a TOPIC_ID, PARTITION or DELETED_TOPIC. ``config_type``: of a
+    CONFIG. ``mechanism``: of a SCRAM.
     """
 
     kind: KeyKind
@@ -60,6 +64,7 @@ class Place(NamedTuple):
     number: int = -1
     topic_id: TopicId | None = None
     config_type: ConfigType | None = None
+    mechanism: str = ""
 
 
 _OTHER = Place(KeyKind.OTHER)
@@ -79,7 +84,7 @@ class Keys:
 
     def __init__(self, cluster: str) -> None:
         self.prefix = f"/ottla/{quote(cluster, safe='')}/"
-        """Everything of this cluster."""
+        """The prefix of all keys of this cluster."""
         self.meta = f"{self.prefix}meta"
         self.controller = f"{self.prefix}controller"
         self.controller_epoch = f"{self.prefix}controller_epoch"
@@ -91,13 +96,15 @@ class Keys:
         self.partitions = f"{self.prefix}p/"
         self.configs = f"{self.prefix}config/"
         self.deleted_topics = f"{self.prefix}delete/"
+        self.secret = f"{self.prefix}secret"
+        """Known to the cluster's nodes only, and to whoever reads their disks."""
 
     def live_broker(self, node: NodeId) -> str:
-        """Return the key that lives as long as the broker's session."""
+        """Return the key that exists as long as the broker's session."""
         return f"{self.live_brokers}{node}"
 
     def known_broker(self, node: NodeId) -> str:
-        """Return the key of what outlives the broker's process."""
+        """Return the key for what is known of a broker, whether it runs or not."""
         return f"{self.known_brokers}{node}"
 
     def topic(self, name: str) -> str:
@@ -117,15 +124,19 @@ class Keys:
         return f"{self.partitions}{topic_id_text(topic_id)}/{partition}"
 
     def deleted_topic(self, topic_id: TopicId) -> str:
-        """Return the mark of a topic that is deleted but may have directories left."""
+        """Return the key that marks a deleted topic which may still have directories."""
         return f"{self.deleted_topics}{topic_id_text(topic_id)}"
 
     def config(self, config_type: ConfigType, name: str) -> str:
-        """Return the key of a config. An empty name is the default of its type."""
+        """Return the key of a config; with "" as name, of the type's default config."""
         return f"{self.configs}{config_type.value}/{quote(name, safe='') or _DEFAULT_NAME}"
 
+    def scram(self, mechanism: str, user: str) -> str:
+        """Return the key of a user's credential for one SCRAM mechanism."""
+        return f"{self.prefix}scram/{mechanism}/{quote(user, safe='')}"
+
     def place(self, key: str) -> Place:
-        """Return what ``key`` is about; kind OTHER for every key this version does not know."""
+        """Return the parts of ``key``; kind OTHER for every key that this version does not know."""
         if not key.startswith(self.prefix):
             return _OTHER
         relative = key[len(self.prefix) :]
@@ -154,11 +165,17 @@ def _place(parts: list[str]) -> Place:
             return Place(KeyKind.LIVE_BROKER, number=_number(number))
         case ["brokers", "known", number]:
             return Place(KeyKind.KNOWN_BROKER, number=_number(number))
-        case ["config", config_type, name] if name:
-            plain = "" if name == _DEFAULT_NAME else unquote(name)
-            return Place(KeyKind.CONFIG, name=plain, config_type=ConfigType(config_type))
+        case ["config" | "scram", of, name] if name:
+            return _place_of_two(parts[0], of, name)
         case _:
             return _OTHER
+
+
+def _place_of_two(kind: str, of: str, name: str) -> Place:
+    if kind == "config":
+        plain = "" if name == _DEFAULT_NAME else unquote(name)
+        return Place(KeyKind.CONFIG, name=plain, config_type=ConfigType(of))
+    return Place(KeyKind.SCRAM, name=unquote(name), mechanism=of) if of in HASHES else _OTHER
 
 
 def _number(text: str) -> int:

@@ -1,6 +1,6 @@
 """The metadata store in memory: for ``ottla serve --memory``, tests and simulations.
 
-Nothing outlives the object. Operations finish without waiting, in the order they are made.
+Nothing is kept beyond the object. Operations are done at once, in the order of the calls.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -10,8 +10,8 @@ from ottla.metadata.history import HISTORY_BYTES, HISTORY_REVISIONS, History, fo
 from ottla.metadata.sessions import LocalSession, SessionTable
 from ottla.metadata.store import (
     NO_SESSION,
-    Batch,
     Change,
+    ChangeSet,
     Delete,
     Entry,
     Guard,
@@ -20,13 +20,13 @@ from ottla.metadata.store import (
     Op,
     Put,
     Unavailable,
-    check_commit,
+    check_offset_commit,
     failed_guard,
 )
 
 
 class MemoryStore:
-    """A dict with revisions. Keeps ``history_revisions`` commits for watches to resume from."""
+    """A dict with revisions; watches can resume from ``history_revisions`` change sets."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class MemoryStore:
         return self._entries.get(key)
 
     async def scan(self, prefix: str) -> tuple[list[Entry], int]:
-        """Return the entries under ``prefix`` by key, and the revision. Costs all keys."""
+        """Return the entries under ``prefix``, by key, and the revision. Looks at all keys."""
         self._check_open()
         keys = sorted(key for key in self._entries if key.startswith(prefix))
         return [self._entries[key] for key in keys], self._history.revision
@@ -55,7 +55,7 @@ class MemoryStore:
     async def commit(self, guards: Sequence[Guard], ops: Sequence[Op]) -> int:
         """Apply ``ops`` if all ``guards`` hold; return the revision."""
         self._check_open()
-        check_commit(ops)
+        check_offset_commit(ops)
         for guard in guards:
             found = self._entries.get(guard.key)
             if failed_guard(guard, found):
@@ -66,8 +66,8 @@ class MemoryStore:
         self._apply(ops)
         return self._history.revision
 
-    def watch(self, prefix: str, from_rev: int) -> AsyncIterator[Batch]:
-        """Yield every batch from ``from_rev`` on under ``prefix``."""
+    def watch(self, prefix: str, from_rev: int) -> AsyncIterator[ChangeSet]:
+        """Yield every change set from ``from_rev`` on, reduced to ``prefix``."""
         return follow(self._history, prefix, from_rev)
 
     async def session(self, ttl_seconds: float, on_state: OnSessionState) -> LocalSession:
@@ -105,7 +105,7 @@ class MemoryStore:
             elif old is not None:
                 changes.append(Change(op.key, None))
         if changes:
-            self._history.append(Batch(rev, tuple(changes)))
+            self._history.append(ChangeSet(rev, tuple(changes)))
 
     def _detach(self, entry: Entry) -> None:
         if entry.session != NO_SESSION:

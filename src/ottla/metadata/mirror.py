@@ -1,7 +1,7 @@
-"""A prefix of the metadata store as a dict in memory that keeps itself up to date.
+"""Mirrors the entries under a prefix of the metadata store in a dict in memory.
 
-Built once on top of every store: scan, then watch; scan again when the watch's history was
-compacted. Owns the view and its revision; knows nothing of what keys mean.
+Works with every store: it scans, then watches, and scans again when the history that the watch
+needs was compacted. Owns the view and its revision; knows nothing of what keys mean.
 Source: cluster design 4.1.
 """
 
@@ -12,8 +12,8 @@ from types import MappingProxyType
 from ottla.env.clock import Clock
 from ottla.env.tasks import begin_task
 from ottla.metadata.store import (
-    Batch,
     Change,
+    ChangeSet,
     Compacted,
     Delete,
     Entry,
@@ -25,7 +25,7 @@ from ottla.metadata.store import (
     Unavailable,
 )
 
-OnBatch = Callable[[Batch], None]
+OnChangeSet = Callable[[ChangeSet], None]
 
 _RETRY_SECONDS = 0.5
 
@@ -33,27 +33,32 @@ _RETRY_SECONDS = 0.5
 class Mirror:
     """The entries under ``prefix``.
 
-    ``on_batch`` is called on the loop after each step of the view; the first batch is the whole
-    first scan. After a compaction one batch holds the net difference, with the scan's revision.
+    ``on_change_set`` is called on the loop after each update of the view; the first change set is
+    the whole first scan. After a compaction one change set holds the net difference, with the
+    scan's revision.
     """
 
     def __init__(
-        self, store: MetadataStore, prefix: str, clock: Clock, on_batch: OnBatch | None = None
+        self,
+        store: MetadataStore,
+        prefix: str,
+        clock: Clock,
+        on_change_set: OnChangeSet | None = None,
     ) -> None:
         self._store = store
         self._prefix = prefix
         self._clock = clock
-        self._on_batch = on_batch
+        self._on_change_set = on_change_set
         self._entries: dict[str, Entry] = {}
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self.on_failed: Callable[[BaseException | None], None] = lambda _: None
-        """Called once, on the loop, with the fault that ended the mirror; the view stays."""
+        """Called once, on the loop, with the error that ended the mirror; the view stays."""
         self.revision = 0
-        """The view is as of this revision. *Invariant:* never goes back."""
+        """The revision that the view shows. *Invariant:* never falls."""
         self.entries: Mapping[str, Entry] = MappingProxyType(self._entries)
-        """The live view, read-only; changes between awaits only."""
+        """The view itself, read-only; it changes only while the reader awaits something."""
 
     async def start(self) -> None:
         """Fill the view and follow the store. Raises what the first scan raises."""
@@ -65,9 +70,9 @@ class Mirror:
         return self._entries.get(key)
 
     async def reached(self, revision: int) -> None:
-        """Wait until the view (and ``on_batch``) has seen ``revision``.
+        """Wait until the view has reached ``revision`` and ``on_change_set`` has been called.
 
-        Raises what ended the mirror: Unavailable after ``close``.
+        Raises the error that ended the mirror: Unavailable after ``close``.
         """
         if self.revision >= revision:
             return
@@ -78,7 +83,7 @@ class Mirror:
         await waiter
 
     async def update(self, key: str, change: "OnValue") -> Entry | None:
-        """Compare and swap on the store; see the function ``update``. The view follows later."""
+        """Change a key in the store; see the function ``update``. The view follows later."""
         return await update(self._store, key, change)
 
     async def close(self) -> None:
@@ -90,8 +95,8 @@ class Mirror:
     async def _follow(self) -> None:
         while True:
             try:
-                async for batch in self._store.watch(self._prefix, self.revision + 1):
-                    self._apply(batch)
+                async for change_set in self._store.watch(self._prefix, self.revision + 1):
+                    self._apply(change_set)
             except Compacted:
                 await self._rescan_until_available()
             except Unavailable:
@@ -111,17 +116,17 @@ class Mirror:
         keys = {entry.key for entry in found}
         changes = [Change(key, None) for key in self._entries if key not in keys]
         changes += [Change(e.key, e) for e in found if self._entries.get(e.key) != e]
-        self._apply(Batch(revision, tuple(changes)))
+        self._apply(ChangeSet(revision, tuple(changes)))
 
-    def _apply(self, batch: Batch) -> None:
-        for key, entry in batch.changes:
+    def _apply(self, change_set: ChangeSet) -> None:
+        for key, entry in change_set.changes:
             if entry is None:
                 self._entries.pop(key, None)
             else:
                 self._entries[key] = entry
-        self.revision = batch.rev
-        if self._on_batch is not None:
-            self._on_batch(batch)
+        self.revision = change_set.rev
+        if self._on_change_set is not None:
+            self._on_change_set(change_set)
         self._wake()
 
     def _wake(self) -> None:
@@ -147,7 +152,7 @@ class Mirror:
         if task.cancelled():
             self._error = Unavailable("the metadata mirror is closed")
         else:
-            # A fault of ours or of a listener: whoever waits must hear of it, and so must the log.
+            # A fault of ours or of a listener: tell those who wait for a revision, and log it.
             self._error = task.exception()
             task.get_loop().call_exception_handler(
                 {
@@ -164,15 +169,15 @@ class Mirror:
 
 
 OnValue = Callable[[bytes | None], bytes | None]
-"""Takes a key's value (None: absent), returns the wanted one (None: delete)."""
+"""Takes a key's value (None: absent) and returns the wanted value (None: delete the key)."""
 
 
 async def update(store: MetadataStore, key: str, change: OnValue) -> Entry | None:
-    """Bring the value of ``key`` to ``change(value)`` by compare and swap; return its entry.
+    """Set the value of ``key`` to ``change(value)``, atomically; return its entry.
 
-    ``change`` is called again whenever somebody else was faster; returning the same value commits
-    nothing. The key keeps its session. Raises what ``change`` raises, Unavailable, and Ambiguous:
-    then the caller must look whether its change is there before asking again.
+    ``change`` is called again when somebody else changed the key in between. If it returns the
+    value unchanged nothing is committed. The key keeps its session. Raises what ``change`` raises,
+    Unavailable, and Ambiguous: then the caller must read the key before it tries again.
     """
     while True:
         old = await store.get(key)

@@ -1,10 +1,10 @@
-"""Sessions of a store that lives in this process: who is alive, and until when.
+"""The sessions of a store that lives in this process, and when they expire.
 
-Owns deadlines and timers, not keys: the store deletes a session's keys when told that it ended.
-The holder renews by a timer of its own, as a remote one would over the wire; so a holder that died
-or hangs loses its session here by the same rule as anywhere. But a process that stood still
-(stopped, asleep, without memory) did neither: its holder's renewals are late because nothing ran,
-this table included. So renewals that are due are looked at before deadlines.
+Owns deadlines and timers, not keys: the store deletes a session's keys when it is told that the
+session ended. The holder renews by a timer of its own, as a remote holder would over the wire, so a
+holder that hangs loses its session by the same rule. When the whole process stood still (stopped,
+asleep, short of memory), the renewals are late only because nothing ran, this table included. So
+renewals that are due come before deadlines.
 Source: cluster design 4.1.
 """
 
@@ -18,7 +18,7 @@ _RENEWALS_PER_TTL = 3
 
 
 class SessionTable:
-    """The sessions of one store. ``expired(id)`` is called on the loop when one's time is up."""
+    """The sessions of one store. ``expired(id)`` is called on the loop when a session expires."""
 
     def __init__(self, clock: Clock, first_id: int, expired: Callable[[int], None]) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class SessionTable:
         on_state: OnSessionState,
         end: Callable[[int], Awaitable[None]],
     ) -> "LocalSession":
-        """Start a session; ``end(id)`` deletes its keys when the holder closes it."""
+        """Open a session; ``end(id)`` is to delete its keys when the holder closes it."""
         if ttl_seconds <= 0:
             raise ValueError(f"a session needs a time to live above 0, not {ttl_seconds}")
         session = LocalSession(self._next_id, ttl_seconds, on_state, end, self._clock)
@@ -68,13 +68,13 @@ class SessionTable:
                 self.forget(session.id)
                 self._expired(session.id)
 
-        # One timer per session that re-arms itself: a renewal costs no timer of its own here.
+        # One timer per session, armed again when it fires: renewals need no timer in this table.
         delay_seconds = session.deadline - self._clock.monotonic()
         session.expiry = self._clock.call_later(delay_seconds, look)
 
 
 class LocalSession:
-    """A session held in the store's own process."""
+    """A session whose holder is in the store's own process."""
 
     def __init__(
         self,
@@ -94,26 +94,26 @@ class LocalSession:
         self._alive = True
         self.expiry: Timer | None = None
         self.deadline = 0.0
-        """The monotonic second at which it ends. *Invariant:* never goes back."""
+        """When it expires, in seconds of the monotonic clock. *Invariant:* never falls."""
 
     @property
     def id(self) -> int:
-        """The number to put keys with."""
+        """The number to put into a Put."""
         return self._id
 
     async def close(self) -> None:
-        """End it and delete its keys. Harmless when it has ended."""
+        """End the session and delete its keys. Harmless when it has ended."""
         if self._alive:
             await self._end(self._id)
 
     def abandon(self) -> None:
-        """Stop renewing, as a holder that died or hangs would: it expires at its deadline."""
+        """Stop renewing, like a holder that hangs: the session expires at its deadline."""
         self._renewal_due = inf
         if self._renewal is not None:
             self._renewal.cancel()
 
     def catch_up(self) -> None:
-        """Renew the session if that is due and the loop has not come to it yet."""
+        """Renew the session if a renewal is due whose timer has not fired yet."""
         if self._renewal_due <= self._clock.monotonic():
             self.renew()
 
@@ -127,7 +127,7 @@ class LocalSession:
         self._renewal = self._clock.call_later(interval_seconds, self.renew)
 
     def lost(self) -> None:
-        """Take note that the session has ended."""
+        """Note that the session has ended, and tell its holder."""
         self._alive = False
         self.abandon()
         if self.expiry is not None:

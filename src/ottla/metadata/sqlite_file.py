@@ -1,18 +1,19 @@
 """The SQLite file behind the embedded metadata store: its tables, and each operation as one call.
 
-Everything here blocks and runs in one thread. Owns the file's form; knows nothing of sessions'
-lives, watchers or the loop. A row carries a checksum, because SQLite has none: a flipped bit is a
-named error and never a wrong answer. Source: cluster design 4.1; reliability rules 2-4.
+Everything here blocks and runs in one thread. Owns the tables; knows nothing of when sessions end,
+of watchers or of the loop. Each row has a checksum, because SQLite has none: a flipped bit raises
+CorruptFile and never gives a wrong value. Source: cluster design 4.1; reliability rules 2-4.
 
-    kv    key, value, create_rev, mod_rev, session, checksum       what is
-    log   rev, ordinal, key, value (NULL: deleted), create_rev, session, checksum     what happened
+    kv    key, value, create_rev, mod_rev, session, checksum                       the entries now
+    log   rev, ordinal, key, value (NULL: deleted), create_rev, session, checksum  the history
     state revision (newest), compacted (newest revision not in log), next_session
 """
 
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
@@ -20,8 +21,8 @@ from ottla.metadata.history import CHANGE_BYTES, HISTORY_BYTES, Retention, size_
 from ottla.metadata.store import (
     NO_SESSION,
     Ambiguous,
-    Batch,
     Change,
+    ChangeSet,
     Delete,
     Entry,
     Guard,
@@ -33,10 +34,11 @@ from ottla.metadata.store import (
 )
 
 APPLICATION_ID = 0x4F74746C
-"""The letters Ottl, in the file's header: tells our files from other programs'."""
+"""The letters "Ottl" in the file's header, which mark the file as one of ours."""
 
 FORMAT_VERSION = 1
-_PAGE_BATCHES = 500
+_OWNER_ONLY = 0o600
+_PAGE_CHANGE_SETS = 500
 _LAST_CHARACTER = "\x7f"
 _ENVIRONMENT = frozenset(
     {
@@ -50,11 +52,12 @@ _ENVIRONMENT = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Errors of the machine. Every other one says the file is damaged: ours are the only statements."""
+"""Errors of the machine. Any other error means that the file is damaged, since all statements are
+our own."""
 
 _LASTING = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY})
-"""Those of a device that is done for: the file is out of use. The others pass: a full disk, a
-moment without memory or descriptors."""
+"""Errors of a device that has failed: the file is not used any more. The other errors may pass: a
+full disk, a moment without memory or descriptors."""
 _SHORT_OF_MEMORY = sqlite3.SQLITE_IOERR_NOMEM
 
 _SCHEMA = f"""
@@ -78,7 +81,7 @@ _Row = tuple[str, bytes, int, int, int, int]
 
 
 class SqliteFile:
-    """An open metadata file. Every method blocks; all calls come from the thread that made it."""
+    """An open metadata file. Every method blocks; all calls come from the thread that opened it."""
 
     def __init__(
         self,
@@ -88,23 +91,27 @@ class SqliteFile:
         history_revisions: int,
         history_bytes: int = HISTORY_BYTES,
     ) -> None:
-        """Open ``path``, creating it if absent. Raises CorruptFile for a damaged or foreign file.
+        """Open ``path``, or create it if it is absent.
 
-        Never deletes or overwrites what it cannot read.
+        Raises CorruptFile for a damaged file and for one of another program. Never deletes or
+        overwrites what it cannot read.
         """
         self._path = path
         self._retention = Retention(history_revisions, history_bytes)
-        """Invariant: counts the commits in the log."""
+        """Invariant: counts the change sets in the table ``log``."""
         self._logged_bytes: int | None = None
-        """Use: bytes of the commit that the current transaction logs; None: it logs none."""
+        """Use: the size of the change set that the current transaction logs; None: it logs none."""
         self.broken: str | None = None
-        """Why the file cannot be used until it is opened anew; None: it can."""
+        """Why the file cannot be used until it is opened again; None: it can be used."""
         self._is_out_of_use = False
-        """Use: when True, no call goes to the device any more."""
+        """Use: True: no call goes to the device any more."""
         self._is_folded = False
-        """Use: no commit is durable before what the last process logged is, see ``_fold``."""
+        """Use: True when what the last process wrote is durable, see ``_fold``."""
         if not disk.exists(path):
             _create(disk, path)
+        # It holds what passwords can be guessed with. SQLite gives its other files the same rights.
+        with suppress(PermissionError):  # Somebody else's file, which we may write all the same.
+            os.chmod(path, _OWNER_ONLY)
         self._connection = sqlite3.connect(path, isolation_level=None)
         try:
             with self._named_errors():
@@ -118,11 +125,11 @@ class SqliteFile:
         return self._state("revision")
 
     def next_session(self) -> int:
-        """Return the first session id that no earlier process has used."""
+        """Return the lowest session id that no earlier process has used."""
         return self._state("next_session")
 
     def reserve_sessions(self, first_free: int) -> None:
-        """Remember that session ids below ``first_free`` are used."""
+        """Store that session ids below ``first_free`` are used."""
         with self._writing():
             self._connection.execute(
                 "UPDATE state SET value = ? WHERE name = 'next_session'", (first_free,)
@@ -134,21 +141,21 @@ class SqliteFile:
             return self._get(key)
 
     def scan(self, prefix: str) -> tuple[list[Entry], int]:
-        """Return the entries under ``prefix`` by key, and the revision."""
+        """Return the entries under ``prefix``, sorted by key, and the revision."""
         with self._named_errors():
             rows = self._connection.execute(
                 "SELECT key, value, create_rev, mod_rev, session, checksum FROM kv"
                 " WHERE key >= ? AND key < ? ORDER BY key",
                 (prefix, prefix + _LAST_CHARACTER),
-            ).fetchall()  # A cursor left half-way, by an error below, would keep the file locked.
+            ).fetchall()  # An unfinished cursor would keep the file locked after an error below.
             # One thread and one connection: no commit can come in between.
             return [self._entry(row) for row in rows], self.revision()
 
-    def commit(self, guards: Sequence[Guard], ops: Sequence[Op]) -> Batch | None:
-        """Apply ``ops`` if ``guards`` hold, durably; return the batch, None if nothing changed.
+    def commit(self, guards: Sequence[Guard], ops: Sequence[Op]) -> ChangeSet | None:
+        """Apply ``ops`` durably if ``guards`` hold; return the changes, None if there are none.
 
-        Raises GuardFailed, Unavailable (nothing happened), Ambiguous (the disk failed while it
-        happened; nothing works any more until the file is opened anew).
+        Raises GuardFailed, Unavailable (nothing happened), Ambiguous (the disk failed during the
+        commit; nothing works until the file is opened again).
         """
         with self._writing():
             for guard in guards:
@@ -157,8 +164,8 @@ class SqliteFile:
                     raise GuardFailed(guard, found)
             return self._apply(ops)
 
-    def delete_session(self, session: int | None) -> Batch | None:
-        """Delete the keys of ``session`` (None: of every session), in one commit of any size."""
+    def delete_session(self, session: int | None) -> ChangeSet | None:
+        """Delete the keys of ``session`` (None: of all sessions) in one commit of any size."""
         with self._writing():
             rows = self._connection.execute(
                 "SELECT key FROM kv WHERE session <> 0 AND (?1 IS NULL OR session = ?1)"
@@ -167,23 +174,23 @@ class SqliteFile:
             ).fetchall()
             return self._apply([Delete(key) for (key,) in rows])
 
-    def history(self, from_rev: int) -> list[Batch]:
-        """Return some batches from ``from_rev`` on; none when they are compacted."""
+    def history(self, from_rev: int) -> list[ChangeSet]:
+        """Return a page of change sets from ``from_rev`` on; none when they are compacted."""
         with self._named_errors():
             rows = self._connection.execute(
                 "SELECT rev, key, value, create_rev, session, checksum FROM log"
                 " WHERE rev >= ? AND rev < ? ORDER BY rev, ordinal",
-                (from_rev, from_rev + _PAGE_BATCHES),
+                (from_rev, from_rev + _PAGE_CHANGE_SETS),
             ).fetchall()
             changes: dict[int, list[Change]] = {}
             for rev, key, value, create_rev, session, checksum in rows:
                 self._check_row(key, value, (create_rev, rev, session), checksum)
                 entry = None if value is None else Entry(key, value, create_rev, rev, session)
                 changes.setdefault(rev, []).append(Change(key, entry))
-        return [Batch(rev, tuple(of_rev)) for rev, of_rev in changes.items()]
+        return [ChangeSet(rev, tuple(of_rev)) for rev, of_rev in changes.items()]
 
     def close(self) -> None:
-        """Fold the write-ahead log into the file and close it."""
+        """Move the write-ahead log into the file and close it."""
         self._connection.close()
 
     def _check_and_configure(self) -> None:
@@ -196,7 +203,7 @@ class SqliteFile:
             raise CorruptFile(
                 self._path, f"metadata format {version}; this Ottla reads {FORMAT_VERSION}"
             )
-        # Exclusive: no other program may change keys behind the watchers. To be set before WAL.
+        # Exclusive: no other program may change keys without the watchers. Must come before WAL.
         execute("PRAGMA locking_mode = EXCLUSIVE")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
@@ -235,7 +242,7 @@ class SqliteFile:
         if _checksum(key, value, numbers) != checksum:
             raise CorruptFile(self._path, f"the checksum of {key!r} does not match its content")
 
-    def _apply(self, ops: Sequence[Op]) -> Batch | None:
+    def _apply(self, ops: Sequence[Op]) -> ChangeSet | None:
         rev = self.revision() + 1
         changes: list[Change] = []
         for op in ops:
@@ -258,12 +265,12 @@ class SqliteFile:
             (_log_row(rev, ordinal, change) for ordinal, change in enumerate(changes)),
         )
         self._set_state("revision", rev)
-        batch = Batch(rev, tuple(changes))
-        self._compact(size_of(batch))
-        return batch
+        change_set = ChangeSet(rev, tuple(changes))
+        self._compact(size_of(change_set))
+        return change_set
 
     def _compact(self, size_bytes: int) -> None:
-        """Make room in the log for the newest commit, which is in it already."""
+        """Drop the oldest change sets to make room for the newest, which is in the log already."""
         self._logged_bytes = size_bytes
         dropped = self._retention.dropped_by(size_bytes)
         if dropped:
@@ -293,18 +300,18 @@ class SqliteFile:
                 self._roll_back()
                 if _code(error) == sqlite3.SQLITE_FULL:
                     raise
-                # The device may have it or not, and what it says now proves nothing: a failed
-                # fsync is never tried again (reliability rule 2).
+                # The device may or may not have the data, and a second fsync would prove nothing:
+                # a failed fsync is never repeated (reliability rule 2).
                 self._break(f"{error} while committing")
                 raise Ambiguous(f"{self._path}: {error} while committing") from error
             if self._logged_bytes is not None:
                 self._retention.add(self._logged_bytes)
 
     def _fold(self) -> None:
-        """Bring what the last process left in the write-ahead log into the file, durably.
+        """Move what the last process left in the write-ahead log into the file, durably.
 
-        It reads back, and its sync may have failed all the same: commits behind it would end with
-        it at a power cut. In the file its pages are written anew (reliability rule 2).
+        What it left can be read, but its sync may have failed. At a power cut it would be lost,
+        together with all commits after it. Moving writes its pages again (reliability rule 2).
         """
         (is_busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._is_folded = not is_busy
@@ -335,7 +342,7 @@ class SqliteFile:
 
 
 def _create(disk: Disk, path: str) -> None:
-    """Make an empty metadata file that is there whole or not at all (reliability rule 3)."""
+    """Create an empty metadata file, whole or not at all (reliability rule 3)."""
     unfinished = f"{path}.tmp"
     for leftover in (unfinished, f"{unfinished}-journal"):
         if disk.exists(leftover):

@@ -1,7 +1,7 @@
 """The embedded metadata store: one SQLite file, owned by one process.
 
-Brings ``sqlite_file`` (which blocks, in one thread of an executor) to the loop, and adds what
-lives only as long as the process: sessions and watchers. A commit returns when it is fsynced.
+Runs ``sqlite_file``, which blocks, in one thread of an executor, and adds what lives only as long
+as the process: sessions and watchers. A commit returns when it is fsynced.
 Source: cluster design 4.1, decision D9.
 """
 
@@ -16,7 +16,7 @@ from ottla.metadata.history import HISTORY_BYTES, HISTORY_REVISIONS, History, fo
 from ottla.metadata.sessions import LocalSession, SessionTable
 from ottla.metadata.store import (
     NO_SESSION,
-    Batch,
+    ChangeSet,
     Entry,
     Guard,
     MetadataError,
@@ -24,7 +24,7 @@ from ottla.metadata.store import (
     Op,
     Put,
     Unavailable,
-    check_commit,
+    check_offset_commit,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class StoreInUse(MetadataError):
 
 
 class SqliteStore:
-    """Made by ``open``. All calls come from one loop."""
+    """A store that ``open`` has opened. All calls come from one loop."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class SqliteStore:
         self._sessions = SessionTable(clock, opened.first_session, self._session_expired)
         self._closed = False
         self.on_broken: Callable[[str], None] | None = None
-        """Use: told once, on the loop, why the store does not work any more and cannot before it is
-        opened anew. Not told of what passes, such as a full disk."""
+        """Use: called once, on the loop, with the reason, when the store is broken until it is
+        opened again. Not called for errors that pass, such as a full disk."""
 
     @classmethod
     async def open(
@@ -75,21 +75,29 @@ class SqliteStore:
         history_revisions: int = HISTORY_REVISIONS,
         history_bytes: int = HISTORY_BYTES,
     ) -> "SqliteStore":
-        """Open or create the file ``path`` in an existing directory of the kernel's.
+        """Open or create the file ``path`` in an existing directory of the real file system.
 
-        ``executor`` must run work one after another in one thread, and is this store's alone; the
-        caller closes it after the store. So many commits, of so many bytes, are kept for watches.
-        Keys whose session belonged to an earlier process are deleted. Raises StoreInUse,
-        CorruptFile (nothing is changed then), OSError.
+        ``executor`` must run jobs one after another in one thread, and must be for this store only;
+        the caller closes it after the store. ``history_revisions`` and ``history_bytes`` limit what
+        is kept for watches. Keys of sessions of earlier processes are deleted. Raises StoreInUse,
+        CorruptFile (then nothing is changed), OSError.
         """
         try:
             lock = disk.lock(f"{path}.lock")
         except BlockingIOError as error:
             raise StoreInUse(f"{path} is in use by another process") from error
+        made: list[SqliteFile] = []
+
+        def open_file() -> _Opened:
+            opened = _open_file(disk, path, history_revisions, history_bytes)
+            made.append(opened.file)
+            return opened
+
         try:
-            opened = await run(
-                executor, lambda: _open_file(disk, path, history_revisions, history_bytes)
-            )
+            opened = await run(executor, open_file)
+        except asyncio.CancelledError:  # The job may open the file all the same: close it then.
+            executor.submit(lambda: _close(made, lock), lambda _, __: None)
+            raise
         except BaseException:
             lock.release()
             raise
@@ -107,15 +115,15 @@ class SqliteStore:
         return await self._ask(lambda: self._file.get(key))
 
     async def scan(self, prefix: str) -> tuple[list[Entry], int]:
-        """Return the entries under ``prefix`` by key, and the revision."""
+        """Return the entries under ``prefix``, sorted by key, and the revision."""
         return await self._ask(lambda: self._file.scan(prefix))
 
     async def commit(self, guards: Sequence[Guard], ops: Sequence[Op]) -> int:
-        """Apply ``ops`` if all ``guards`` hold; return the revision once it is durable.
+        """Apply ``ops`` if all ``guards`` hold; return the revision when it is durable.
 
-        A caller that is cancelled meanwhile does not undo it.
+        The commit happens even if its caller is cancelled meanwhile.
         """
-        check_commit(ops)
+        check_offset_commit(ops)
         guards, ops = tuple(guards), tuple(ops)
         self._check_open()
         for op in ops:
@@ -124,29 +132,30 @@ class SqliteStore:
                 self._sessions.check(op.session)
         return await self._change(lambda: self._file.commit(guards, ops))
 
-    def watch(self, prefix: str, from_rev: int) -> AsyncIterator[Batch]:
-        """Yield every batch from ``from_rev`` on under ``prefix``."""
+    def watch(self, prefix: str, from_rev: int) -> AsyncIterator[ChangeSet]:
+        """Yield every change set from ``from_rev`` on, reduced to ``prefix``."""
         return follow(self._history, prefix, from_rev, self._older)
 
     async def session(self, ttl_seconds: float, on_state: OnSessionState) -> LocalSession:
-        """Open a session. It ends with this process at the latest."""
+        """Open a session. It ends when this process ends, at the latest."""
         self._check_open()
         return self._sessions.open(ttl_seconds, on_state, self._end_session)
 
     async def close(self) -> None:
-        """Finish the commits under way and close the file.
+        """Finish the commits that have begun and close the file.
 
-        Keys of open sessions stay in it; the next ``open`` deletes them.
+        Keys of open sessions stay in the file; the next ``open`` deletes them.
         """
         if self._closed:
             return
         self._closed = True
         self._sessions.close()
-        await run(self._executor, self._file.close)
-        self._history.close()
-        self._lock.release()
+        try:
+            await run(self._executor, lambda: _close([self._file], self._lock))
+        finally:
+            self._history.close()
 
-    async def _older(self, from_rev: int) -> list[Batch]:
+    async def _older(self, from_rev: int) -> list[ChangeSet]:
         return await self._ask(lambda: self._file.history(from_rev))
 
     async def _end_session(self, session_id: int) -> None:
@@ -158,8 +167,8 @@ class SqliteStore:
             raise
 
     def _session_expired(self, session_id: int) -> None:
-        def done(batch: Batch | None, error: BaseException | None) -> None:
-            self._publish(batch)
+        def done(change_set: ChangeSet | None, error: BaseException | None) -> None:
+            self._publish(change_set)
             self._tell_if_broken()
             if isinstance(error, Unavailable):
                 self._delete_keys_later(session_id)
@@ -167,7 +176,7 @@ class SqliteStore:
         self._executor.submit(lambda: self._file.delete_session(session_id), done)
 
     def _delete_keys_later(self, session_id: int) -> None:
-        """Try again when the disk may have room: a dead holder's keys must not stay for good."""
+        """Try again later, when the disk may have room: a dead session's keys must not stay."""
 
         def again() -> None:
             if not self._closed:
@@ -182,12 +191,12 @@ class SqliteStore:
         finally:
             self._tell_if_broken()
 
-    async def _change(self, change: Callable[[], Batch | None]) -> int:
-        """Run ``change`` in the thread and publish its batch, even if the caller gave up."""
+    async def _change(self, change: Callable[[], ChangeSet | None]) -> int:
+        """Run ``change`` in the thread and publish its change set, even if the caller gave up."""
         outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-        def done(batch: Batch | None, error: BaseException | None) -> None:
-            self._publish(batch)
+        def done(change_set: ChangeSet | None, error: BaseException | None) -> None:
+            self._publish(change_set)
             self._tell_if_broken()
             if outcome.done():
                 return
@@ -204,10 +213,10 @@ class SqliteStore:
             tell, self.on_broken = self.on_broken, None
             tell(self._file.broken)
 
-    def _publish(self, batch: Batch | None) -> None:
-        # The thread works in order and so do its answers: revisions come without a gap.
-        if batch is not None:
-            self._history.append(batch)
+    def _publish(self, change_set: ChangeSet | None) -> None:
+        # The thread works in order and its results come in order: revisions have no gap.
+        if change_set is not None:
+            self._history.append(change_set)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -220,8 +229,17 @@ class _Opened(NamedTuple):
     first_session: int
 
 
+def _close(files: "Sequence[SqliteFile]", lock: Lock) -> None:
+    """Close the files, then release the lock, whether or not closing fails."""
+    try:
+        for file in files:
+            file.close()
+    finally:
+        lock.release()
+
+
 def _open_file(disk: Disk, path: str, history_revisions: int, history_bytes: int) -> _Opened:
-    # Imported here, in the thread: a broker that runs in memory never pays for SQLite.
+    # Imported here, in the thread: a broker that runs in memory does not need SQLite.
     from ottla.metadata.sqlite_file import SqliteFile  # noqa: PLC0415
 
     file = SqliteFile(disk, path, history_revisions=history_revisions, history_bytes=history_bytes)

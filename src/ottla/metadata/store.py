@@ -1,10 +1,10 @@
-"""The metadata store's contract: six operations that memory, SQLite and later etcd all provide.
+"""The contract of a metadata store: six operations that memory, SQLite and later etcd provide.
 
-Owns the words (entry, guard, revision, batch, session) and the limits that hold everywhere. Knows
-nothing of topics or brokers: keys are text, values are bytes. Source: cluster design 4.1.
+Owns the words (entry, guard, revision, change set, session) and the limits that all stores keep.
+Knows nothing of topics or brokers: keys are text, values are bytes. Source: cluster design 4.1.
 
-A revision is the store's count of commits that changed something: 0 for an empty store, one more
-for each such commit. Every change of a commit has the same revision.
+A revision is the number of commits so far that changed something: 0 for an empty store. All changes
+of one commit have the same revision.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from ottla.errors import OttlaError
 
 OPS_MAX = 100
-"""Operations in one commit. etcd takes 128 unless told otherwise."""
+"""The most operations in one commit. etcd allows 128 by default."""
 
 KEY_BYTES_MAX = 1024
 VALUE_BYTES_MAX = 1024 * 1024
@@ -25,10 +25,11 @@ ABSENT = 0
 
 
 class Entry(NamedTuple):
-    """A key as it is at some revision.
+    """A key and its value, at some revision.
 
-    ``create_rev`` is the revision that made the key (deleting and making it again changes it),
-    ``mod_rev`` the last that wrote it. ``session`` is 0 or the session it dies with.
+    ``create_rev`` is the revision that created the key (a key that is deleted and created again has
+    a new one), ``mod_rev`` the last that wrote it. ``session``: when that session ends, the key is
+    deleted; 0: it belongs to no session.
     """
 
     key: str
@@ -39,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """A condition on one key; each part that is not None must hold. 0 = the key is absent."""
+    """A condition on one key: each revision that is not None must match. 0: the key is absent."""
 
     key: str
     mod_rev: int | None = None
@@ -47,7 +48,7 @@ class Guard(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Write a key. Without ``session`` a key that had one no longer dies with it."""
+    """Write a key. Without ``session`` the key no longer belongs to a session."""
 
     key: str
     value: bytes
@@ -64,16 +65,16 @@ Op = Put | Delete
 
 
 class Change(NamedTuple):
-    """What a commit made of one key: its entry, or None when it is gone."""
+    """What a commit did to one key: its new entry; None: it was deleted."""
 
     key: str
     entry: Entry | None
 
 
-class Batch(NamedTuple):
+class ChangeSet(NamedTuple):
     """The changes of one commit under the watched prefix, in the order of its operations.
 
-    One without changes tells only that nothing else happened there up to and including ``rev``.
+    Without changes it says that nothing happened there up to and including revision ``rev``.
     """
 
     rev: int
@@ -81,7 +82,7 @@ class Batch(NamedTuple):
 
 
 class MetadataError(OttlaError):
-    """The store did not do what was asked."""
+    """The store did not do what it was asked to do."""
 
 
 class GuardFailed(MetadataError):
@@ -97,15 +98,15 @@ class GuardFailed(MetadataError):
 
 
 class Unavailable(MetadataError):
-    """The store cannot be asked now (or any more: closed, its disk failed). Nothing was changed."""
+    """The store cannot be used now, or never again (closed, failed). Nothing was changed."""
 
 
 class Ambiguous(MetadataError):
-    """The commit may or may not have happened. Re-read before trying again."""
+    """The commit may or may not have happened. Read before you try again."""
 
 
 class Compacted(MetadataError):
-    """The history that a watch asked for is gone. Scan, and watch from there."""
+    """The history that a watch asked for is gone. Scan, and watch from that revision on."""
 
     def __init__(self, from_rev: int) -> None:
         super().__init__(f"revision {from_rev} is compacted")
@@ -113,7 +114,7 @@ class Compacted(MetadataError):
 
 
 class SessionGone(MetadataError):
-    """A Put names a session that has ended or never was; nothing was changed."""
+    """A Put names a session that has ended or never existed; nothing was changed."""
 
     def __init__(self, session: int) -> None:
         super().__init__(f"session {session} does not exist")
@@ -125,62 +126,62 @@ class SessionState(Enum):
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """No word from the store; the keys may still be there."""
+    """The store does not answer; the keys may still exist."""
     LOST = "lost"
-    """For good: the keys are gone or will be. Ask for a new session."""
+    """The session has ended: its keys are deleted or will be. Open a new one."""
 
 
 OnSessionState = Callable[[SessionState], None]
 
 
 class Session(Protocol):
-    """A sign of life: the keys put with it vanish when the holder closes it or dies."""
+    """A sign of life: the keys of a session are deleted when its holder closes it or dies."""
 
     @property
     def id(self) -> int:
-        """The number to put keys with; never 0, never used again."""
+        """The number to put into a Put; never 0, and never used for another session."""
 
     async def close(self) -> None:
-        """End it and delete its keys. Harmless when it has ended."""
+        """End the session and delete its keys. Harmless when it has ended."""
 
 
 class MetadataStore(Protocol):
-    """Linearizable keys and values with atomic guarded commits and gapless watches."""
+    """Linearizable keys and values, with atomic guarded commits, and watches without gaps."""
 
     async def get(self, key: str) -> Entry | None:
         """Return the entry of ``key``, or None."""
 
     async def scan(self, prefix: str) -> tuple[list[Entry], int]:
-        """Return the entries under ``prefix`` by key, and the one revision they all are of."""
+        """Return the entries under ``prefix``, sorted by key, and the revision they are of."""
 
     async def commit(self, guards: Sequence[Guard], ops: Sequence[Op]) -> int:
-        """Apply ``ops`` if all ``guards`` hold, all or nothing; return the revision.
+        """Apply all ``ops`` atomically if all ``guards`` hold; return the revision, durable.
 
-        When nothing changes (no operations, or deletes of absent keys) that is the present one.
+        When nothing changes (no operations, or deletes of absent keys) that is the current one.
         Raises GuardFailed, SessionGone, Unavailable, Ambiguous; ValueError for more than OPS_MAX
-        operations, two on one key, or a key or value beyond the limits.
+        operations, two operations on one key, or a key or value beyond the limits.
         """
 
-    def watch(self, prefix: str, from_rev: int) -> AsyncIterator[Batch]:
-        """Yield every batch with ``rev >= from_rev`` (>= 1) under ``prefix``, in order, for ever.
+    def watch(self, prefix: str, from_rev: int) -> AsyncIterator[ChangeSet]:
+        """Yield the change sets under ``prefix`` from revision ``from_rev`` (>= 1) on, forever.
 
-        After each stretch of commits elsewhere a batch without changes tells how far it is.
+        After commits under other prefixes a change set without changes tells how far the watch is.
         Raises Compacted when history is missing (at the start, or for a reader that fell far
         behind) and Unavailable when the store closes.
         """
 
     async def session(self, ttl_seconds: float, on_state: OnSessionState) -> Session:
-        """Open a session; ``on_state`` is called on the loop, CONNECTED first, LOST at most once.
+        """Open a session; ``on_state`` is called on the loop: CONNECTED first, LOST at most once.
 
-        The store keeps it by itself; it ends when nothing was heard for ``ttl_seconds``.
+        The session renews itself; it expires when no renewal arrives for ``ttl_seconds``.
         """
 
     async def close(self) -> None:
-        """Let go of everything. Watches end with Unavailable. Harmless twice."""
+        """Close the store. Watches end with Unavailable. Harmless when closed."""
 
 
-def check_commit(ops: Sequence[Op]) -> None:
-    """Raise ValueError unless ``ops`` keep the limits that every store has."""
+def check_offset_commit(ops: Sequence[Op]) -> None:
+    """Raise ValueError unless ``ops`` are within the limits of all stores."""
     if len(ops) > OPS_MAX:
         raise ValueError(f"a commit takes at most {OPS_MAX} operations, not {len(ops)}")
     if len({op.key for op in ops}) != len(ops):
@@ -194,22 +195,24 @@ def check_commit(ops: Sequence[Op]) -> None:
 def check_key(key: str) -> None:
     """Raise ValueError unless ``key`` is 1 to KEY_BYTES_MAX characters of printable ASCII.
 
-    Then order and prefixes mean the same in every store. Free text is escaped by ``keys``.
+    This makes order and prefixes the same in every store. ``keys`` escapes other texts.
     """
     if not 0 < len(key) <= KEY_BYTES_MAX or not key.isascii() or not key.isprintable():
         raise ValueError(f"not a metadata key: {key[:80]!r}")
 
 
 def failed_guard(guard: Guard, found: Entry | None) -> bool:
-    """Tell whether ``found``, what ``guard.key`` holds now, breaks ``guard``."""
+    """Whether ``guard`` fails, given ``found``, the entry of its key now (None: absent)."""
     create_rev, mod_rev = (ABSENT, ABSENT) if found is None else (found.create_rev, found.mod_rev)
     return (guard.mod_rev is not None and guard.mod_rev != mod_rev) or (
         guard.create_rev is not None and guard.create_rev != create_rev
     )
 
 
-def under(prefix: str, batch: Batch) -> Batch:
-    """Return ``batch`` with the changes under ``prefix`` only."""
-    if all(change.key.startswith(prefix) for change in batch.changes):
-        return batch
-    return Batch(batch.rev, tuple(c for c in batch.changes if c.key.startswith(prefix)))
+def under(prefix: str, change_set: ChangeSet) -> ChangeSet:
+    """Return the change set reduced to the changes under ``prefix``."""
+    if all(change.key.startswith(prefix) for change in change_set.changes):
+        return change_set
+    return ChangeSet(
+        change_set.rev, tuple(c for c in change_set.changes if c.key.startswith(prefix))
+    )

@@ -1,17 +1,19 @@
-"""What the metadata store's values hold: compact JSON with a version ``v``, checked when read.
+"""The values in the metadata store: compact JSON with a version ``v``, checked when read.
 
-Owns encode and decode of each kind, nothing else. A value may come from another version of Ottla
-or from a person with an editor: unknown fields are ignored, an unknown ``v`` or a field of the
-wrong type raises UnreadableValue. Source: cluster design 4.2.
+Owns how each kind of value is encoded and decoded, nothing else. Another version of Ottla, or a
+person with an editor, may have written a value. So unknown fields are ignored; an unknown ``v`` or
+a field of the wrong type raises UnreadableValue. Source: cluster design 4.2.
 """
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from ottla.errors import OttlaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, parse_topic_id, topic_id_text
+from ottla.security.scram import ScramCredential
 
 VERSION = 1
 NO_LEADER = NodeId(-1)
@@ -22,14 +24,14 @@ class UnreadableValue(OttlaError):
 
 
 class MetaValue(NamedTuple):
-    """``meta``: written once, when the cluster is made."""
+    """``meta``: written once, when the cluster is created."""
 
     cluster_id: str
     format_version: int = 1
 
 
 class ListenerAddress(NamedTuple):
-    """Where a broker's listener is reached, as told to clients."""
+    """A broker's listener and its address, as clients are told it."""
 
     name: str
     host: str
@@ -37,11 +39,11 @@ class ListenerAddress(NamedTuple):
 
 
 class BrokerState(Enum):
-    """What a live broker says of itself."""
+    """The state of a live broker."""
 
     RUNNING = "running"
     DRAINING = "draining"
-    """The broker is shutting down and asks to hand over its leaderships."""
+    """The broker is stopping and asks that others take over its leaderships."""
 
 
 class BrokerValue(NamedTuple):
@@ -56,9 +58,9 @@ class BrokerValue(NamedTuple):
 
 
 class KnownBrokerValue(NamedTuple):
-    """``brokers/known/<id>``: what outlives the process.
+    """``brokers/known/<id>``: what is known of a broker, whether it runs or not.
 
-    ``directories``: the path of each log directory that the node has ever had, by directory id.
+    ``directories``: by directory id, the path of each log directory that the node has ever had.
     """
 
     directories: Mapping[str, str]
@@ -70,13 +72,13 @@ class TopicValue(NamedTuple):
     topic_id: TopicId
     partition_count: int
     grown_from: int = 0
-    """The number of partitions at creation, if some were added since; 0: none were."""
+    """How many partitions it was created with, if some were added since; 0: none were added."""
 
 
 class PartitionState(NamedTuple):
-    """``p/<topic id>/<n>``: who holds the partition, and who leads it since when.
+    """``p/<topic id>/<n>``: the replicas of a partition, those in sync, and the leader.
 
-    ``leader_epoch`` rises with every leader, ``partition_epoch`` with every change.
+    ``leader_epoch`` rises with every change of leader, ``partition_epoch`` with every change.
     """
 
     replicas: tuple[NodeId, ...]
@@ -87,11 +89,11 @@ class PartitionState(NamedTuple):
     adding: tuple[NodeId, ...] = ()
     removing: tuple[NodeId, ...] = ()
     unclean: bool = False
-    """The leader was chosen outside the ISR and has not yet recovered from that."""
+    """True: the leader was elected outside of the ISR and has not recovered from that yet."""
 
 
 NO_STATE = PartitionState((), (), NO_LEADER, LeaderEpoch(-1), -1)
-"""Stands for a partition that its topic counts but that has no key: nobody holds it."""
+"""The state of a partition that its topic counts but that has no key: it has no replicas."""
 
 
 def encode_meta(value: MetaValue) -> bytes:
@@ -239,12 +241,45 @@ def decode_config(data: bytes) -> Mapping[str, str]:
     return _Fields(data).text_by_text("entries")
 
 
+def encode_scram(value: ScramCredential) -> bytes:
+    """Return the value of ``scram/<mechanism>/<user>``."""
+    return _encode(
+        {
+            "salt": b64encode(value.salt).decode(),
+            "stored_key": b64encode(value.stored_key).decode(),
+            "server_key": b64encode(value.server_key).decode(),
+            "iterations": value.iterations,
+        }
+    )
+
+
+def decode_scram(data: bytes) -> ScramCredential:
+    """Read the value of ``scram/<mechanism>/<user>``."""
+    fields = _Fields(data)
+    return ScramCredential(
+        salt=fields.raw("salt"),
+        stored_key=fields.raw("stored_key"),
+        server_key=fields.raw("server_key"),
+        iterations=fields.integer("iterations", minimum=1),
+    )
+
+
+def encode_secret(value: bytes) -> bytes:
+    """Return the value of ``secret``."""
+    return _encode({"secret": b64encode(value).decode()})
+
+
+def decode_secret(data: bytes) -> bytes:
+    """Read the value of ``secret``."""
+    return _Fields(data).raw("secret")
+
+
 def _encode(fields: dict[str, object]) -> bytes:
     return json.dumps({"v": VERSION, **fields}, separators=(",", ":")).encode()
 
 
 class _Fields:
-    """A decoded value; each getter checks what it returns."""
+    """A decoded value. Each getter raises UnreadableValue unless the field has its type."""
 
     def __init__(self, data: bytes) -> None:
         try:
@@ -278,6 +313,14 @@ class _Fields:
         if not isinstance(value, str):
             raise self._wrong(name, "a text")
         return value
+
+    def raw(self, name: str) -> bytes:
+        text = self.text(name)
+        try:
+            return b64decode(text, validate=True)
+        except ValueError:
+            # The value may be a secret: the message does not show it.
+            raise UnreadableValue(f"{name}: expected base64") from None
 
     def text_or_none(self, name: str) -> str | None:
         return None if self._fields.get(name) is None else self.text(name)

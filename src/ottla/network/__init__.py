@@ -1,1 +1,1 @@
-"""Sockets: frames, connections and listeners. Knows bytes and their order, not what they mean."""
+"""Listener, connections and frames. Knows bytes and their order, not what they mean."""

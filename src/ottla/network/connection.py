@@ -1,17 +1,17 @@
 """One client's connection: frames in, answers out, strictly in the order of the requests.
 
-Owns the order, the backpressure and the time limits of a connection. What a frame means is asked of
-``Dispatch``; how an answer leaves is the business of ``Outgoing``. Requests are taken one after
-another; consecutive Produce requests whose appends are done may wait for their flush together
-(design D2). Bounded in count and bytes; a peer that does not read stops being read (reliability
-rows 12-14).
+Owns the order, the backpressure and the time limits of a connection. ``Dispatch`` serves a frame;
+``Outgoing`` sends the answers. Requests are served one after another, but consecutive Produce
+requests whose appends are done may wait for their flush together (design D2), within limits of
+count and bytes. A peer that does not read its answers is no longer read (reliability rows 12-14).
 
-Work is done in rounds: move answers that are there to the way out, take the frames that may be
-taken, write, settle the buffer. Bytes, room to write and resolved answers each start one; answers
-that are resolved in one turn of the loop (a group commit) share a round and a write.
+The work is done in rounds: move finished answers to ``Outgoing``, serve the frames that may be
+served, write, settle the buffer. A round starts when bytes arrive, when the socket has room again
+and when an answer is resolved. Answers that are resolved in one turn of the loop (by a group
+commit) share one round and one write.
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 import asyncio
 import logging
@@ -24,6 +24,7 @@ from ottla.env.net import Net
 from ottla.env.stall_meter import NOTED_SECONDS
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.ids import ANONYMOUS, Principal
+from ottla.network.entrance import Dispatch, Entrance
 from ottla.network.frame import LENGTH_BYTES, FrameReader, ReceiveBudget
 from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
@@ -31,39 +32,30 @@ from ottla.network.patience import Patience
 from ottla.network.unanswered import Unanswered
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
-from ottla.request_memory import LetGo
 from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
 
 logger = logging.getLogger(__name__)
 
 SHARE_BYTES = 1024 * 1024
-"""After so many bytes a connection lets the others read first. Without it a peer that keeps the
-socket full is read up to 32 times in a row by libuv, while the others wait for seconds."""
+"""After receiving this much a connection lets the others receive first. Without it libuv reads a
+peer that keeps its socket full up to 32 times in a row, while the others wait for seconds."""
 REST_SECONDS = 5.0
-"""A connection without a byte for this long gives its receive buffer up."""
+"""A connection that has been silent for this long gives up its receive buffer."""
 
 
 class Peer(NamedTuple):
-    """Who is at the other end, and by which of our addresses it came."""
+    """The address of the client, and the one of ours that it connected to."""
 
     host: str
     port: int
     local_host: str
     local_port: int
     principal: Principal = ANONYMOUS
-    """Told once per connection; no listener asks its clients who they are yet."""
+    """Before authentication. A Dispatch that authenticates its client tells handlers by itself."""
 
 
-Dispatch = Callable[[memoryview], Answer | Pending[Answer | None] | None]
-"""Takes one frame, valid only during the call. None: there is no answer to this request.
-Raises MalformedMessage or CloseConnection when the answer is to hang up."""
-
-Keep = Callable[[memoryview], tuple[memoryview, LetGo]]
-"""Called by a Dispatch for the frame it was given, if that is needed for longer than the call:
-returns its bytes, and what is called when they are not needed any more. Once per frame."""
-
-OpenDispatch = Callable[[Peer, Keep], Dispatch]
-"""Called once per connection: what the requests of one connection share lives in the closure."""
+OpenDispatch = Callable[[Peer, Entrance], Dispatch]
+"""Called once per connection; returns the Dispatch for its first frames, usually for all."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -93,10 +85,9 @@ class Connection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._dispatch: Dispatch | None = None
         self._unanswered = Unanswered(limits)
         self._waiting = self._unanswered.requests
-        """Use: looked at in each round. Invariant: the one above's."""
+        """Use: asked in each round, without a hop. Invariant: is ``_unanswered.requests``."""
         self._outgoing: Outgoing  # Made with the transport; asyncio calls connection_made first.
         self._is_read_paused = False
         self._is_in_round = False
@@ -105,9 +96,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_lost = False
         self._shared_bytes = 0  # Received since the connection last let the others go first.
         self._is_giving_way = False  # Waits for its turn, and reads nothing until then.
-        self._is_over = False  # Use: this connection has had its time in this turn of the loop.
+        self._is_over = False  # Use: this connection has used up its time in this turn.
         self._served_key = 0
         self.patience = Patience(limits, clock.monotonic())
+        self._entrance = Entrance(self._reader, self.patience)
         self.peer = Peer("", 0, "", 0)
 
     # What asyncio calls.
@@ -125,13 +117,13 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self.peer = Peer(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]))
-        self._dispatch = self._open_dispatch(self.peer, self._reader.keep)
+        self._entrance.dispatch = self._open_dispatch(self.peer, self._entrance)
         self._on_made(self)
         if self._is_draining:  # The listener stopped between the accept and now.
             self.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to receive; the budget was asked before reading went on."""
+        """Return where to receive; ``_pace_reading`` has reserved the memory."""
         writable = self._reader.writable()
         assert writable is not None, "reading goes on only while there is a buffer to read into"
         return writable
@@ -146,10 +138,10 @@ class Connection(asyncio.BufferedProtocol):
         self._serve(began)
 
     def eof_received(self) -> bool:
-        """Keep the transport open as long as answers are owed to a half-closed peer.
+        """Return True, which keeps the transport open, while a half-closed peer is owed answers.
 
-        It may as well have closed for good, which shows only when it is written to: what waits for
-        more to come (a Fetch) is answered with what there is.
+        The peer may also have closed both ways, which shows only when we write. So a request that
+        waits for more (a Fetch) is answered now, with what there is.
         """
         if self._waiting or self._outgoing.size_bytes:
             self._is_draining = True
@@ -158,32 +150,33 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget everything: what only waits for an answer ends, other answers go nowhere."""
+        """Forget everything: requests that only wait are cancelled, answers to others dropped."""
         self._is_lost = True
         self._unanswered.abandon()
         self._outgoing.end()
         self._reader.release()
+        self._entrance.end()
         self._on_lost(self)
 
     def pause_writing(self) -> None:
-        """Note that the peer does not take what we have written."""
+        """Note that the transport's buffer is full: the peer does not read its answers."""
         self._outgoing.is_paused = True
 
     def resume_writing(self) -> None:
-        """Go on writing, then serving."""
+        """Note that the transport has room again, and do a round."""
         self._outgoing.resume()
         self._have_turn()
 
     # What the listener calls.
 
     def drain(self) -> None:
-        """Take no further request; close when what is in flight has been answered."""
+        """Take no further request; close when the requests in flight are answered."""
         self._is_draining = True
         if self._transport is not None and not self._is_lost:
             self._close_if_drained()
 
     def close(self) -> None:
-        """Send what was written, then close. No further frame is served."""
+        """Close when what was written has been sent. No further frame is served."""
         self._is_draining = True
         self._unanswered.abandon()
         if self._transport is not None:
@@ -197,16 +190,15 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def enforce_limits(self, now: float) -> None:
-        """Close or cut off a connection that has been idle, slow or stalled for too long.
+        """Close the connection if its peer has been idle, slow or stalled for too long.
 
-        Called every now and then by the listener, with the monotonic clock's ``now``.
+        The listener calls this in each sweep; ``now`` is the monotonic clock's, in seconds.
         """
         if self._is_lost or self._transport is None:
             return
         if self._is_read_paused and not self._waiting and not self._outgoing.is_paused:
-            self._serve(
-                self._clock.monotonic()
-            )  # The receive budget was used up; perhaps there is room now.
+            # Reading was paused for want of receive memory; perhaps there is some now.
+            self._serve(self._clock.monotonic())
         patience, outgoing, held_bytes = self.patience, self._outgoing, self._reader.held_bytes
         unsent_bytes = outgoing.unsent_bytes
         patience.look(now, unsent_bytes, outgoing.taken_bytes)
@@ -227,21 +219,21 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.release()
 
     def starves_with(self, now: float) -> int:
-        """Return the bytes that it holds and has waited too long with for receive memory; or 0.
+        """Return the bytes it holds if it has waited too long for receive memory; else 0.
 
-        Many frames that have come in part may use all memory up, so that none is ever complete.
+        Many partial frames may use up all memory, so that none of them can ever be completed.
         """
         return self._reader.held_bytes if self.patience.has_starved(now) else 0
 
     @property
     def counted_bytes(self) -> int:
-        """What its unread answers have of the memory that there is for all."""
+        """Bytes of its unread answers, as counted in the ``AnswerMemory``."""
         return self._outgoing.counted_bytes if self._transport is not None else 0
 
     # Requests in.
 
     def _have_turn(self) -> None:
-        """Do a round: something has happened to this connection."""
+        """Note activity now, and do a round."""
         began = self.patience.last_activity = self._clock.monotonic()
         self._serve(began)
 
@@ -251,10 +243,10 @@ class Connection(asyncio.BufferedProtocol):
         return f"a round that ended with {name} of {self.peer.host}:{self.peer.port}"
 
     def _serve(self, began: float) -> None:
-        """Do a round: dispatch frames as far as order and bounds allow, answer, settle the buffer.
+        """Do a round: serve frames as far as order and limits allow, answer, settle the buffer.
 
-        A request that must not be answered ends the connection behind the answers of those before.
-        ``began``: the time now. The round's own time is accounted for.
+        A request that raises ends the connection, after the answers to the requests before it.
+        ``began``: the time now. The round's time is accounted to ``Turns``.
         """
         if self._is_in_round or self._is_lost:
             return
@@ -286,23 +278,22 @@ class Connection(asyncio.BufferedProtocol):
         ):
             self._pace_reading(held_bytes, began)
         else:
-            self.patience.frame_began = None  # Nothing left over or in the way: the usual case.
+            self.patience.frame_began = None  # The usual case: nothing is left over.
         if self._is_draining:
             self._close_if_drained()
         took = self._clock.monotonic() - began
-        turns.used_seconds = used = turns.used_seconds + took  # As turns.spent, at each round.
+        turns.used_seconds = used = turns.used_seconds + took  # As turns.spent, without the call.
         if took > NOTED_SECONDS or used > TURN_SECONDS:
             turns.look(took, self._describe)
 
     def _serve_frames(self, began: float) -> None:
-        dispatch, waiting, outgoing = self._dispatch, self._waiting, self._outgoing
-        assert dispatch is not None, "frames arrive after connection_made"
+        entrance, waiting, outgoing = self._entrance, self._waiting, self._outgoing
         reader = self._reader
         full_bytes = SMALL_BYTES if self._answers.is_full else self._limits.write_buffer_bytes
         held_bytes = reader.held_bytes
         while not (self._is_draining or self._is_over):
-            if waiting:
-                self._release_answers()
+            if waiting and not self._release_answers():
+                return
             if outgoing.size_bytes >= full_bytes:
                 self._send_outgoing()
             if outgoing.is_paused or outgoing.size_bytes >= full_bytes:
@@ -314,8 +305,8 @@ class Connection(asyncio.BufferedProtocol):
                 return
             held_bytes -= LENGTH_BYTES + len(frame)
             self.patience.frame_began = None
-            self._served_key = frame[1]  # Of the two bytes of the key the first is 0 so far.
-            answer = dispatch(frame)
+            self._served_key = frame[1]  # The key's low byte; its high byte is 0 in all APIs.
+            answer = entrance.dispatch(frame)  # A frame may replace the dispatch for the next one.
             if isinstance(answer, Pending):
                 self._unanswered.wait_for(answer, len(frame), self.peer.host, self._serve_soon)
             elif answer is not None:
@@ -324,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def _has_had_its_time(self, began: float) -> bool:
-        """Tell whether the round has gone on for long enough; what is left over has a later one."""
+        """Whether the round has taken its time; frames that are left have to wait for a turn."""
         if self._clock.monotonic() - began <= SLICE_SECONDS:
             return False
         if self._reader.has_frame:
@@ -338,9 +329,9 @@ class Connection(asyncio.BufferedProtocol):
             self._outgoing.put(answer)
 
     def _serve_soon(self) -> None:
-        """Have a round in this turn of the loop if an answer may leave; one round for all of them.
+        """If an answer may leave, do a round soon: one for all that are resolved in this turn.
 
-        Never at once: whoever resolves an answer is in the middle of something else.
+        Not at once, because the caller that resolves an answer is in the middle of its own work.
         """
         if self._is_in_round or self._is_round_due:
             return
@@ -350,13 +341,13 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._serve_due)
 
     def _give_way(self) -> None:
-        """Read nothing more in this turn of the loop."""
+        """Receive nothing more until this connection's next turn."""
         if not self._is_giving_way:
             self._is_giving_way = True
             self._turns.wait(self._take_turn)
 
     def _stand_back(self) -> None:
-        """Take no further request in this turn of the loop."""
+        """Serve no further request until this connection's next turn."""
         self._is_over = True
         self._give_way()
 
@@ -371,10 +362,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # Answers out.
 
-    def _release_answers(self) -> None:
-        """Move the answers that are there, from the oldest on, to the way out."""
+    def _release_answers(self) -> bool:
+        """Move ready answers, oldest first, to ``Outgoing``. False: no later request is served."""
         if not self._unanswered.release(self._outgoing):
             self._is_draining = True
+        return not self._is_draining
 
     def _send_outgoing(self) -> None:
         try:
@@ -387,9 +379,10 @@ class Connection(asyncio.BufferedProtocol):
     # Pace and end.
 
     def _pace_reading(self, held_bytes: int, now: float) -> None:
-        """Stop reading while requests cannot be taken anyway, and resume when they can.
+        """Stop reading while no request can be served, and resume when one can.
 
-        A request's time to arrive begins anew when reading goes on: the wait was not the peer's.
+        The time limit for a frame to arrive starts again when reading resumes: the pause was not
+        the peer's fault.
         """
         outgoing = self._outgoing
         assert self._transport is not None, "pacing happens between connection_made and _lost"
@@ -400,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._is_giving_way
             or outgoing.is_paused
             or outgoing.size_bytes >= self._limits.write_buffer_bytes
-            or self._reader.has_frame  # The round left it: it has to wait.
+            or self._reader.has_frame  # The round left a frame, which has to wait.
         )
         is_starved = not must_pause and self._reader.writable() is None
         if not is_starved:

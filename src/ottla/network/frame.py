@@ -1,11 +1,11 @@
-"""Frames out of a byte stream: ``frame := length: int32, bytes[length]``.
+"""Cuts a byte stream into frames: ``frame := length: int32, bytes[length]``.
 
-Owns a connection's receive buffer and where frames start and end in it; does no I/O and does not
-look inside a frame. Between requests a connection owns no memory: bytes are received into one
-scratch buffer that all connections of the loop share, and only what a partial frame leaves behind
-is kept. The declared length is never allocated: the buffer doubles as bytes really arrive, within
-the budget that all connections share (reliability rows 1 and 2). A frame that is needed for longer
-than the call it is given to takes its buffer along (``keep``).
+Owns a connection's receive buffer, and knows where frames start and end in it. Does no I/O and does
+not look inside a frame. Between requests a connection owns no memory: bytes are received into one
+scratch buffer that all connections of the loop share, and only a partial frame is kept. The
+declared length is never allocated: the buffer doubles as bytes arrive, within the budget that all
+connections share (reliability rows 1 and 2). A frame that is needed for longer than the call it is
+passed to takes its buffer along (``keep``).
 """
 
 import struct
@@ -15,10 +15,10 @@ from ottla.request_memory import LetGo, RequestMemory
 
 SCRATCH_BYTES = 256 * 1024
 SCARCE_READ_BYTES = 4096
-"""What is received at once while the budget is scarce, so that leftovers stay small."""
+"""The most that one read receives while the budget is scarce, so that leftovers stay small."""
 LENGTH_BYTES = 4
 HEADER_BYTES_MIN = 8
-"""The shortest request header: key, version, correlation id. A shorter frame is no request."""
+"""The shortest request header: API key, version, correlation id. A shorter frame is no request."""
 
 _LENGTH = struct.Struct(">i")
 
@@ -37,11 +37,12 @@ class FrameReader:
     The views that ``next_frame`` returns are valid until the next call of ``writable``.
     """
 
-    __slots__ = ("_budget", "_buffer", "_end", "_frame_bytes_max", "_is_owned", "_start")
+    __slots__ = ("_budget", "_buffer", "_end", "_is_owned", "_start", "bounds")
 
     def __init__(self, budget: ReceiveBudget, frame_bytes_max: int) -> None:
         self._budget = budget
-        self._frame_bytes_max = frame_bytes_max
+        self.bounds = (HEADER_BYTES_MIN, frame_bytes_max)
+        """The bytes of the shortest and of the longest frame that is taken, both included."""
         self._buffer = budget.scratch
         self._is_owned = False
         self._start = 0  # Use: first byte not yet handed out. Invariant: 0 <= _start <= _end.
@@ -53,9 +54,9 @@ class FrameReader:
         return self._end - self._start
 
     def writable(self) -> memoryview | None:
-        """Return where the next bytes are to be received, never empty.
+        """Return where to receive the next bytes; never empty.
 
-        None when the shared budget is used up: the caller must stop reading and try again later.
+        None: the shared budget is used up. The caller must stop reading and try again later.
         """
         if self._end == len(self._buffer):
             if self._start and self._is_owned:
@@ -67,23 +68,21 @@ class FrameReader:
         return self._buffer[self._end :]
 
     def received(self, count: int) -> None:
-        """Take note that ``count`` bytes were put into the last ``writable`` view."""
+        """Note that ``count`` bytes were written into the last ``writable`` view."""
         self._end += count
 
     def next_frame(self) -> memoryview | None:
-        """Return the next complete frame without its length, or None when more bytes are needed.
+        """Return the next complete frame without its length; None when more bytes are needed.
 
-        Raises MalformedMessage as soon as the four length bytes announce an impossible frame.
+        Raises MalformedMessage as soon as the four length bytes announce an impossible size.
         """
         available = self._end - self._start
         if available < LENGTH_BYTES:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, self._start)
-        if length < HEADER_BYTES_MIN or length > self._frame_bytes_max:
-            raise MalformedMessage(
-                f"frame of {length} bytes; "
-                f"allowed are {HEADER_BYTES_MIN} to {self._frame_bytes_max}"
-            )
+        lowest, highest = self.bounds
+        if not lowest <= length <= highest:
+            raise MalformedMessage(f"frame of {length} bytes; allowed are {lowest} to {highest}")
         if available < LENGTH_BYTES + length:
             return None
         begin = self._start + LENGTH_BYTES
@@ -91,10 +90,11 @@ class FrameReader:
         return self._buffer[begin : self._start]
 
     def keep(self, frame: memoryview) -> tuple[memoryview, LetGo]:
-        """Return the frame that was taken last as one that lasts, and what gives its memory back.
+        """Make the frame returned last outlive its call.
 
-        It counts in the budget until then. A large frame takes its buffer along, and the connection
-        goes on with another one; what the scratch buffer holds is copied.
+        Returns its bytes, and a function that gives their memory back; until then they count in the
+        budget. A large frame takes the buffer along, and the connection continues with another
+        one. A small frame, and one in the scratch buffer, is copied.
         """
         buffer = self._buffer
         if not self._is_owned or len(frame) * 2 < len(buffer):
@@ -111,16 +111,16 @@ class FrameReader:
 
     @property
     def has_frame(self) -> bool:
-        """Tell whether ``next_frame`` would return a frame, or refuse one, without more bytes."""
+        """Whether ``next_frame`` would return a frame, or refuse one, without more bytes."""
         available = self._end - self._start
         if available < LENGTH_BYTES:
             return False
         (length,) = _LENGTH.unpack_from(self._buffer, self._start)
-        is_possible = HEADER_BYTES_MIN <= length <= self._frame_bytes_max
+        is_possible = self.bounds[0] <= length <= self.bounds[1]
         return not is_possible or available >= LENGTH_BYTES + length
 
     def peek_key(self) -> int | None:
-        """Return the API key (first int16) of the next frame, or None when it is not complete."""
+        """Return the API key (first int16) of the next frame; None while that is incomplete."""
         available = self._end - self._start
         if available < LENGTH_BYTES + HEADER_BYTES_MIN:
             return None
@@ -131,10 +131,10 @@ class FrameReader:
         return None
 
     def settle(self) -> int:
-        """Tidy up after a round of frames, before the scratch buffer serves another connection.
+        """Move a partial frame out of the scratch buffer, which serves another connection next.
 
-        Return how many bytes are left over. They are kept even when the budget is used up: they
-        are here already, and fewer than the scratch buffer holds.
+        Call it at the end of each round. Returns how many bytes are left over. They are kept even
+        when the budget is used up: they are already in memory, and fewer than ``SCRATCH_BYTES``.
         """
         held = self._end - self._start
         if held == 0:
@@ -147,12 +147,12 @@ class FrameReader:
                 size = max(held, SCARCE_READ_BYTES)
                 self._budget.hold(size)
             self._own(size)
-        elif self._start >= held:  # Else moving would cost more than the frames taken so far did.
+        elif self._start >= held:  # Else moving would cost more than the frames served so far.
             self._move_to_front()
         return held
 
     def release(self) -> None:
-        """Give up the connection's own buffer. Only when no bytes are held, or at the end."""
+        """Give up the connection's own buffer and the bytes in it."""
         if self._is_owned:
             self._budget.give_back(len(self._buffer))
             self._buffer = self._budget.scratch
@@ -165,7 +165,7 @@ class FrameReader:
         self._start, self._end = 0, held
 
     def _own(self, size_bytes: int) -> None:
-        """Move the held bytes into a buffer of this connection's own; it is paid for already."""
+        """Move the held bytes into a new buffer of this size, which is already reserved."""
         held = self._end - self._start
         buffer = memoryview(bytearray(size_bytes))
         buffer[:held] = self._buffer[self._start : self._end]
@@ -175,7 +175,7 @@ class FrameReader:
         self._start, self._end = 0, held
 
     def _grow(self) -> bool:
-        frame_end = self._frame_bytes_max + LENGTH_BYTES
+        frame_end = self.bounds[1] + LENGTH_BYTES
         size = min(len(self._buffer) * 2, max(frame_end, self.held_bytes + 1))
         if not self._budget.take(size):
             return False

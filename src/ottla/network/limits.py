@@ -1,4 +1,4 @@
-"""The bounds that one peer's connection lives within. Built by the broker from the options table.
+"""The limits of one connection. ``ottla.settings`` makes them of the options.
 
 Source: rows 1, 2 and 12-15 of the hostile-client rules (docs/hostile-clients.md).
 """
@@ -12,23 +12,25 @@ class Limits(NamedTuple):
     request_bytes_max: int = 100 * 1024 * 1024
     """``socket.request.max.bytes``: a larger frame closes the connection."""
     queued_bytes_max: int = 256 * 1024 * 1024
-    """``queued.max.request.bytes``: receive buffers of all connections together."""
+    """``queued.max.request.bytes``: the memory of all connections' requests together."""
     in_flight_max: int = 64
     """Requests of one connection that may wait for their answers at the same time."""
     in_flight_bytes_max: int = 64 * 1024 * 1024
-    """The bytes that those requests were, together."""
+    """The size of those requests together."""
     write_buffer_bytes: int = 1024 * 1024
     """Unsent answer bytes above which a connection takes no further request."""
     write_stall_seconds: float = 60.0
-    """A peer that takes no byte of a waiting answer for this long is cut off."""
+    """A connection whose peer reads no byte of a waiting answer for this long is closed."""
     idle_seconds: float = 600.0
-    """``connections.max.idle.ms``."""
+    """``connections.max.idle.ms``; infinite: never."""
     frame_seconds: float = 30.0
-    """A frame must be complete this long after its first byte, plus its size at the rate below."""
+    """A frame must be complete this long after its first byte, plus its size divided by
+    ``bytes_per_second_min``."""
     bytes_per_second_min: int = 64 * 1024
-    """``ottla.request.read.min.bytes.per.second``; answers, too, while memory is scarce."""
+    """``ottla.request.read.min.bytes.per.second``: how fast requests must arrive, and how fast
+    answers must be read while memory for answers is scarce."""
     connections_max: int = 10_000
-    """``max.connections``: the next one is closed right after accept."""
+    """``max.connections``: one more is closed right after accept."""
     connections_per_ip_max: int = 1_000
     """``max.connections.per.ip``."""
     backlog: int = 50

@@ -1,15 +1,17 @@
-"""A listening address and the connections that came by it.
+"""The listening addresses of a node and their connections.
 
-Owns who may connect (count, count per address) and the sweep that enforces the time limits; ends
-gracefully. What the connections say is not its business.
+Owns how many connections there may be (in all, and per client address), the sweep that enforces
+the time limits, and an orderly stop. Does not know what the connections say.
 """
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from ottla.answer_memory import AnswerMemory
+from ottla.env.alarm import STALL_SECONDS
 from ottla.env.clock import Clock, Timer
 from ottla.env.net import Listening, Net
 from ottla.network.connection import Connection, OpenDispatch
@@ -20,24 +22,22 @@ from ottla.turns import Turns
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS_MAX = 1.0
-STALL_SECONDS = 1.0
-"""A sweep that comes later than this tells that the process stood still."""
 ROOM_SHARE = 0.75
-"""The share of the memory for answers that is left in use when it was used up: those who wait for
-room find some, before the next who takes nothing fills it."""
+"""When the memory for answers is full, connections are closed until at most this share is used:
+waiting requests then find room before another peer that does not read fills it."""
 SWEEPS_PER_LIMIT = 4
-"""How often at least the shortest time limit is looked at while it runs."""
+"""There are at least so many sweeps within the shortest time limit."""
 
 
 class _Refused(asyncio.Protocol):
-    """A connection beyond the limits: closed right after accept, as Kafka does."""
+    """A connection beyond the limits: it is closed right after accept, as Kafka does."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
 class Listener:
-    """Accepts connections on one address and keeps them within ``Limits``."""
+    """Accepts connections on its addresses and keeps them within ``Limits``, all together."""
 
     def __init__(
         self,
@@ -51,9 +51,10 @@ class Listener:
         turns: Turns | None = None,
         room: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Take ``turns``, the line of the loop, if others stand in it as well.
+        """Build a listener; nothing is bound before ``start``.
 
-        ``room``: how many connections there are files for just now; None: any number.
+        ``turns``: the queue of the loop, if others use it too; None: one for this listener.
+        ``room`` returns for how many connections there are files left now; None: any number.
         """
         self._room = room
         self._net = net
@@ -63,9 +64,9 @@ class Listener:
         self._answers = answers
         self._open_dispatch = open_dispatch
         self._turns = Turns(clock) if turns is None else turns
-        self._listening: Listening | None = None
+        self._listening: list[Listening] = []
         self._connections: dict[Connection, None] = {}
-        """Use: keys only, in the order in which they came: a simulation repeats itself."""
+        """Use: keys only, in the order of arrival, so that a simulation is repeatable."""
         self._per_host: Counter[str] = Counter()
         self._all_closed: asyncio.Event | None = None
         self._sweep_timer: Timer | None = None
@@ -73,45 +74,60 @@ class Listener:
         shortest = min(limits.idle_seconds, limits.frame_seconds, limits.write_stall_seconds)
         self._sweep_seconds = min(SWEEP_SECONDS_MAX, max(shortest / SWEEPS_PER_LIMIT, 0.01))
 
-    async def start(self, *, host: str, port: int, paused: bool = False) -> tuple[str, int]:
-        """Bind, listen and return the address really bound. Raises OSError.
+    async def start(
+        self,
+        *,
+        host: str,
+        port: int,
+        paused: bool = False,
+        open_dispatch: OpenDispatch | None = None,
+    ) -> tuple[str, int]:
+        """Bind, listen and return the bound host and port. Raises OSError.
 
+        May be called for several addresses; the limits hold for all of them together.
+        ``open_dispatch``: for connections to this address; None: the constructor's.
         With ``paused`` clients can connect, but are not served before ``open_doors``.
         """
-        self._listening = await self._net.listen(
-            self._accept, host=host, port=port, backlog=self._limits.backlog, paused=paused
+        listening = await self._net.listen(
+            partial(self._accept, open_dispatch or self._open_dispatch),
+            host=host,
+            port=port,
+            backlog=self._limits.backlog,
+            paused=paused,
         )
-        self._arm_sweep()
-        return self._listening.address
+        self._listening.append(listening)
+        if self._sweep_timer is None:
+            self._arm_sweep()
+        return listening.address
 
     def open_doors(self) -> None:
-        """Serve those who wait in the backlog, and whoever comes. Harmless when open."""
-        if self._listening is not None:
-            self._listening.resume_accepting()
+        """Accept the clients that wait in the backlog, and all later ones. Harmless when open."""
+        for listening in self._listening:
+            listening.resume_accepting()
 
     def set_limits(self, limits: Limits) -> None:
-        """Hold the connections made from now on within other limits."""
+        """Set the limits of connections that are accepted from now on."""
         self._limits = limits
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open now."""
+        """How many connections are open."""
         return len(self._connections)
 
     async def drain(self) -> None:
-        """Accept nothing more and take no further request; answer what is in flight."""
+        """Accept no connection and no request any more; requests in flight are still answered."""
         if self._all_closed is not None:
             return
         self._all_closed = asyncio.Event()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
-        if self._listening is not None:
-            await self._listening.close()
+        for listening in self._listening:
+            await listening.close()
         for connection in list(self._connections):
             connection.drain()
 
     async def stop(self, *, grace_seconds: float) -> None:
-        """Drain, wait at most ``grace_seconds`` for the answers, cut off what is left over."""
+        """Drain, wait at most ``grace_seconds`` for the answers, then cut connections off."""
         await self.drain()
         assert self._all_closed is not None, "draining has begun"
         if self._connections:
@@ -119,7 +135,7 @@ class Listener:
             await self._all_closed.wait()
             timer.cancel()
 
-    def _accept(self) -> asyncio.BaseProtocol:
+    def _accept(self, open_dispatch: OpenDispatch) -> asyncio.BaseProtocol:
         count, room = len(self._connections), self._room()
         if room is not None and count >= room:
             logger.warning("refusing a connection: %d are open, logs need the other files", count)
@@ -133,7 +149,7 @@ class Listener:
             answers=self._answers,
             clock=self._clock,
             net=self._net,
-            open_dispatch=self._open_dispatch,
+            open_dispatch=open_dispatch,
             turns=self._turns,
             on_made=self._made,
             on_lost=self._lost,
@@ -166,20 +182,24 @@ class Listener:
         late_seconds = now - self._sweep_due
         self._arm_sweep()
         if late_seconds > STALL_SECONDS:
-            # This process stood still. What the peers did meanwhile is still to be read: the time
-            # is not theirs, and nobody is judged before the next sweep.
+            # This process stood still, and what the peers sent meanwhile is still unread. That time
+            # does not count against them, and nobody is judged before the next sweep.
             for connection in list(self._connections):
                 connection.patience.forgive(late_seconds)
             return
         for connection in list(self._connections):
-            connection.enforce_limits(now)
+            if connection.patience.waits_in_vain(now):
+                logger.debug("closing %s: it has not shown who it is", connection.peer.host)
+                connection.abort()
+            else:
+                connection.enforce_limits(now)
         self._feed_the_starved(now)
         self._make_room_for_answers(now)
 
     def _feed_the_starved(self, now: float) -> None:
-        """Cut off who holds most of the receive memory of those who wait for more of it.
+        """If connections starve for receive memory, cut off the one of them that holds the most.
 
-        One at a time: what it gives back may be enough for the others.
+        One per sweep: the memory that it gives back may be enough for the others.
         """
         starving = [(each.starves_with(now), each) for each in self._connections]
         held_bytes, greatest = max(starving, key=lambda one: one[0], default=(0, None))
@@ -193,9 +213,9 @@ class Listener:
             greatest.abort()
 
     def _make_room_for_answers(self, now: float) -> None:
-        """Cut off who has been taking too little for the longest, until there is some room again.
+        """If the memory for answers is full, cut off the peers that read too slowly, slowest first.
 
-        Who takes its answers, however many wait for room meanwhile, goes on.
+        Stops as soon as ``ROOM_SHARE`` is reached. A peer that reads its answers is never cut off.
         """
         answers = self._answers
         if answers.is_full:

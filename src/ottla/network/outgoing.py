@@ -1,12 +1,12 @@
-"""What is on its way out of a connection: answers in order, as bytes and as stretches of files.
+"""Sends the answers of one connection, in order: bytes, and stretches of files.
 
-Owns how they leave. Bytes go through the transport. A Region of some size goes from the page cache
-to the socket inside the kernel (sendfile), as much as the socket takes at once; then one piece is
-written the ordinary way, whose end tells that there is room again, and sendfile goes on. That needs
-nothing of the loop but its transports, so uvloop (which has no sendfile of its own), stock asyncio
-and doubles are served alike. Measured per GB sent: 0.13-0.23 s of CPU for 1-8 MB answers, against
-0.5-0.9 s for read and write. What is in memory and the peer does not take is counted in the
-``AnswerMemory`` of all connections. Never waits and never decides what is sent.
+Bytes go through the transport. A large Region goes from the page cache to the socket inside the
+kernel (sendfile), as much as the socket takes at once. Then one piece is written through the
+transport; when the transport says that it is empty there is room again, and sendfile goes on. This
+needs nothing of the loop but its transports, so uvloop (which has no sendfile of its own), plain
+asyncio and doubles all work. Measured per GB sent: 0.13-0.23 s of CPU for 1-8 MB answers, against
+0.5-0.9 s for read and write. Bytes in memory that the peer does not read are counted in the
+``AnswerMemory`` of all connections. Never waits, and does not decide what is sent.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from ottla.errors import OttlaError
 from ottla.records.region import Region
 
 SENDFILE_BYTES_MIN = 32 * 1024
-"""A smaller Region is read and joined with the bytes before it: its reader wakes up once."""
+"""A smaller Region is read and joined with the bytes before it: the client wakes up once."""
 PIECE_BYTES = 64 * 1024
-"""What is written the ordinary way when the socket is full."""
+"""How much is written through the transport when the socket is full."""
 TURN_BYTES = 2 * 1024 * 1024
-"""After so much of files a connection lets the others go first: 2 ms, where the socket takes it."""
+"""After sending so much of files a connection lets the others go first: about 2 ms."""
 READ_BYTES_MAX = 512 * 1024
-"""How much of a Region is in memory at a time where the kernel cannot send it."""
+"""How much of a Region is in memory at a time when the kernel cannot send it."""
 
 COUNTED_WHOLE_BYTES = 1024 * 1024
-"""A larger answer is counted before anything of it has left: it stays whole until all of it has."""
+"""A larger answer is counted as soon as it is put: all of it is in memory until all has left."""
 _SMALL_ENOUGH = SMALL_BYTES - TURN_BYTES
 
 Chunk = bytes | bytearray | memoryview | Region
@@ -37,11 +37,11 @@ Answer = list[Chunk]
 
 
 class RegionUnreadable(OttlaError):
-    """A file does not hold what an answer promised; the answer cannot be finished."""
+    """A file lacks the bytes that an answer announced, so the answer cannot be completed."""
 
 
 class Outgoing:
-    """The chunks of one connection that its transport has not taken yet."""
+    """The chunks of one connection that its transport has not accepted yet."""
 
     def __init__(
         self,
@@ -58,19 +58,19 @@ class Outgoing:
         self._chunks: deque[Chunk] = deque()
         self._wants_drained = False
         self.size_bytes = 0
-        """Use: what is still to be handed over. Invariant: the sum of the chunks' lengths."""
+        """Use: bytes not yet passed to the transport. Invariant: the sum of the chunks' lengths."""
         self._region_bytes = 0
         """Invariant: how much of ``size_bytes`` is in files."""
         self._put_bytes = 0
-        """Invariant: all that was ever put, less what was cleared."""
+        """Invariant: all bytes that were ever put, less those that were cleared."""
         self._is_counted = False
-        """Use: ``memory`` counts something of this one."""
+        """Use: True while ``memory`` counts bytes of this connection."""
         self.is_paused = False
-        """Use: set by the transport's pause_writing and by ``resume``; nothing is handed over."""
+        """Use: True from the transport's pause_writing until ``resume``; nothing is sent then."""
         transport.set_write_buffer_limits(high=buffer_bytes)
 
     def put(self, answer: Answer) -> None:
-        """Append an answer. Sends nothing yet."""
+        """Queue an answer. Sends nothing yet."""
         self._chunks.extend(answer)
         size_bytes = 0
         for chunk in answer:
@@ -85,46 +85,46 @@ class Outgoing:
             self.count()
 
     def clear(self) -> None:
-        """Forget what was not handed over."""
+        """Drop what was not passed to the transport."""
         self._chunks.clear()
         self._put_bytes -= self.size_bytes
         self.size_bytes = self._region_bytes = 0
 
     def end(self) -> None:
-        """Forget everything: there is nobody to take it any more."""
+        """Drop everything and stop being counted: the connection is gone."""
         self.clear()
         self._memory.forget(self)
 
     def resume(self) -> None:
-        """Go on: the transport has room again."""
+        """Note that the transport has room again."""
         self.is_paused = False
         if self._is_counted:
             self._is_counted = self._memory.note(self)
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the peer has not taken, in files or in memory."""
+        """Bytes that have not reached the socket, in files or in memory."""
         return self.size_bytes + self._transport.get_write_buffer_size()
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that the peer has not taken and that are in memory meanwhile."""
+        """Bytes in memory that have not reached the socket."""
         return self.unsent_bytes - self._region_bytes
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes that the peer has taken so far."""
+        """Bytes that have reached the socket so far."""
         return self._put_bytes - self.unsent_bytes
 
     @property
     def counted_bytes(self) -> int:
-        """What is counted of this one."""
+        """The bytes that ``AnswerMemory`` counts for this connection."""
         return self._memory.held_by(self)
 
     def send(self) -> bool:
-        """Hand over what the transport takes now. Raises RegionUnreadable.
+        """Pass as much to the transport as it takes now. Raises RegionUnreadable.
 
-        True: there is more that it might take, but the others should go first.
+        Returns True when it might take more, but other connections should go first.
         """
         chunks = self._chunks
         enough = self.size_bytes - TURN_BYTES
@@ -146,10 +146,10 @@ class Outgoing:
         return False
 
     def count(self) -> None:
-        """Have it counted what is unread; if that is too much altogether, make no more of it.
+        """Have the unread bytes counted; if all connections' are too many, serve this one no more.
 
-        The transport pauses then until everything has left, and a paused connection is not read.
-        Small answers that gather are counted by whoever looks now and then.
+        The transport then pauses until everything has left, and a paused connection is not read.
+        Small answers that pile up are counted in the listener's sweep.
         """
         self._is_counted = self._memory.note(self)
         if self._is_counted and self._memory.is_full and not self._transport.is_closing():
@@ -164,28 +164,28 @@ class Outgoing:
 
     def _join(self, first: Chunk) -> bytes | bytearray | memoryview:
         """Return ``first`` and what can leave with it in one write: bytes and small Regions."""
-        batch = [self._read(first) if isinstance(first, Region) else first]
-        joined_bytes = len(batch[0])
+        pieces = [self._read(first) if isinstance(first, Region) else first]
+        joined_bytes = len(pieces[0])
         chunks = self._chunks
         while chunks and joined_bytes < self._buffer_bytes:
             chunk = chunks[0]
             if isinstance(chunk, Region):
                 if self._goes_by_kernel(chunk):
-                    self._notice(drained=True)  # So that the bytes before it leave at once.
+                    self._notice(drained=True)  # Tells when the bytes before it have left.
                     break
                 chunks.popleft()
-                batch.append(self._read(chunk))
+                pieces.append(self._read(chunk))
             else:
-                batch.append(cast("bytes", chunks.popleft()))
-            joined_bytes += len(batch[-1])
-        return batch[0] if len(batch) == 1 else b"".join(batch)
+                pieces.append(cast("bytes", chunks.popleft()))
+            joined_bytes += len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         self.size_bytes -= len(data)
         self._transport.write(data)
 
     def _read(self, region: Region, count: int = READ_BYTES_MAX) -> bytes:
-        """Return the region's first ``count`` bytes at most, and put the rest back in front."""
+        """Return at most the first ``count`` bytes of ``region``; the rest goes back in front."""
         count = min(region.length_bytes, count)
         try:
             data = region.file.read_at(region.position, count)
@@ -204,10 +204,10 @@ class Outgoing:
             self._chunks.appendleft(Region(region.file, region.position + sent_bytes, rest))
 
     def _send_region(self, region: Region) -> None:
-        """Let the kernel send what the socket takes, then write one piece the ordinary way."""
+        """Let the kernel send what the socket takes; if that is nothing, write one piece."""
         assert self._sender is not None, "asked by _goes_by_kernel"
         if self._transport.is_closing():
-            self.clear()  # Its socket's descriptor may be another's by now.
+            self.clear()  # The descriptor of its socket may belong to another file by now.
             return
         self._notice(drained=True)
         if self._transport.get_write_buffer_size() == 0:
@@ -220,11 +220,11 @@ class Outgoing:
             self._region_bytes -= sent
             if sent:
                 self._put_back(region, sent)
-                return  # If that was not all, send() gives way or comes again.
+                return  # If that was not all, send() gives way or calls this again.
         self._write(self._read(region, PIECE_BYTES))
 
     def _notice(self, *, drained: bool) -> None:
-        """Ask the transport to tell when it is empty (or only when it is far from full again)."""
+        """Have the transport pause while it holds any byte, or only when it holds too many."""
         if drained != self._wants_drained:
             self._wants_drained = drained
             self._transport.set_write_buffer_limits(high=0 if drained else self._buffer_bytes)

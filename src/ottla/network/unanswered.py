@@ -1,11 +1,11 @@
 """The requests of one connection that are not answered yet, in their order.
 
-Owns the order: an answer that is there early waits for those before it. Consecutive Produce
-requests whose appends are done may wait together, bounded in count and bytes (row 14 of the
+Owns the order of answers: one that is ready early waits for those before it. Consecutive Produce
+requests whose appends are done may wait together, within limits of count and bytes (row 14 of the
 hostile-client rules). Knows neither sockets nor frames.
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 import logging
 from collections import deque
@@ -22,7 +22,7 @@ PRODUCE_KEY = 0
 
 
 class _Request:
-    """One whose answer is not there yet, or may not leave before its predecessor's."""
+    """A request whose answer is not ready, or has to wait for the answer before it."""
 
     __slots__ = ("answer", "is_done", "is_failed", "overlaps", "pending", "size_bytes")
 
@@ -36,21 +36,21 @@ class _Request:
 
 
 class Unanswered:
-    """Of one connection."""
+    """The queue of unanswered requests of one connection."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.requests: deque[_Request] = deque()
-        """Use: from the oldest on; whoever looks only wants to know whether there are any."""
+        """Use: oldest first. Others only ask whether it is empty."""
         self._size_bytes = 0  # Invariant: the sum over the requests.
 
     @property
     def has_answer(self) -> bool:
-        """Tell whether the oldest one's answer may leave."""
+        """Whether the answer to the oldest request is ready."""
         return bool(self.requests) and self.requests[0].is_done
 
     def may_overlap(self, key: int | None) -> bool:
-        """Tell whether a request of this API may be served although others are not answered."""
+        """Whether a request of this API key may be served while others are unanswered."""
         return (
             self.requests[-1].overlaps
             and key == PRODUCE_KEY
@@ -59,7 +59,7 @@ class Unanswered:
         )
 
     def answer(self, answer: Answer) -> None:
-        """Take an answer that is there already, behind those of the others."""
+        """Queue an answer that is ready, after those of the waiting requests."""
         after = _Request(0, overlaps=True)
         after.answer, after.is_done = answer, True
         self.requests.append(after)
@@ -71,9 +71,9 @@ class Unanswered:
         host: str,
         told: Callable[[], None],
     ) -> None:
-        """Wait for the answer to a request of so many bytes, and call ``told`` when it is there.
+        """Queue a request of ``size_bytes``; call ``told`` when its answer is ready.
 
-        ``host``: whose it is, for the log.
+        ``host``: the client, for the log.
         """
         request = _Request(size_bytes, overlaps=pending.overlaps)
         request.pending = pending
@@ -85,35 +85,37 @@ class Unanswered:
             request.answer = resolved.value
             if resolved.error is not None:
                 request.is_failed = True
+                if isinstance(resolved.error, CloseConnection):
+                    request.answer = list(resolved.error.last_answer)
                 _report(host, resolved.error)
             told()
 
         pending.on_done(done)
 
     def release(self, outgoing: Outgoing) -> bool:
-        """Move the answers that are there, from the oldest on, to the way out.
+        """Move finished answers, oldest first, to ``outgoing``.
 
-        False: one has failed, so that whatever came after it cannot be answered in order any more.
+        Returns False when a request has failed: those after it cannot be answered in order.
         """
         requests = self.requests
         while requests and requests[0].is_done:
             first = requests.popleft()
             self._size_bytes -= first.size_bytes
+            if first.answer:
+                outgoing.put(first.answer)
             if first.is_failed:
                 self.abandon()
                 return False
-            if first.answer is not None:
-                outgoing.put(first.answer)
         return True
 
     def hurry(self) -> None:
-        """Have what waits for more to come answered with what there is."""
+        """Have requests that wait for more (Fetches) answered with what there is."""
         for request in list(self.requests):
             if request.pending is not None:
                 request.pending.hurry()
 
     def abandon(self) -> None:
-        """Say of each request that nobody waits for its answer any more."""
+        """Cancel all requests: nobody waits for their answers any more."""
         requests = list(self.requests)
         self.requests.clear()
         self._size_bytes = 0

@@ -4,6 +4,7 @@ Owns how they are put together, and in which order they open and close: who hear
 connect to it, and who connects hears of a cluster that has it.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -11,20 +12,25 @@ from typing import NamedTuple
 from ottla.answer_memory import AnswerMemory
 from ottla.cluster.membership import Membership
 from ottla.config import broker as options
+from ottla.config.files import listeners_of
+from ottla.config.security import ServedListener
 from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.environment import Environment
 from ottla.handlers.advertised import Advertised
+from ottla.handlers.authentication import Authentication, Terms
 from ottla.handlers.client import Client
 from ottla.handlers.router import Router
 from ottla.handlers.routes import Services, router_of
 from ottla.metadata.store import MetadataError
-from ottla.metadata.values import BrokerValue
-from ottla.network.connection import Dispatch, Keep, Peer
+from ottla.metadata.values import BrokerValue, ListenerAddress
+from ottla.network.connection import OpenDispatch, Peer
+from ottla.network.entrance import Dispatch, Entrance
 from ottla.network.frame import ReceiveBudget
 from ottla.network.listener import Listener
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.giving_up import GivingUp
+from ottla.node.logins import MakeTerms, credentials_of, make_terms
 from ottla.node.work import Work, measure_log_dirs
 from ottla.settings import connections_room_of, group_topic_of, transaction_topic_of
 from ottla.turns import Turns
@@ -43,8 +49,13 @@ class Doors(NamedTuple):
 
     listener: Listener
     membership: Membership
-    address: tuple[str, int]
-    """Host and port really bound."""
+    addresses: Mapping[str, tuple[str, int]]
+    """Host and port really bound, by the listener's name; in the order of the configuration."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Those of the first listener."""
+        return next(iter(self.addresses.values()))
 
     async def close(self, work: Work, *, grace_seconds: float) -> None:
         """Accept and read nothing more, answer what is in flight, and let clients go."""
@@ -84,6 +95,7 @@ def router_for(
                 transaction_topic_of(config), image, controller.create_topics
             ),
             advertised=Advertised(configuration.node_id, _told(configuration)),
+            credentials=credentials_of(data, environment, configuration),
             clock=environment.clock,
             rng=environment.rng,
             turns=memory.turns,
@@ -100,10 +112,6 @@ def make_listener(
     memory: Memory,
 ) -> Listener:
     """Return what will accept connections; it listens nowhere yet."""
-
-    def open_dispatch(peer: Peer, keep: Keep) -> Dispatch:
-        return partial(router.dispatch, client=Client(*peer), keep=keep)
-
     open_files_max, logs = environment.open_files_max, data.logs
     listener = Listener(
         net=environment.net,
@@ -111,7 +119,7 @@ def make_listener(
         limits=configuration.limits(),
         budget=memory.requests,
         answers=memory.answers,
-        open_dispatch=open_dispatch,
+        open_dispatch=partial(_open_to_all, router, ""),
         turns=memory.turns,
         room=lambda: connections_room_of(open_files_max, len(logs.logs)),
     )
@@ -121,24 +129,48 @@ def make_listener(
 
 async def bind(
     listener: Listener,
+    router: Router,
     data: Data,
     environment: Environment,
     configuration: Configuration,
+    *,
     giving_up: GivingUp,
 ) -> Doors:
-    """Take the address, so that it can be told; nobody is served yet. Raises OSError."""
-    config, endpoint = configuration.at_start, configuration.at_start[options.LISTENERS][0]
-    address = await listener.start(host=endpoint.host, port=endpoint.port, paused=True)
-    host, port = _told(configuration) or address
+    """Take the addresses, so that they can be told; nobody is served yet.
+
+    Raises OSError, MetadataError; then no address is taken.
+    """
+    config = configuration.at_start
+    addresses: dict[str, tuple[str, int]] = {}
+    terms = await make_terms(data, environment, configuration)
+    try:
+        for served in listeners_of(config):
+            endpoint = served.endpoint
+            addresses[endpoint.name] = await listener.start(
+                host=endpoint.host,
+                port=endpoint.port,
+                paused=True,
+                open_dispatch=_opener(router, served, terms),
+            )
+    except BaseException:
+        await listener.stop(grace_seconds=0)
+        raise
+    told = {**addresses, **_told(configuration)}
+    first = config[options.LISTENERS][0].name
     membership = Membership(
         data.store,
         data.keys,
         configuration.node_id,
-        BrokerValue(host=host, port=port, rack=config[options.BROKER_RACK]),
+        BrokerValue(
+            host=told[first][0],
+            port=told[first][1],
+            rack=config[options.BROKER_RACK],
+            listeners=tuple(ListenerAddress(name, *told[name]) for name in addresses),
+        ),
         clock=environment.clock,
     )
     membership.on_failed = giving_up.membership_ended
-    return Doors(listener, membership, address)
+    return Doors(listener, membership, addresses)
 
 
 async def join_and_open(doors: Doors, data: Data) -> None:
@@ -148,7 +180,35 @@ async def join_and_open(doors: Doors, data: Data) -> None:
     doors.listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
 
-def _told(configuration: Configuration) -> tuple[str, int] | None:
-    """Return the address that clients are told; None: the one they reached."""
-    advertised = configuration.at_start[options.ADVERTISED_LISTENERS]
-    return (advertised[0].host, advertised[0].port) if advertised else None
+def _opener(router: Router, served: ServedListener, terms: MakeTerms) -> OpenDispatch:
+    """Return who serves the clients of one listener."""
+    name = served.endpoint.name
+    if not served.mechanisms:
+        return partial(_open_to_all, router, name)
+    return partial(_open_to_known, router, name, terms(served))
+
+
+def _open_to_all(router: Router, listener: str, peer: Peer, entrance: Entrance) -> Dispatch:
+    client = Client(*peer, listener=listener)
+    return partial(router.dispatch, client=client, keep=entrance.keep)
+
+
+def _open_to_known(
+    router: Router, listener: str, terms: Terms, peer: Peer, entrance: Entrance
+) -> Dispatch:
+    authentication = Authentication(
+        terms,
+        Client(*peer, listener=listener),
+        entrance,
+        serve_versions=router.dispatch,
+        let_in=lambda client: partial(router.dispatch, client=client, keep=entrance.keep),
+    )
+    return authentication.dispatch
+
+
+def _told(configuration: Configuration) -> dict[str, tuple[str, int]]:
+    """Return the addresses that clients are told, by the listener that they came by."""
+    return {
+        endpoint.name: (endpoint.host, endpoint.port)
+        for endpoint in configuration.at_start[options.ADVERTISED_LISTENERS]
+    }

@@ -1,8 +1,8 @@
-"""The one visible table of APIs: key, versions, first flexible version, and where its messages are.
+"""The table of all APIs: key, versions, first flexible version, and where the messages are.
 
-Owns what Kafka 4.3 serves to clients; what this broker serves is the router's table, a part of it.
-A message module is imported when its API is first asked for, so start-up pays only for what is
-used. Controller-only APIs (4-7, 52-54, 56, 58, 59, 62, 63, 67, 70, 73, 82) are left out on purpose.
+Owns what Kafka 4.3 serves to clients; what this broker serves of it is in ``handlers.routes``. A
+message module is imported when its API is first used, so a start costs nothing for the others.
+Controller-only APIs (4-7, 52-54, 56, 58, 59, 62, 63, 67, 70, 73, 82) are left out on purpose.
 Source: a live Apache Kafka 4.3.0's ApiVersions answer.
 """
 
@@ -97,12 +97,11 @@ class ApiKey(IntEnum):
 
 
 class Api:
-    """One API. ``versions`` are those it can decode and encode, written as in the tables.
+    """One API. ``versions`` are those that its message tables can decode and encode.
 
     ``flexible_from`` is the first version with compact lengths and tagged fields (None: never).
-    ``advertised`` is what ApiVersions must say where that differs: Produce says 0-13 although
-    v0-2 are refused, since librdkafka takes a missing v0 for "no compression" (librdkafka#4956);
-    ListTransactions 0-1, since nothing here matches v2's patterns yet.
+    ``advertised`` is what ApiVersions says if that differs: Produce says 0-13 although v0-2 are
+    refused, because librdkafka takes a missing v0 for "no compression" (librdkafka#4956).
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Api:
 
     @cached_property
     def advertised_versions(self) -> Versions:
-        """The versions that ApiVersions tells."""
+        """The versions in the answer to ApiVersions."""
         return Versions.parse(self.advertised or self.versions_text)
 
     @cached_property
@@ -139,7 +138,7 @@ class Api:
         return self._message("Response")
 
     def is_flexible(self, version: int) -> bool:
-        """Tell whether a version has compact lengths and tagged fields, header included."""
+        """Whether a version has compact lengths and tagged fields, in its header, too."""
         return self.flexible_from is not None and version >= self.flexible_from
 
     def _message(self, kind: str) -> type[Message]:

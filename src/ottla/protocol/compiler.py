@@ -1,15 +1,14 @@
-"""Makes one flat encode and one flat decode function of a (message table, version).
+"""Generates one flat encode and one flat decode function for a (message table, version).
 
-The only module that writes code as text, and the only one where types are given up (``Any``):
-what comes out is typed again by ``schema.Message``. Knows fields and primitives, nothing above.
-A function is compiled on its first use, so start-up pays only for what clients speak.
+Only this module writes code as text, and only here types are given up (``Any``); ``schema.Message``
+gives the functions types again. Knows fields and primitives, nothing above. A function is compiled
+on its first use, so a start costs nothing for APIs that no client uses.
 
-What makes the functions fast: neighbouring fixed-width fields, the length prefix behind them and
-the tag count share one ``struct`` call; one-byte varints are read in line; nested structs are
-written out in line, so there is no call per element. What makes the decoder safe: scalars are read
-through ``struct`` and indexing, which check the end of the buffer; a length is compared with the
-bytes left, an array's count with the bytes its elements need at least and with a budget for the
-whole message.
+The functions are fast because neighbouring fixed-width fields, the length after them and the tag
+count share one ``struct`` call, one-byte varints are read in line, and nested structs are written
+out in line, without a call per element. The decoder is safe because ``struct`` and indexing check
+the end of the buffer, a length is compared with the bytes left, and the count of an array with the
+least bytes that its elements need and with a budget for the whole message.
 """
 
 import struct
@@ -30,11 +29,11 @@ from ottla.protocol.primitives import (
 )
 
 LENGTH_FORMAT = {Wire.STRING: "h", Wire.BYTES: "i", Wire.RECORDS: "i", Wire.ARRAY: "i"}
-"""How a length is written in versions that are not flexible; flexible ones write a varint."""
+"""The format of a length in versions that are not flexible; flexible versions have a varint."""
 
 STRING_BYTES_MAX = 32767
-"""The longest text, in compact versions as in others: Kafka refuses more, and what is stored of it
-(a group id) has an int16 for its length."""
+"""The longest text, also in flexible versions: Kafka refuses longer ones, and where a text is
+stored (a group id) its length is an int16."""
 
 STEP_ELEMENTS = 200
 """A generator yields after so many structs and texts in arrays: about 0.2 ms."""
@@ -57,7 +56,8 @@ def compile_decoder(
 ) -> Callable[..., Any]:
     """Return ``decode(buffer, position, end) -> (message, position)`` for one version of a table.
 
-    It raises nothing but MalformedMessage, whatever the bytes are. ``in_steps`` as above.
+    It raises nothing but MalformedMessage, whatever the bytes are. With ``in_steps`` it is a
+    generator that yields every ``STEP_ELEMENTS`` elements.
     """
     writer = _DecoderWriter(table.__name__, version, flexible=flexible, in_steps=in_steps)
     writer.frame(table)
@@ -65,7 +65,7 @@ def compile_decoder(
 
 
 def compile_constructor(table: Any) -> Callable[..., None]:
-    """Return ``__init__`` of a table: keyword only, a fresh list for every default list."""
+    """Return a table's ``__init__``, which takes keywords only and never shares a default list."""
     names: dict[str, Any] = {}
     parameters = ["self", "*"] if table.FIELDS else ["self"]
     lines = []
@@ -106,7 +106,10 @@ def _tagged(table: Any, version: int) -> list[tuple[str, Field]]:
 
 
 class _Writer:
-    """Lines of a function in the making, the names it uses, and the open run of fixed fields."""
+    """A function that is being written: its lines, the names it uses, and the open run.
+
+    The open run is a sequence of neighbouring fixed-width fields that no line handles yet.
+    """
 
     def __init__(self, name: str, version: int, *, flexible: bool, in_steps: bool) -> None:
         self.title = f"{name} v{version}"
@@ -132,12 +135,12 @@ class _Writer:
 
     def finish(self, name: str, signature: str) -> Callable[..., Any]:
         body = self.lines or ["    pass"]
-        if self.in_steps:  # Also where no array is: it has to be a generator.
+        if self.in_steps:  # A yield even without arrays makes it a generator.
             body = [f"    left = {STEP_ELEMENTS}", "    if not left: yield", *body]
         return _function(name, [signature, *body], self.names, f"<{self.title} {name}>")
 
     def step(self, depth: int) -> None:
-        """Let others have a turn every so many elements of arrays."""
+        """Write a yield that happens every ``STEP_ELEMENTS`` elements."""
         if self.in_steps:
             self.line(depth, "left -= 1")
             self.line(depth, f"if not left: left = {STEP_ELEMENTS}; yield")
@@ -146,7 +149,7 @@ class _Writer:
         return self.version in field.nullable
 
     def minimum_bytes(self, of: Any) -> int:
-        """Return the fewest bytes that one array element of ``of`` can take; at least 1."""
+        """Return the least number of bytes that an element of type ``of`` takes; at least 1."""
         if isinstance(of, Wire):
             return FIXED_WIDTH_BYTES.get(of) or self.prefix_bytes(of)
         total = 1 if self.flexible else 0
@@ -162,12 +165,12 @@ class _Writer:
 
 
 class _EncoderWriter(_Writer):
-    """Writes the encoder. ``out`` names the bytearray in use: a tagged field has one of its own."""
+    """Writes an encoder. ``out``: the bytearray it appends to; a tagged field has its own."""
 
     out = "out"
 
     def flush(self, depth: int, *extra: tuple[str, str]) -> None:
-        """Write the open run with ``extra`` behind it; format ``x`` is a zero byte, no value."""
+        """Write the open run, then ``extra``; format ``x`` is a zero byte without a value."""
         run = [*self.run, *extra]
         if run == [("x", "")]:
             self.line(depth, f"{self.out}.append(0)")
@@ -182,7 +185,7 @@ class _EncoderWriter(_Writer):
         self.run = []
 
     def length(self, depth: int, wire: Wire, value: str) -> None:
-        """Write the open run and the length ``value`` behind it; leaves the run to the caller."""
+        """Write the open run, then the length ``value``. The caller must empty the run."""
         if not self.flexible:
             self.flush(depth, (LENGTH_FORMAT[wire], value))
             return
@@ -280,7 +283,7 @@ class _EncoderWriter(_Writer):
                 self.struct(of, item, depth + 1)
 
     def tags(self, tagged: list[tuple[str, Field]], source: str, depth: int) -> None:
-        """Write a zero count on the usual path, where every tagged field has its default."""
+        """Write the tagged fields; in the usual case all have their defaults: a zero count."""
         sent = {name: self.sent(field, f"{source}.{name}") for name, field in tagged}
         self.names["put_uvarint"] = put_uvarint
         self.line(depth, f"if not ({' or '.join(sent.values())}):")
@@ -302,14 +305,14 @@ class _EncoderWriter(_Writer):
         self.out = outer
 
     def sent(self, field: Field, source: str) -> str:
-        """Return the test of whether a tagged field is written: only when not its default."""
+        """Return the expression that is true when a tagged field differs from its default."""
         if field.default is None:
             return f"{source} is not None"
         return f"{source} != {self.name('default', field.default)}"
 
 
 class _DecoderWriter(_Writer):
-    """Writes the decoder. Locals: ``buffer``, ``position``, ``end``, ``n`` (a length just read)."""
+    """Writes a decoder. Locals: ``buffer``, ``position``, ``end``, ``n`` (the length read last)."""
 
     def frame(self, table: Any) -> None:
         self.names |= {
@@ -335,7 +338,7 @@ class _DecoderWriter(_Writer):
         return f"raise Malformed({f'{self.title}: {what}'!r})"
 
     def flush(self, depth: int) -> None:
-        """Write the open run as one unpack into its targets."""
+        """Write one unpack of the open run into its targets."""
         run, self.run = self.run, []
         if not run:
             return
@@ -350,7 +353,7 @@ class _DecoderWriter(_Writer):
         self.line(depth, f"position += {layout.size}")
 
     def length(self, depth: int, wire: Wire) -> None:
-        """Write the open run with a length behind it; ``n`` is then the length, -1 for null."""
+        """Write the open run, then a length, which is then in ``n``; -1: null."""
         self.run.append(("B" if self.flexible else LENGTH_FORMAT[wire], "n"))
         self.flush(depth)
         if self.flexible:
@@ -405,7 +408,7 @@ class _DecoderWriter(_Writer):
         if self.nullable(field):
             self.run.append(("b", "n"))
             self.flush(depth)
-            least = 0 if field.tag is None else 1  # Null is -1, but 0 in a tagged field.
+            least = 0 if field.tag is None else 1  # Null is -1; in a tagged field it is 0.
             self.line(depth, f"if n < {least}: {target} = None")
             self.line(depth, "else:")
             depth += 1

@@ -1,6 +1,6 @@
-"""What a column of a message table is: its wire type, its versions, its default.
+"""The columns of message tables: wire type, versions, default.
 
-Owns the plain data that ``schema`` writes and ``compiler`` reads; neither of them is known here.
+Owns the plain data that ``schema`` writes and ``compiler`` reads; knows neither of them.
 Source: the message schema rules of Kafka (KIP-482 for flexible versions and tagged fields).
 """
 
@@ -14,7 +14,7 @@ FOREVER = 32767
 
 
 class Versions:
-    """An inclusive range of message versions, written ``"3"``, ``"0-4"`` or ``"3+"``. A value."""
+    """A range of versions, both ends included, written ``"3"``, ``"0-4"`` or ``"3+"``."""
 
     __slots__ = ("first", "last")
 
@@ -23,7 +23,7 @@ class Versions:
         self.last = last
 
     @classmethod
-    @cache  # the tables say the same few ranges hundreds of times
+    @cache  # The tables contain the same few ranges hundreds of times.
     def parse(cls, text: str) -> Self:
         """Return the range that ``text`` means; ``""`` is the empty range."""
         if not text:
@@ -89,15 +89,16 @@ FIXED_WIDTH_BYTES = {
 
 
 class Required(Enum):
-    """The default of a field that has none: the constructor insists on a value."""
+    """Stands for the default of a field that has none and must be given to the constructor."""
 
     REQUIRED = "required"
 
 
 class Field(NamedTuple):
-    """One column. ``of`` is the element's Wire or Struct class for arrays, the class for structs.
+    """One column of a table.
 
-    ``tag`` is None for a positional field; a tagged one is tagged in all of its ``versions``.
+    ``of``: of an array, the Wire or Struct class of its elements; of a struct, its class. ``tag``:
+    None for a positional field; a tagged field is tagged in all of its ``versions``.
     """
 
     wire: Wire

@@ -1,13 +1,14 @@
-"""Request and response headers: what stands in front of every message.
+"""Request and response headers, which come before every message.
 
     request header v1  := api_key:int16 api_version:int16 correlation_id:int32 client_id:nullable
     request header v2  := v1 tags                                       (flexible requests)
     response header v0 := correlation_id:int32
     response header v1 := correlation_id:int32 tags                     (flexible responses)
 
-``client_id`` has an int16 length even in v2. The answer to ApiVersions always has header v0: its
-reader does not know yet what the broker speaks. Knows the table of APIs, no message.
-Stands between network.connection (frames) and the router; the own client uses the other halves.
+``client_id`` has an int16 length even in v2. The response to ApiVersions always has header v0,
+because its reader does not know yet which versions the broker serves. Knows the table of APIs, but
+no message. The router decodes requests and encodes responses with it; our own client does the
+opposite.
 """
 
 from struct import Struct, error
@@ -20,7 +21,7 @@ from ottla.protocol.primitives import get_uvarint, skip_tags
 REQUEST_HEADER_BYTES_MIN = 10
 CORRELATION_ID_BYTES = 4
 LENGTH_BYTES = 4
-"""In front of every header: how long the frame is that follows."""
+"""The size of a frame's length, which comes before every header."""
 
 FLEXIBLE_FROM: dict[int, int] = {
     int(key): api.flexible_from for key, api in API_TABLE.items() if api.flexible_from is not None
@@ -33,7 +34,7 @@ _CORRELATION_ID = Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """The header of a request; the message starts at ``position``."""
+    """The header of a request, and the position in the frame where the message begins."""
 
     api_key: int
     api_version: int
@@ -43,10 +44,10 @@ class RequestHeader(NamedTuple):
 
 
 def decode_request_header(buffer: memoryview, position: int, end: int) -> RequestHeader:
-    """Return the header that starts at ``position``.
+    """Return the header that begins at ``position``.
 
-    Unknown keys and versions are returned like any other: judging them is the router's business.
-    A client id that is not UTF-8 is accepted, as Kafka does. Raises MalformedMessage.
+    Unknown keys and versions are returned as they are; the router judges them. A client id that is
+    not UTF-8 is accepted, as in Kafka. Raises MalformedMessage.
     """
     try:
         api_key, api_version, correlation_id, length = _REQUEST.unpack_from(buffer, position)
@@ -72,7 +73,7 @@ def decode_request_header(buffer: memoryview, position: int, end: int) -> Reques
 def read_request_header_start(frame: memoryview) -> tuple[int, int, int, int]:
     """Return API key, version, correlation id and the client id's length (negative: null).
 
-    ``REQUEST_HEADER_BYTES_MIN`` bytes must be there; the client id begins behind them.
+    The frame must have ``REQUEST_HEADER_BYTES_MIN`` bytes; the client id begins after them.
     """
     return _REQUEST.unpack_from(frame)
 
@@ -80,7 +81,7 @@ def read_request_header_start(frame: memoryview) -> tuple[int, int, int, int]:
 def encode_request_header(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """Return the header of a request, in the header version that the request's version has."""
+    """Return an encoded request header, in the header version of this API and version."""
     text = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(text)
     flexible = api_version >= FLEXIBLE_FROM.get(api_key, _NEVER)
@@ -89,14 +90,14 @@ def encode_request_header(
 
 
 def response_header_is_flexible(api_key: int, api_version: int) -> bool:
-    """Tell whether the response has header v1 (tags behind the correlation id)."""
+    """Whether the response has header v1 (with tags after the correlation id)."""
     if api_key == ApiKey.API_VERSIONS:
         return False
     return api_version >= FLEXIBLE_FROM.get(api_key, _NEVER)
 
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """Return the header of a response to a request of this key and version."""
+    """Return the encoded header of a response to a request of this key and version."""
     header = _CORRELATION_ID.pack(correlation_id)
     return header + b"\x00" if response_header_is_flexible(api_key, api_version) else header
 
@@ -104,7 +105,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 def decode_response_header(
     buffer: memoryview, position: int, end: int, *, api_key: int, api_version: int
 ) -> tuple[int, int]:
-    """Return ``(correlation id, position behind the header)``. Raises MalformedMessage."""
+    """Return the correlation id, and the position after the header. Raises MalformedMessage."""
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, position)
         position += _CORRELATION_ID.size

@@ -1,12 +1,13 @@
-"""The wire primitives too big to be written out in line: varints, records, tag skipping.
+"""Wire primitives that are too large for generated code: varints, records, unknown tags.
 
-Called by compiled codecs and by the headers; knows neither. Grammar:
+Compiled codecs and the headers call them. Grammar:
 
     uvarint  := 1..5 bytes, 7 bits each, least significant first, high bit = one more follows
     compact  := uvarint(length + 1) bytes        (0 = null)
     tags     := uvarint(count) { uvarint(tag) uvarint(size) bytes[size] }*     tags ascending
 
-Source: KIP-482; limits: a peer's numbers are checked against the bytes left before they are used.
+Source: KIP-482. A peer's lengths and counts are checked against the bytes left before they are
+used.
 """
 
 from struct import Struct
@@ -15,13 +16,13 @@ from typing import Protocol, TypeAlias
 from ottla.errors import MalformedMessage
 
 MAX_TAGS = 64
-"""Tagged fields accepted in one struct. Kafka defines at most a handful anywhere."""
+"""How many tagged fields one struct may have. Kafka defines at most a handful anywhere."""
 
 MAX_ELEMENTS = 200_000
-"""Array elements accepted in one message, all arrays together."""
+"""How many elements all arrays of one message may have together."""
 
 SPLICE_BYTES = 16 * 1024
-"""Records of at least this size are handed to the connection as they are instead of copied."""
+"""Records of at least this size are not copied into the encoded message, but spliced."""
 
 UVARINT_BYTES_MAX = 5
 _RECORD_BYTES = (bytes, bytearray, memoryview)
@@ -31,18 +32,18 @@ RecordBytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class Splice(Protocol):
-    """Records that live elsewhere (a stretch of a file): the connection sends them in place."""
+    """Records that are stored elsewhere (in a file) and that the connection sends from there."""
 
     @property
     def length_bytes(self) -> int:
-        """How many bytes the stretch will put on the wire, exactly."""
+        """How many bytes it will be on the wire, exactly."""
 
     def read(self) -> bytes:
         """Return the bytes. Blocks on the disk."""
 
 
 Splices: TypeAlias = list[tuple[int, RecordBytes | Splice]]
-"""``(position, what)``: at ``position`` of the encoded bytes, ``what`` is to be inserted."""
+"""``(position, records)``: records to insert at ``position`` of the encoded bytes, in order."""
 
 
 def spliced_bytes(splices: Splices) -> int:
@@ -53,7 +54,7 @@ def spliced_bytes(splices: Splices) -> int:
 
 
 def join_splices(out: bytearray, splices: Splices) -> bytes:
-    """Return the message in one piece. Blocks on the disk if a splice is a stretch of a file."""
+    """Return the encoded message with its splices inserted. Blocks if a splice is in a file."""
     if not splices:
         return bytes(out)
     pieces: list[RecordBytes] = []
@@ -75,13 +76,13 @@ def put_uvarint(out: bytearray, value: int) -> None:
 
 
 def long_uvarint(first: int, buffer: memoryview, position: int) -> tuple[int, int]:
-    """Finish a varint whose first byte ``first`` had its high bit set; ``position`` is behind it.
+    """Decode a varint of several bytes, given its first byte; ``position`` is that of the second.
 
-    Returns ``(value, position behind it)``. Raises IndexError at the end of the buffer,
+    Returns the value, and the position after it. Raises IndexError at the end of the buffer,
     MalformedMessage for more than five bytes.
     """
     byte = buffer[position]
-    if byte < 0x80:  # two bytes, by far the usual case
+    if byte < 0x80:  # Two bytes: by far the usual case.
         return first & 0x7F | byte << 7, position + 1
     value = first & 0x7F | (byte & 0x7F) << 7
     for shift in range(14, 7 * UVARINT_BYTES_MAX, 7):
@@ -94,7 +95,7 @@ def long_uvarint(first: int, buffer: memoryview, position: int) -> tuple[int, in
 
 
 def get_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
-    """Return ``(value, position behind it)``. Raises as ``long_uvarint``."""
+    """Return a varint, and the position after it. Raises as ``long_uvarint``."""
     first = buffer[position]
     if first < 0x80:
         return first, position + 1
@@ -102,10 +103,10 @@ def get_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
 
 
 def skip_tags(count: int, buffer: memoryview, position: int, end: int) -> int:
-    """Step over ``count`` tagged fields that nobody knows, making no object of them.
+    """Skip ``count`` unknown tagged fields; return the position after them.
 
-    Returns the position behind them. Raises IndexError at the end of the buffer, MalformedMessage
-    for too many, unordered or overlong ones.
+    Raises IndexError at the end of the buffer, MalformedMessage for too many fields, for fields out
+    of order and for a field that ends outside the message.
     """
     if count > MAX_TAGS:
         raise MalformedMessage(f"{count} tagged fields in one struct")
@@ -123,7 +124,7 @@ def skip_tags(count: int, buffer: memoryview, position: int, end: int) -> int:
 
 
 def put_records(out: bytearray, records: RecordBytes | Splice, splices: Splices) -> None:
-    """Append records behind an int32 length, or note them in ``splices``."""
+    """Append an int32 length and the records; large ones go into ``splices`` instead."""
     if isinstance(records, _RECORD_BYTES):
         length_bytes = len(records)
         out += _pack_int32(length_bytes)
@@ -136,7 +137,7 @@ def put_records(out: bytearray, records: RecordBytes | Splice, splices: Splices)
 
 
 def put_compact_records(out: bytearray, records: RecordBytes | Splice, splices: Splices) -> None:
-    """Append records behind a compact length, or note them in ``splices``."""
+    """Append a compact length and the records; large ones go into ``splices`` instead."""
     if isinstance(records, _RECORD_BYTES):
         length_bytes = len(records)
         put_uvarint(out, length_bytes + 1)

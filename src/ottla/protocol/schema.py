@@ -6,14 +6,14 @@
         member_id: str = string()
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-Owns the table language and what every message can do; knows no API. Stands between the tables in
-``messages`` and ``compiler``, which turns (table, version) into code on first use.
+Owns this language and the methods of every message; knows no API. The tables in ``messages`` use
+it; ``compiler`` turns (table, version) into code on first use.
 
-Rules. A field that a version lacks decodes to its default, and is not sent in that version whatever
+Rules. In a version without a field, decoding gives its default, and encoding leaves it out whatever
 its value. A field without ``default`` must be given to the constructor. A tagged field is sent only
-when it is not its default; a tagged struct's default is None, meaning "not sent". Arrays are lists,
-uuids 16 raw bytes, ``records`` decode to a memoryview into the receive buffer. Text that is not
-UTF-8 decodes with replacement characters, as Kafka does.
+when it differs from its default; a tagged struct's default is None, meaning "not sent". Arrays are
+lists, uuids 16 raw bytes; ``records`` decode to a memoryview into the receive buffer. Text that is
+not UTF-8 is decoded with replacement characters, as in Kafka.
 Source: Kafka's message schema rules, KIP-482.
 """
 
@@ -33,7 +33,7 @@ from ottla.protocol.primitives import RecordBytes, Splice, Splices, join_splices
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 FREED_AT_A_TIME = 1000
-"""Parts: some 0.1 ms."""
+"""Parts of a message that are freed without a yield: some 0.1 ms."""
 Missing: TypeAlias = Literal[Required.REQUIRED]
 MISSING: Missing = Required.REQUIRED
 
@@ -214,11 +214,11 @@ def struct(
     ),
 )  # fmt: skip
 class Table(type):
-    """The class of tables: takes the columns out of the class body and makes slots of them."""
+    """The metaclass of tables: turns the columns in a class body into slots."""
 
     FIELDS: dict[str, Field]
     NESTED: tuple[str, ...]
-    """The fields with structs or texts in them."""
+    """The names of fields that hold structs, or lists of structs, texts or bytes."""
 
     def __new__(
         cls, name: str, bases: tuple[type, ...], body: dict[str, object], **options: object
@@ -238,14 +238,14 @@ class Table(type):
 
 
 class Struct(metaclass=Table):
-    """A part of a message. Mutable, compared by value, built by keyword only."""
+    """A part of a message. Mutable, compared by value; its constructor takes keywords only."""
 
     FIELDS: ClassVar[dict[str, Field]]
     NESTED: ClassVar[tuple[str, ...]]
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, **values: object) -> None:
-        # The constructor is written out on first use: most tables are never built in one process.
+        # The constructor is compiled on first use: one process uses few of the tables.
         cls = type(self)
         constructor = compile_constructor(cls)
         cls.__init__ = constructor  # type: ignore[method-assign]
@@ -282,7 +282,7 @@ class Message(Struct):
 
     @classmethod
     def encoder(cls, version: int) -> Callable[[Self, bytearray, Splices], None]:
-        """Return ``encode(message, out, splices)``; see ``encode_into``. Hot callers keep it."""
+        """Return ``encode(message, out, splices)``; see ``encode_into``. Hot paths keep it."""
         encoder = cls._encoders.get(version)
         if encoder is None:
             cls._check(version)
@@ -292,10 +292,10 @@ class Message(Struct):
 
     @classmethod
     def decoder(cls, version: int) -> Callable[[memoryview, int, int], tuple[Self, int]]:
-        """Return ``decode(buffer, position, end) -> (message, position behind it)``.
+        """Return ``decode(buffer, position, end) -> (message, position after it)``.
 
-        Hot callers keep it. It raises nothing but MalformedMessage; ``records`` are slices of
-        ``buffer``.
+        It raises nothing but MalformedMessage; ``records`` are slices of ``buffer``. Hot paths keep
+        it.
         """
         decoder = cls._decoders.get(version)
         if decoder is None:
@@ -306,9 +306,9 @@ class Message(Struct):
 
     @classmethod
     def step_encoder(cls, version: int) -> Callable[[Self, bytearray, Splices], Steps[None]]:
-        """Return what ``encoder`` does, as a generator that yields every now and then.
+        """Return an encoder that is a generator and yields now and then, for long answers.
 
-        For answers of any length. The message must not change meanwhile.
+        The message must not change meanwhile.
         """
         cls._check(version)
         return compile_encoder(cls, version, flexible=version in cls.FLEXIBLE, in_steps=True)
@@ -317,9 +317,9 @@ class Message(Struct):
     def step_decoder(
         cls, version: int
     ) -> Callable[[memoryview, int, int], Steps[tuple[Self, int]]]:
-        """Return what ``decoder`` does, as a generator that yields every now and then.
+        """Return a decoder that is a generator and yields now and then, for long requests.
 
-        For requests of any length. The buffer must not change meanwhile.
+        The buffer must not change meanwhile.
         """
         cls._check(version)
         return compile_decoder(cls, version, flexible=version in cls.FLEXIBLE, in_steps=True)
@@ -331,7 +331,7 @@ class Message(Struct):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
 
     def encode(self, version: int) -> bytes:
-        """Return the message in one piece. Blocks on the disk if its records are in a file."""
+        """Return the encoded message in one piece. Blocks if its records are in a file."""
         out = bytearray()
         splices: Splices = []
         self.encoder(version)(self, out, splices)
@@ -339,10 +339,10 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: bytes | memoryview, version: int, *, strict: bool = False) -> Self:
-        """Return the message that ``data`` starts with.
+        """Return the message that ``data`` begins with.
 
-        Bytes behind the message are ignored, as Kafka does, unless ``strict``. Raises
-        MalformedMessage; KafkaError (UNSUPPORTED_VERSION) outside the table's versions.
+        Bytes after the message are ignored, as in Kafka, unless ``strict``. Raises
+        MalformedMessage; KafkaError (UNSUPPORTED_VERSION) for a version that the table lacks.
         """
         message, position = cls.decoder(version)(memoryview(data), 0, len(data))
         if strict and position != len(data):
@@ -352,14 +352,14 @@ class Message(Struct):
 
 
 def freed(holder: list[Message]) -> Steps[None]:
-    """Take the one message out of its list and free it, some of its parts at a time.
+    """Take the one message out of ``holder`` and free it in steps.
 
-    A message of 200,000 parts takes a tenth of a second if all go at once. Parts that somebody else
-    holds stay as they are.
+    Freeing 200,000 parts at once takes a tenth of a second. Parts that somebody else refers to are
+    not changed.
     """
     parts: list[object] = [holder.pop()]
     left = FREED_AT_A_TIME
-    for part in parts:  # Grows meanwhile. Whoever holds a part comes before it.
+    for part in parts:  # The list grows meanwhile: each part comes after the one that holds it.
         left -= 1
         if not left:
             left = FREED_AT_A_TIME
@@ -371,17 +371,16 @@ def freed(holder: list[Message]) -> Steps[None]:
             elif inner is not None:
                 parts.append(inner)
     part = None
-    parts.reverse()  # So that no part is the last to hold many others.
+    parts.reverse()  # Inner parts go last, so no part frees many others when it goes.
     while parts:
         del parts[-FREED_AT_A_TIME:]
         yield
 
 
 def encode_into(message: Message, version: int, out: bytearray, splices: Splices) -> None:
-    """Append the message to ``out``, all but large records and stretches of files.
+    """Append the encoded message to ``out``, without large records and records in files.
 
-    Those are left out and noted in ``splices`` as ``(position in out, what)``, in order, so that
-    the connection can send them from where they are.
+    These go into ``splices``, in order, so that the connection can send them without a copy.
     """
     message.encoder(version)(message, out, splices)
 

@@ -1,9 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
-"""The loop over the headers of a log file's batches, for recovery, without an object per batch.
+"""The loops over the headers of a log file's batches, without an object per batch.
 
-In two forms, as ``ottla.records.kernels``. Takes ``ottla.log.segment.bulk_walk`` from header to
-header through a file; it passes over the ordinary batch and leaves every other one to its caller.
+In two forms, as ``ottla.records.kernels``. For recovery ``walk_batches`` takes
+``ottla.log.segment.bulk_walk`` from header to header through a file: it passes over the ordinary
+batch and leaves every other one to its caller. For a segment that the cleaner writes
+``index_batches`` makes the entries of its indexes.
 Knows nothing of files or codecs. Layout of a header: see ``ottla.records.batch``.
 """
 
@@ -34,7 +36,7 @@ COMPILED: bool = cython.compiled
 WALK_NEEDS_DATA = 0
 """Of ``walk_batches``: the next batch is not all in the data."""
 WALK_UNUSUAL = 1
-"""The next batch is not ordinary, or is none: the caller has to judge it."""
+"""The next batch is not ordinary, or the bytes are no batch: the caller has to judge."""
 WALK_OUTPUT_FULL = 2
 """No room in an output array: take what there is and call again."""
 WALK_PRODUCERS_FULL = 3
@@ -42,7 +44,7 @@ WALK_PRODUCERS_FULL = 3
 
 # The fields of ``state``. Set by the caller; those marked "too" are brought up to date.
 POSITION = 0
-"""Of the next batch in its file; too."""
+"""Where the next batch begins in its file; too."""
 NEXT_OFFSET = 1
 """The offset that the next batch must have; too."""
 BYTES_SINCE_ENTRY = 2
@@ -52,7 +54,7 @@ LATEST_TIMESTAMP = 3
 LATEST_OFFSET = 4
 """The last offset of the first batch with the largest timestamp; too."""
 ENTRY_TIMESTAMP = 5
-"""Timestamp of the last time index entry, -1: there is none; too."""
+"""The timestamp of the last time index entry, or -1 without one; too."""
 PRODUCER_COUNT = 6
 """Slots of the table in use; too."""
 OFFSET_WORDS, TIME_WORDS, NOTED_COUNT = 7, 8, 9
@@ -64,7 +66,7 @@ FILE_END = 12
 LEADER_EPOCH = 13
 """The epoch that a batch must have."""
 BASE_OFFSET = 14
-"""Of the segment."""
+"""The segment's."""
 INDEX_INTERVAL = 15
 """More bytes than this since the last one, and the next batch gets an index entry."""
 MAY_SKIP = 16
@@ -104,6 +106,9 @@ _WORD_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
 PRODUCER_SLOT_SIZE = 8
 """A slot of the table of producers: id + 1 (0: free), whether a transaction is open, how many
 batches were seen, and the positions of the last five, each at its number modulo 5."""
+
+ENTRY_WORDS = 4
+"""Of ``index_batches``: how many numbers an entry is."""
 
 
 def walk_batches(  # noqa: PLR0917 - arrays that are made once, for a loop without any object
@@ -288,6 +293,59 @@ def _pass(
     state[_BYTES_SINCE_ENTRY] += size
     state[_POSITION] += size
     return 0
+
+
+def index_batches(data: Buffer, size_bytes: int, state: array[int], entries: array[int]) -> int:
+    """Make the index entries of the batches in the first bytes of ``data``; return how many.
+
+    The batches are whole and sound, and are at POSITION in their file. Each entry is ENTRY_WORDS
+    numbers in ``entries``: the position of a batch in its file, its last offset, the largest
+    timestamp in the segment up to and with it, and the last offset of the batch that has that.
+    ``entries``, int64, has room for one per batch. Of ``state`` it reads INDEX_INTERVAL, and
+    brings POSITION, BYTES_SINCE_ENTRY, LATEST_TIMESTAMP and LATEST_OFFSET up to date.
+    """
+    view: cython.const[cython.uchar][::1] = data
+    end: cython.Py_ssize_t = size_bytes
+    fields: cython.longlong[::1] = state
+    found: cython.longlong[::1] = entries
+    count: cython.longlong
+    with cython.nogil:
+        count = _index_batches(view, end, fields, found)
+    return count
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _index_batches(
+    data: cython.const[cython.uchar][::1],
+    end: cython.Py_ssize_t,
+    state: cython.longlong[::1],
+    entries: cython.longlong[::1],
+) -> cython.longlong:
+    at: cython.Py_ssize_t = 0
+    word: cython.Py_ssize_t = 0
+    size: cython.longlong
+    last_offset: cython.longlong
+    timestamp: cython.longlong
+    while at < end:
+        size = int32_at(data, at + 8) + 12
+        last_offset = int64_at(data, at) + int32_at(data, at + 23)
+        timestamp = int64_at(data, at + 35)
+        if timestamp > state[_LATEST_TIMESTAMP]:
+            state[_LATEST_TIMESTAMP] = timestamp
+            state[_LATEST_OFFSET] = last_offset
+        if state[_BYTES_SINCE_ENTRY] > state[_INDEX_INTERVAL]:
+            entries[word] = state[_POSITION]
+            entries[word + 1] = last_offset
+            entries[word + 2] = state[_LATEST_TIMESTAMP]
+            entries[word + 3] = state[_LATEST_OFFSET]
+            word += 4
+            state[_BYTES_SINCE_ENTRY] = 0
+        state[_BYTES_SINCE_ENTRY] += size
+        state[_POSITION] += size
+        at += size
+    return word // 4
 
 
 def next_offset(data: Buffer, offset: int) -> int:

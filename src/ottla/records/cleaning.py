@@ -2,28 +2,26 @@
 # mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
 """The log cleaner's loops over batches and records: keys into the offset map, and the filter.
 
-Beside ``ottla.records.kernels`` the only code that looks at every record, and made the same way:
-one file that runs compiled or interpreted. The compiled loops work without the interpreter's lock,
-a whole chunk of a log file at a time: cleaning does not hold up the event loop's thread.
-Knows nothing of files, codecs or transactions: what is not a plain uncompressed batch is left to
-the caller (``ottla.log.upkeep.cleaner``), which opens it and hands in its records.
+Looks at every record, as ``ottla.records.kernels`` does, and is made the same way: one file that
+runs compiled or interpreted. The compiled loops work without the interpreter's lock, a whole chunk
+of a log file at a time: cleaning does not hold up the event loop's thread.
+Knows nothing of files, codecs or transactions: its caller (``ottla.log.upkeep.cleaner``) handles
+every batch that is not plain and uncompressed, by opening it and handing in its records.
 
 The offset map is one array of 64-bit words, three to a slot; open addressing, the next free slot:
 
-    slot = hash low, hash high    SipHash-2-4 of the key, 128 bits, seeded by the caller: who writes
-                                  keys cannot make two of them meet
+    slot = hash low, hash high    of the key, by ``siphash`` with the caller's seed
            offset + 1             the last offset seen of that key; 0: the slot is free
 
-``scope``, an array of ``SCOPE_SIZE`` int64, says what to do and takes what came of it.
-Grammar of what is walked: see ``ottla.records.batch`` and ``ottla.records.kernels``. Sources:
-Kafka's log cleaner and ``MemoryRecords.filterTo``; SipHash (Aumasson, Bernstein), 128-bit form.
+``scope``, an array whose fields stand in ``cleaning_scope``, says what to do and takes the results.
+Grammar of what is walked: see ``ottla.records.batch`` and ``ottla.records.kernels``. Source:
+Kafka's log cleaner and ``MemoryRecords.filterTo``.
 """
 
-# ruff: noqa: F821 - the C functions are declared in cleaning.pxd
+# ruff: noqa: F403, F405 - C functions and the names of cleaning_scope come by cleaning.pxd
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
 try:
@@ -34,113 +32,33 @@ except ImportError:  # an installation without compiler runs this file without C
 from ottla.records.crc import crc32c
 
 if not cython.compiled:  # else they stand in cleaning.pxd
+    from ottla.records.cleaning_scope import *  # the fields and results, in capitals
     from ottla.records.numbers import (
         copy,
         int32_at,
         int64_at,
+        put_int32,
+        put_int64,
         put_varint,
         uint32_at,
         varint_size,
         varlong_at,
     )
+    from ottla.records.siphash import siphash
 
 if TYPE_CHECKING:
+    from array import array
+
     from typing_extensions import Buffer
 
 COMPILED: bool = cython.compiled
 """Whether this is the extension or the interpreted form."""
 
-SLOT_WORDS = 3
-SLOT_BYTES = 24
-GROWTH_BYTES = 10
-"""A record may become so much longer by another base timestamp."""
-
-DONE = 0
-"""Nothing is left but, perhaps, the beginning of a batch."""
-SPECIAL = 1
-"""The next batch is compressed, transactional or a marker: the caller's to handle."""
-FULL = 2
-"""The map takes no further key, or the output no further batch; that batch was not handled."""
-CORRUPT = 3
-"""The next bytes are no whole and sound batch, or its records do not fit it."""
-
-_DONE = cython.declare(cython.int, 0)
-_SPECIAL = cython.declare(cython.int, 1)
-_FULL = cython.declare(cython.int, 2)
-_CORRUPT = cython.declare(cython.int, 3)
-
-# Where in ``scope`` stands what. First what the caller sets once.
-SEED_LOW = 0
-SEED_HIGH = 1
-CAPACITY = 2  # keys that the map takes
-FIRST_OFFSET = 3  # records below it are not mapped
-LATEST_OFFSET = 4  # records above it all stay
-NOW_MS = 5  # tombstones of batches with a delete horizon up to it go
-HORIZON_MS = 6  # the delete horizon of batches that get one
-# What moves on.
-USED = 7  # keys in the map
-POSITION = 8  # in the chunk: the next batch
-OUT_POSITION = 9  # in the output: where it goes
-NEXT_OFFSET = 10  # after the last batch that was mapped
-# What ``filter_records`` tells of one batch, and is told: the shift, and whether tombstones stay.
-KEPT_COUNT = 11
-KEPT_TOMBSTONES = 12
-DELTA_MAX = 13
-SHIFT = 14  # added to every timestamp delta
-KEEPS_TOMBSTONES = 15
-# What ``index_batches`` is told and goes on with.
-INDEX_INTERVAL = 24  # bytes between two index entries, at least
-FILE_POSITION = 25  # of the first byte of the output in its file
-SINCE_ENTRY = 26  # bytes since the last entry
-LATEST_TIMESTAMP = 27  # the largest so far
-LATEST_TIMESTAMP_OFFSET = 28  # the last offset of the first batch that has it
-SCOPE_SIZE = 29
-ENTRY_WORDS = 4
-
-_SEED_LOW = cython.declare(cython.int, 0)
-_SEED_HIGH = cython.declare(cython.int, 1)
-_CAPACITY = cython.declare(cython.int, 2)
-_FIRST = cython.declare(cython.int, 3)
-_LATEST = cython.declare(cython.int, 4)
-_NOW = cython.declare(cython.int, 5)
-_HORIZON = cython.declare(cython.int, 6)
-_USED = cython.declare(cython.int, 7)
-_POSITION = cython.declare(cython.int, 8)
-_OUT = cython.declare(cython.int, 9)
-_NEXT = cython.declare(cython.int, 10)
-_KEPT = cython.declare(cython.int, 11)
-_TOMBSTONES = cython.declare(cython.int, 12)
-_DELTA_MAX = cython.declare(cython.int, 13)
-_SHIFT = cython.declare(cython.int, 14)
-_KEEPS = cython.declare(cython.int, 15)
-# The record that ``_record`` found.
-_TIMESTAMP = cython.declare(cython.int, 16)  # delta
-_OFFSET = cython.declare(cython.int, 17)  # delta
-_OFFSET_AT = cython.declare(cython.int, 18)  # where the offset delta stands
-_KEY_AT = cython.declare(cython.int, 19)
-_KEY_LENGTH = cython.declare(cython.int, 20)  # negative: null
-_VALUE_LENGTH = cython.declare(cython.int, 21)  # negative: null
-# What ``_hash`` found.
-_HASH_LOW = cython.declare(cython.int, 22)
-_HASH_HIGH = cython.declare(cython.int, 23)
-
-_INTERVAL = cython.declare(cython.int, 24)
-_FILE_POSITION = cython.declare(cython.int, 25)
-_SINCE = cython.declare(cython.int, 26)
-_LATEST_TIMESTAMP = cython.declare(cython.int, 27)
-_LATEST_TIMESTAMP_OFFSET = cython.declare(cython.int, 28)
-
 _MASK = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-_HASH_A = cython.declare(cython.ulonglong, 0x736F6D6570736575)  # "somepseu", and so on
-_HASH_B = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
-_HASH_C = cython.declare(cython.ulonglong, 0x6C7967656E657261)
-_HASH_D = cython.declare(cython.ulonglong, 0x7465646279746573)
-
 _SPECIAL_BITS = cython.declare(cython.int, 0x37)  # of the attributes: codec, transactional, control
 _LOG_APPEND_TIME_BIT = cython.declare(cython.int, 0x08)
 _HORIZON_BIT = cython.declare(cython.int, 0x40)
 _HEADER_BYTES = cython.declare(cython.int, 61)
-_GROWTH_BYTES = cython.declare(cython.int, 10)
 _RECORD_BYTES_MIN = cython.declare(cython.int, 7)
 
 
@@ -183,16 +101,8 @@ def last_offset_of(key: bytes, table: Buffer, scope: array[int]) -> int:
     view: cython.const[cython.uchar][::1] = key
     words: cython.ulonglong[::1] = table
     fields: cython.longlong[::1] = scope
-    found: cython.longlong = words[_slot_of(view, 0, len(view), words, fields) + 2]
+    found: cython.longlong = words[_slot_of(view, 0, len(view), words, fields)[0] + 2]
     return found - 1
-
-
-def hash_of(key: bytes, scope: array[int]) -> tuple[int, int]:
-    """Return the two halves of the hash of ``key``, signed. For tests."""
-    view: cython.const[cython.uchar][::1] = key
-    fields: cython.longlong[::1] = scope
-    _hash(view, 0, len(view), fields)
-    return scope[_HASH_LOW], scope[_HASH_HIGH]
 
 
 @cython.cfunc
@@ -210,25 +120,25 @@ def _map_batches(
     last_offset: cython.longlong
     ended: cython.int
     while True:
-        position = scope[_POSITION]
+        position = scope[POSITION]
         size = _batch_size(view, position)
         if size == 0:
-            return _DONE
-        if size < 0 or not _is_sound(view, position, size):
-            return _CORRUPT
+            return DONE
+        if size < 0 or _sum(view, position + 21, position + size) != uint32_at(view, position + 17):
+            return CORRUPT
         if view[position + 22] & _SPECIAL_BITS:
-            return _SPECIAL
+            return SPECIAL
         base_offset = int64_at(view, position)
         last_offset = base_offset + int32_at(view, position + 23)
-        if last_offset >= scope[_FIRST]:
+        if last_offset >= scope[FIRST_OFFSET]:
             count = int32_at(view, position + 57)
             ended = _map_records(
                 view, position + _HEADER_BYTES, position + size, count, base_offset, words, scope
             )
-            if ended != _DONE:
+            if ended != DONE:
                 return ended
-            scope[_NEXT] = last_offset + 1
-        scope[_POSITION] = position + size
+            scope[NEXT_OFFSET] = last_offset + 1
+        scope[POSITION] = position + size
 
 
 @cython.cfunc
@@ -246,23 +156,25 @@ def _map_records(  # noqa: PLR0917 - C arguments
     offset: cython.longlong
     key: cython.Py_ssize_t
     slot: cython.Py_ssize_t
+    low: cython.ulonglong
+    high: cython.ulonglong
     while count > 0:
         count -= 1
         position = _record(view, position, end, scope)
         if position < 0:
-            return _CORRUPT
-        offset = base_offset + scope[_OFFSET]
-        if scope[_KEY_LENGTH] >= 0 and offset >= scope[_FIRST]:
-            key = scope[_KEY_AT]
-            slot = _slot_of(view, key, key + scope[_KEY_LENGTH], words, scope)
+            return CORRUPT
+        offset = base_offset + scope[OFFSET_DELTA]
+        if scope[KEY_LENGTH] >= 0 and offset >= scope[FIRST_OFFSET]:
+            key = scope[KEY_AT]
+            slot, low, high = _slot_of(view, key, key + scope[KEY_LENGTH], words, scope)
             if words[slot + 2] == 0:
-                if scope[_USED] >= scope[_CAPACITY]:
-                    return _FULL
-                scope[_USED] += 1
-                words[slot] = scope[_HASH_LOW] & _MASK
-                words[slot + 1] = scope[_HASH_HIGH] & _MASK
+                if scope[USED] >= scope[CAPACITY]:
+                    return FULL
+                scope[USED] += 1
+                words[slot] = low
+                words[slot + 1] = high
             words[slot + 2] = offset + 1
-    return _DONE if position == end else _CORRUPT
+    return DONE if position == end else CORRUPT
 
 
 @cython.cfunc
@@ -274,95 +186,20 @@ def _slot_of(
     end: cython.Py_ssize_t,
     words: cython.ulonglong[::1],
     scope: cython.longlong[::1],
-) -> cython.Py_ssize_t:
-    """Return the first word of the key's slot, or of the free one where it would go."""
+) -> tuple[cython.Py_ssize_t, cython.ulonglong, cython.ulonglong]:
+    """Return the first word of the key's slot, or of the free one for it, and the key's hash."""
     low: cython.ulonglong
     high: cython.ulonglong
     end_word: cython.Py_ssize_t = len(words)
     slots: cython.ulonglong = end_word // 3
     word: cython.Py_ssize_t
-    _hash(view, start, end, scope)
-    low = scope[_HASH_LOW] & _MASK
-    high = scope[_HASH_HIGH] & _MASK
+    low, high = siphash(view, start, end, scope[SEED_LOW] & _MASK, scope[SEED_HIGH] & _MASK)
     word = low % slots * 3
     while words[word + 2] != 0 and (words[word] != low or words[word + 1] != high):
         word += 3
         if word == end_word:
             word = 0
-    return word
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _hash(  # noqa: PLR0915 - the sixteen steps of a round
-    view: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    scope: cython.longlong[::1],
-) -> cython.int:
-    seed_low: cython.ulonglong = scope[_SEED_LOW] & _MASK
-    seed_high: cython.ulonglong = scope[_SEED_HIGH] & _MASK
-    a: cython.ulonglong = seed_low ^ _HASH_A
-    b: cython.ulonglong = seed_high ^ _HASH_B ^ 0xEE
-    c: cython.ulonglong = seed_low ^ _HASH_C
-    d: cython.ulonglong = seed_high ^ _HASH_D
-    word: cython.ulonglong
-    byte: cython.ulonglong
-    length: cython.Py_ssize_t = end - start
-    words: cython.Py_ssize_t = length >> 3
-    at: cython.Py_ssize_t = start
-    step: cython.Py_ssize_t
-    index: cython.Py_ssize_t
-    for step in range(words + 5):
-        word = 0
-        if step < words:
-            for index in range(8):
-                byte = view[at + index]
-                word |= byte << (8 * index)
-            at += 8
-        elif step == words:
-            for index in range(length & 7):
-                byte = view[at + index]
-                word |= byte << (8 * index)
-            byte = length & 0xFF
-            word |= byte << 56
-        elif step == words + 1:
-            c ^= 0xEE
-        elif step == words + 3:
-            scope[_HASH_LOW] = _signed(a ^ b ^ c ^ d)
-            b ^= 0xDD
-        d ^= word
-        for index in range(2):  # noqa: B007 - two rounds
-            a = (a + b) & _MASK
-            b = ((b << 13) | (b >> 51)) & _MASK
-            b ^= a
-            a = ((a << 32) | (a >> 32)) & _MASK
-            c = (c + d) & _MASK
-            d = ((d << 16) | (d >> 48)) & _MASK
-            d ^= c
-            a = (a + d) & _MASK
-            d = ((d << 21) | (d >> 43)) & _MASK
-            d ^= a
-            c = (c + b) & _MASK
-            b = ((b << 17) | (b >> 47)) & _MASK
-            b ^= c
-            c = ((c << 32) | (c >> 32)) & _MASK
-        a ^= word
-    scope[_HASH_HIGH] = _signed(a ^ b ^ c ^ d)
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _signed(number: cython.ulonglong) -> cython.longlong:
-    value: cython.longlong
-    if number >> 63:
-        value = _MASK - number
-        return -1 - value
-    value = number
-    return value
+    return word, low, high
 
 
 # -- the filter -----------------------------------------------------------------------------------
@@ -439,56 +276,58 @@ def _filter_batches(  # noqa: C901, PLR0912, PLR0915 - flat, and C arguments
     last_offset: cython.longlong
     base_timestamp: cython.longlong
     has_horizon: cython.int
+    all_stay: cython.bint
     while True:
-        position = scope[_POSITION]
-        to = scope[_OUT]
+        position = scope[POSITION]
+        to = scope[OUT_POSITION]
         size = _batch_size(view, position)
         if size == 0:
-            return _DONE
-        if size < 0 or not _is_sound(view, position, size):
-            return _CORRUPT
+            return DONE
+        if size < 0 or _sum(view, position + 21, position + size) != uint32_at(view, position + 17):
+            return CORRUPT
         if view[position + 22] & _SPECIAL_BITS:
-            return _SPECIAL
+            return SPECIAL
         count = int32_at(view, position + 57)
-        if size + count * _GROWTH_BYTES > len(out) - to:
-            return _FULL
+        if size + count * GROWTH_BYTES > len(out) - to:
+            return FULL
         start = position + _HEADER_BYTES
         stop = position + size
         base_offset = int64_at(view, position)
         last_offset = base_offset + int32_at(view, position + 23)
         base_timestamp = int64_at(view, position + 27)
         has_horizon = view[position + 22] & _HORIZON_BIT
-        scope[_KEEPS] = has_horizon == 0 or scope[_NOW] < base_timestamp
-        scope[_SHIFT] = 0
+        scope[KEEPS_TOMBSTONES] = has_horizon == 0 or scope[NOW_MS] < base_timestamp
+        scope[SHIFT] = 0
         copy(view, position, out, to, _HEADER_BYTES)
         to += _HEADER_BYTES
         end = _filter_records(view, start, stop, count, base_offset, out, to, words, scope)
-        if end >= 0 and scope[_TOMBSTONES] > 0 and has_horizon == 0:
-            scope[_SHIFT] = base_timestamp - scope[_HORIZON]
-            base_timestamp = scope[_HORIZON]
+        if end >= 0 and scope[KEPT_TOMBSTONES] > 0 and has_horizon == 0:
+            scope[SHIFT] = base_timestamp - scope[HORIZON_MS]
+            base_timestamp = scope[HORIZON_MS]
             end = _filter_records(view, start, stop, count, base_offset, out, to, words, scope)
         if end < 0:
-            return _CORRUPT
-        to = scope[_OUT]
-        scope[_POSITION] = stop
-        if scope[_KEPT] == count and count > 0 and (scope[_TOMBSTONES] == 0 or has_horizon != 0):
-            scope[_OUT] = end  # The very bytes that were there.
+            return CORRUPT
+        to = scope[OUT_POSITION]
+        scope[POSITION] = stop
+        all_stay = scope[KEPT_COUNT] == count and count > 0
+        if all_stay and (scope[KEPT_TOMBSTONES] == 0 or has_horizon != 0):
+            scope[OUT_POSITION] = end  # The very bytes that were there.
             continue
-        if scope[_KEPT] == 0:
+        if scope[KEPT_COUNT] == 0:
             if not _contains(retained, last_offset):
                 continue
             out[to + 22] = out[to + 22] & ~_HORIZON_BIT
-            _put(out, to + 27, 8, -1)
+            put_int64(out, to + 27, -1)
         else:
-            if scope[_TOMBSTONES] > 0:
+            if scope[KEPT_TOMBSTONES] > 0:
                 out[to + 22] = out[to + 22] | _HORIZON_BIT
-            _put(out, to + 27, 8, base_timestamp)
+            put_int64(out, to + 27, base_timestamp)
             if not out[to + 22] & _LOG_APPEND_TIME_BIT:  # With it all have the largest timestamp.
-                _put(out, to + 35, 8, base_timestamp + scope[_DELTA_MAX])
-        _put(out, to + 8, 4, end - to - 12)
-        _put(out, to + 57, 4, scope[_KEPT])
-        _put(out, to + 17, 4, _crc(out, to + 21, end))
-        scope[_OUT] = end
+                put_int64(out, to + 35, base_timestamp + scope[DELTA_MAX])
+        put_int32(out, to + 8, end - to - 12)
+        put_int32(out, to + 57, scope[KEPT_COUNT])
+        put_int32(out, to + 17, _sum(out, to + 21, end))
+        scope[OUT_POSITION] = end
 
 
 @cython.cfunc
@@ -509,27 +348,27 @@ def _filter_records(  # noqa: PLR0917 - C arguments
     delta: cython.longlong
     start: cython.Py_ssize_t
     same_at: cython.Py_ssize_t
-    scope[_KEPT] = 0
-    scope[_TOMBSTONES] = 0
-    scope[_DELTA_MAX] = 0
+    scope[KEPT_COUNT] = 0
+    scope[KEPT_TOMBSTONES] = 0
+    scope[DELTA_MAX] = 0
     while count > 0:
         count -= 1
         start = position
         position = _record(view, position, end, scope)
         if position < 0:
             return -1
-        if not _stays(view, base_offset + scope[_OFFSET], words, scope):
+        if not _stays(view, base_offset + scope[OFFSET_DELTA], words, scope):
             continue
-        delta = scope[_TIMESTAMP] + scope[_SHIFT]
-        if scope[_KEPT] == 0 or delta > scope[_DELTA_MAX]:
-            scope[_DELTA_MAX] = delta
-        scope[_KEPT] += 1
-        if scope[_VALUE_LENGTH] < 0:
-            scope[_TOMBSTONES] += 1
+        delta = scope[TIMESTAMP_DELTA] + scope[SHIFT]
+        if scope[KEPT_COUNT] == 0 or delta > scope[DELTA_MAX]:
+            scope[DELTA_MAX] = delta
+        scope[KEPT_COUNT] += 1
+        if scope[VALUE_LENGTH] < 0:
+            scope[KEPT_TOMBSTONES] += 1
         same_at = start
-        if scope[_SHIFT] != 0:
+        if scope[SHIFT] != 0:
             # From the offset delta on the record stays as it is.
-            same_at = scope[_OFFSET_AT]
+            same_at = scope[OFFSET_AT]
             to = put_varint(out, to, 1 + varint_size(delta) + position - same_at)
             out[to] = 0
             to = put_varint(out, to + 1, delta)
@@ -548,65 +387,14 @@ def _stays(
     scope: cython.longlong[::1],
 ) -> cython.bint:
     """Decide on the record that ``_record`` found."""
-    key: cython.Py_ssize_t = scope[_KEY_AT]
+    key: cython.Py_ssize_t = scope[KEY_AT]
     found: cython.longlong
-    if offset > scope[_LATEST]:
+    if offset > scope[LATEST_OFFSET]:
         return True
-    if scope[_KEY_LENGTH] < 0 or (scope[_VALUE_LENGTH] < 0 and scope[_KEEPS] == 0):
+    if scope[KEY_LENGTH] < 0 or (scope[VALUE_LENGTH] < 0 and scope[KEEPS_TOMBSTONES] == 0):
         return False
-    found = words[_slot_of(view, key, key + scope[_KEY_LENGTH], words, scope) + 2]
+    found = words[_slot_of(view, key, key + scope[KEY_LENGTH], words, scope)[0] + 2]
     return found <= offset + 1
-
-
-# -- the indexes of what was written --------------------------------------------------------------
-
-
-def index_batches(out: bytearray, scope: array[int], entries: array[int]) -> int:
-    """Tell of the batches in ``out`` before OUT_POSITION what belongs in a segment's indexes.
-
-    Returns how many entries were made. Each is four numbers in ``entries``: the position of a
-    batch in its file, its last offset, the largest timestamp in the segment up to and with it, and
-    the last offset of the batch that has that. ``entries``, int64, has room for one per batch.
-    """
-    view: cython.const[cython.uchar][::1] = out
-    fields: cython.longlong[::1] = scope
-    found: cython.longlong[::1] = entries
-    count: cython.longlong
-    with cython.nogil:
-        count = _index_batches(view, fields, found)
-    return count
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _index_batches(
-    view: cython.const[cython.uchar][::1],
-    scope: cython.longlong[::1],
-    entries: cython.longlong[::1],
-) -> cython.longlong:
-    position: cython.Py_ssize_t = 0
-    at: cython.Py_ssize_t = 0
-    size: cython.longlong
-    last_offset: cython.longlong
-    timestamp: cython.longlong
-    while position < scope[_OUT]:
-        size = int32_at(view, position + 8) + 12
-        last_offset = int64_at(view, position) + int32_at(view, position + 23)
-        timestamp = int64_at(view, position + 35)
-        if timestamp > scope[_LATEST_TIMESTAMP]:
-            scope[_LATEST_TIMESTAMP] = timestamp
-            scope[_LATEST_TIMESTAMP_OFFSET] = last_offset
-        if scope[_SINCE] > scope[_INTERVAL]:
-            entries[at] = scope[_FILE_POSITION] + position
-            entries[at + 1] = last_offset
-            entries[at + 2] = scope[_LATEST_TIMESTAMP]
-            entries[at + 3] = scope[_LATEST_TIMESTAMP_OFFSET]
-            at += 4
-            scope[_SINCE] = 0
-        scope[_SINCE] += size
-        position += size
-    return at // 4
 
 
 # -- what all read ------------------------------------------------------------------------------
@@ -642,18 +430,6 @@ def _batch_size(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _is_sound(
-    view: cython.const[cython.uchar][::1],
-    position: cython.Py_ssize_t,
-    size: cython.longlong,
-) -> cython.bint:
-    crc: cython.longlong = uint32_at(view, position + 17)
-    return _crc(view, position + 21, position + size) == crc
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 def _record(
     view: cython.const[cython.uchar][::1],
     position: cython.Py_ssize_t,
@@ -667,37 +443,25 @@ def _record(
     if position < 0 or length < 1 or length > end - position:
         return -1
     stop = position + length
-    scope[_TIMESTAMP], position = varlong_at(view, position + 1, stop)
+    scope[TIMESTAMP_DELTA], position = varlong_at(view, position + 1, stop)
     if position < 0:
         return -1
-    scope[_OFFSET_AT] = position
-    scope[_OFFSET], position = varlong_at(view, position, stop)
+    scope[OFFSET_AT] = position
+    scope[OFFSET_DELTA], position = varlong_at(view, position, stop)
     if position < 0:
         return -1
     length, position = varlong_at(view, position, stop)
     if position < 0 or length > stop - position:
         return -1
-    scope[_KEY_LENGTH] = length
-    scope[_KEY_AT] = position
+    scope[KEY_LENGTH] = length
+    scope[KEY_AT] = position
     if length > 0:
         position += length
     length, position = varlong_at(view, position, stop)
     if position < 0 or length > stop - position:
         return -1
-    scope[_VALUE_LENGTH] = length
+    scope[VALUE_LENGTH] = length
     return stop
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _put(
-    out: cython.uchar[::1], position: cython.Py_ssize_t, size: cython.int, value: cython.longlong
-) -> cython.int:
-    index: cython.int
-    for index in range(size):
-        out[position + index] = (value >> (8 * (size - 1 - index))) & 0xFF
-    return 0
 
 
 @cython.cfunc
@@ -719,7 +483,7 @@ def _contains(offsets: cython.const[cython.longlong][::1], offset: cython.longlo
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _crc(
+def _sum(
     view: cython.const[cython.uchar][::1],
     position: cython.Py_ssize_t,
     end: cython.Py_ssize_t,

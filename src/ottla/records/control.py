@@ -52,7 +52,7 @@ def build_end_transaction_marker(
 
 
 def control_type_of(key: bytes | None) -> ControlType | None:
-    """Return the type that a control record's key names, None if it is none of ours.
+    """Return the type that a control record's key names, or None for a type that we do not know.
 
     Raises ``KafkaError`` CORRUPT_MESSAGE for a key too short to name any.
     """

@@ -43,11 +43,17 @@ def decode_batches(
     ``decompressed_bytes_max`` bytes. Raises ``KafkaError``: CORRUPT_MESSAGE for a wrong length,
     magic or sum and for records that do not fit their batch, and those of ``decompress``.
     """
-    for magic, entry in _whole_batches(buffer):
-        if magic == MAGIC_V2:
-            yield decode_batch(entry, decompressed_bytes_max, check_crc=check_crc)
-        else:
-            yield decode_message_set(entry, decompressed_bytes_max, check_crc=check_crc)
+    for magic, entry in whole_batches(buffer):
+        yield decode_entry(magic, entry, decompressed_bytes_max, check_crc=check_crc)
+
+
+def decode_entry(
+    magic: int, entry: memoryview, decompressed_bytes_max: int, *, check_crc: bool = True
+) -> DecodedBatch:
+    """Decode one of ``whole_batches``; raises as ``decode_batches``."""
+    if magic == MAGIC_V2:
+        return decode_batch(entry, decompressed_bytes_max, check_crc=check_crc)
+    return decode_message_set(entry, decompressed_bytes_max, check_crc=check_crc)
 
 
 def decode_keys_and_values(
@@ -55,9 +61,9 @@ def decode_keys_and_values(
 ) -> Iterator[tuple[BatchHeader, list[tuple[int, bytes | None, bytes | None]]]]:
     """Yield the header of each batch, and its records as (offset, key, value), as the above does.
 
-    For who reads whole logs: several times as fast, if the kernel is compiled.
+    For readers of whole logs: several times as fast, if the kernel is compiled.
     """
-    for magic, entry in _whole_batches(buffer):
+    for magic, entry in whole_batches(buffer):
         if magic == MAGIC_V2:
             header, payload = _opened(entry, decompressed_bytes_max, check_crc=True)
             data = bytes(payload)
@@ -72,8 +78,11 @@ def decode_keys_and_values(
         yield header, [(record.offset, record.key, record.value) for record in records]
 
 
-def _whole_batches(buffer: "Buffer") -> Iterator[tuple[int, memoryview]]:
-    """Yield magic and bytes of each complete batch. Raises KafkaError (CORRUPT_MESSAGE)."""
+def whole_batches(buffer: "Buffer") -> Iterator[tuple[int, memoryview]]:
+    """Yield magic and bytes of each complete batch, looking at nothing else in it.
+
+    Raises KafkaError (CORRUPT_MESSAGE) where it cannot tell where the next one begins.
+    """
     view = memoryview(buffer)
     position = 0
     while len(view) - position > MAGIC_POSITION:
@@ -99,7 +108,7 @@ def decode_batch(
 def iterate_records(view: memoryview, decompressed_bytes_max: int) -> Iterator[Record]:
     """Yield the records of a RecordBatch v2 one by one; raises as ``decode_batches``.
 
-    For who needs a few of many: a batch of a megabyte may hold a million records.
+    For callers that need a few of many: a batch of a megabyte may hold a million records.
     """
     header, payload = _opened(view, decompressed_bytes_max, check_crc=True)
     try:

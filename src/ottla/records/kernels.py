@@ -7,9 +7,9 @@ at import; without a C compiler this file runs as it stands, about a hundred tim
 the same results. Knows nothing of files, codecs or errors: bytes in, numbers out.
 ``ottla.records.validate`` calls ``validate_records`` with the records of one uncompressed (or
 decompressed) batch, or, to save calls, ``read_usual_batch`` with the whole batch as a producer sent
-it; ``ottla.records.decode`` calls ``split_records``. Beside it stand the other loops, made the same
-way: ``batch_walk``, ``time_search`` and ``cleaning``. Numbers in C stand in numbers.pxd, the
-checksum in checksum.pxd.
+it; ``ottla.records.decode`` calls ``split_records``. The other loops are made the same way:
+``batch_walk``, ``time_search`` and ``cleaning``. Numbers in C stand in numbers.pxd, the checksum in
+checksum.pxd.
 
 Source: Kafka's documentation, "Record". Grammar (varints are zigzag, little end first):
 

@@ -77,6 +77,33 @@ cdef inline int copy(
     return 0
 
 
+cdef inline int copy_short(
+    const unsigned char[::1] source,
+    Py_ssize_t start,
+    unsigned char[::1] target,
+    Py_ssize_t to,
+    Py_ssize_t size,
+) noexcept nogil:
+    if size <= 32 and len(source) - start >= 32 and len(target) - to >= 32:
+        # Two moves of a register; what is copied too much lies within both, and is overwritten.
+        copy_bytes(&target[to], &source[start], 32)
+    else:
+        copy(source, start, target, to, size)
+    return 0
+
+
+cdef inline int put_int32(unsigned char[::1] out, Py_ssize_t at, long long number) noexcept nogil:
+    cdef int index
+    for index in range(4):
+        out[at + index] = <unsigned char> (number >> (24 - 8 * index))
+    return 0
+
+
+cdef inline int put_int64(unsigned char[::1] out, Py_ssize_t at, long long number) noexcept nogil:
+    put_int32(out, at, number >> 32)
+    return put_int32(out, at + 4, number)
+
+
 # -- by pointers: so that nobody hands a whole memoryview over where the compiler makes a call ------
 
 

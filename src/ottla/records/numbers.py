@@ -1,8 +1,8 @@
 """Numbers and bytes where a kernel meets them: how the interpreted forms read and write them.
 
 Every kernel of ``ottla.records`` uses these. Compiled, it has them from numbers.pxd, which says the
-same in C: whoever changes one changes the other (tests run each kernel in both forms). Nothing is
-checked but where a varint ends.
+same in C: whoever changes one changes the other (tests run each kernel in both forms). Only the
+end of a varint is checked.
 
 Numbers of a fixed size are big-endian. A varint is zigzag, its lowest seven bits first, the top bit
 of a byte set where another byte follows. It has 32 bits at most, a varlong 64.
@@ -12,7 +12,7 @@ Source: Kafka's documentation, "Record".
 Octets = bytes | bytearray | memoryview
 
 ENDS_INSIDE, TOO_LONG = -1, -2
-"""What stands for the position behind a varint that is none."""
+"""These stand for the position behind a varint that cannot be read."""
 
 
 def uint16_at(data: Octets, at: int) -> int:
@@ -38,7 +38,7 @@ def int64_at(data: Octets, at: int) -> int:
 def varint_at(data: Octets, at: int, end: int) -> tuple[int, int]:
     """Return the varint at ``at``, which must end by ``end``, and the position behind it.
 
-    That is ENDS_INSIDE or TOO_LONG, and the number 0, when there is none.
+    When it cannot be read, the position is ENDS_INSIDE or TOO_LONG and the number 0.
     """
     number, at = varlong_at(data, at, end)
     return (number, at) if -0x80000000 <= number <= 0x7FFFFFFF else (0, TOO_LONG)
@@ -80,3 +80,20 @@ def copy(source: Octets, start: int, target: bytearray | memoryview, to: int, si
     """Copy ``size`` bytes, none where that is negative; the places must not overlap."""
     if size > 0:
         target[to : to + size] = source[start : start + size]
+
+
+def put_int32(out: bytearray | memoryview, at: int, number: int) -> None:
+    """Write the lowest 32 bits of ``number``."""
+    out[at : at + 4] = (number & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def put_int64(out: bytearray | memoryview, at: int, number: int) -> None:
+    """Write the lowest 64 bits of ``number``."""
+    out[at : at + 8] = (number & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big")
+
+
+def copy_short(
+    source: Octets, start: int, target: bytearray | memoryview, to: int, size: int
+) -> None:
+    """Do what ``copy`` does, compiled faster where few bytes are copied."""
+    copy(source, start, target, to, size)

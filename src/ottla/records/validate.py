@@ -1,13 +1,13 @@
-"""What a leader checks of a batch that a client produced, before it assigns an offset.
+"""Checks a batch that a client has produced, before the leader assigns its offset.
 
-Owns the rules and their error codes: first of the frame and header (``frame_produced_batch``,
-microseconds, on the event loop), then of the records (``check_batch_records``: the kernel's walk;
-a compressed payload is opened for it, and the caller may run that on an executor). Both are pure
-and thread-safe. Knows nothing of topics, logs or producer state: sequences, timestamps' bounds
-and keys that a compacted topic demands are judged by the caller with the ``BatchInfo`` returned.
+Owns the rules and their error codes: first for frame and header (``frame_produced_batch``,
+microseconds, on the event loop), then for the records (``check_batch_records``: a walk of the
+kernel, which unpacks a compressed payload; the caller may run it in an executor). Both are pure and
+thread-safe. Knows nothing of topics, logs or producer state: with the returned ``BatchInfo`` the
+caller checks sequences, bounds of timestamps, and keys that a compacted topic requires.
 Source: the checks and codes of Apache Kafka 4.3, asked on the wire. Stricter than Kafka on purpose:
 offset deltas other than 0, 1, 2 ... in an uncompressed batch (Kafka stores them and serves offsets
-twice), null keys spelt other than -1, and bytes behind a compressed payload.
+twice), null keys with a length other than -1, and bytes after a compressed payload.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""What becomes of an append, and of several that are answered together.
+"""The outcome of an append, and of several that are answered together.
 
-Values and the way they are put together; who makes them is ``replication.appends``, where they
-wait is ``replication.commit_queue``. Source: the API refactoring seed.
+Owns these values and how several are joined. ``replication.appends`` makes them; they wait in
+``replication.commit_queue``. Source: the API refactoring seed.
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ GONE = AppendRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile")
 LEADERSHIP_MOVED = AppendRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "leadership moved meanwhile")
 FLUSH_FAILED = AppendRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be flushed")
 TIMED_OUT = AppendRefusal(ErrorCode.REQUEST_TIMED_OUT, "not committed within the request's timeout")
-"""What becomes of an append whose commit was waited for in vain."""
+"""The outcomes of an append that was written but not committed."""
 
 OWN_FLUSH_MS = 1000
 """How long this node's own fsync may take before it counts against a request's timeout."""
 
 AppendOutcome = AppendResult | AppendRefusal
-"""What became of one partition's part of an append."""
+"""The outcome of one partition's part of an append."""
 
 
 def gone_meanwhile(where: TopicPartition) -> KafkaError:

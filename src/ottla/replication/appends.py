@@ -1,14 +1,15 @@
-"""The appends of a node: checked, written, and answered when they are committed.
+"""Appends batches to the partitions of a node, and answers when they are committed.
 
-Owns the one way in for records: ``one`` batch for one partition, or ``many``. Both write at once
-and wait in the commit queues of their partitions; what would hold the loop for long is looked at
-elsewhere first, and what is left then goes in by the same loop. Partitions are others' to host.
-Between the handlers and coordinators above and ``replication.partition``.
+Owns the one way to append: ``one`` batch to one partition, or ``many``. Both append at once and
+then wait in the commit queues of the partitions. A batch whose check would hold the loop for long
+is checked in an executor first, and is appended by the loop after that. Does not host partitions.
+Handlers and coordinators call it; it calls ``replication.partition``.
 
     one    needs an executor?  no -> append -> committed already, or wait
                                yes -> as many
     many   append each -> wait for all      what is too long for the loop, and all behind it:
                                             analysed by the executor -> append each -> wait
+    either is the partition held?  yes -> copied and analysed likewise, appended when it is released
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -33,6 +34,7 @@ from ottla.replication.append import (
     refusal_of,
 )
 from ottla.replication.commit_queue import CommitWait
+from ottla.replication.flushing import PartitionHeld
 from ottla.replication.partition import Partition
 from ottla.request_memory import RequestMemory
 
@@ -44,7 +46,7 @@ APPENDS_PER_TURN = 64
 Batches = memoryview | Analysis
 """One produced batch, or what was analysed elsewhere."""
 Wanted = Sequence[tuple[TopicPartition, Batches | KafkaError]]
-"""What is to be appended, and where; an error stands for records that are refused already."""
+"""Records to append, and where; an error stands for records that are refused already."""
 Outcomes = list[AppendOutcome] | Pending[list[AppendOutcome]]
 StillAllowed = Callable[[TopicPartition], KafkaError | None]
 """Tells whether what was allowed a while ago still is, or why not."""
@@ -94,9 +96,10 @@ class Appends:
             result = partition.append(records, acks=acks)
         except KafkaError as error:
             return refusal_of(error, partition.log_start_offset)
-        except TooLongForLoop:
-            assert isinstance(records, memoryview), "what is analysed is not long"
-            return self._append_large([(where, records)], acks, timeout_ms, None)
+        except (TooLongForLoop, PartitionHeld):
+            if isinstance(records, memoryview):
+                return self._append_large([(where, records)], acks, timeout_ms, None)
+            return self._append_in_turns([(where, records)], acks, timeout_ms, None)
         if acks != ACKS_ALL or partition.high_watermark > result.last_offset:
             return result
         return partition.commits.wait(result, timeout_seconds=patience_seconds(timeout_ms))
@@ -133,7 +136,7 @@ class Appends:
     ) -> tuple[int, Outcomes]:
         """Append for as long as one request may; return how many, and what becomes of them.
 
-        It ends before the first that is too long for the loop.
+        It ends before the first that is too long for the loop, or whose partition is held.
         """
         monotonic = self._clock.monotonic
         partitions = self._partitions
@@ -161,7 +164,7 @@ class Appends:
                     refused = error.as_value()
                     outcomes.append(refusal_of(refused, partition.log_start_offset))
                     continue
-                except TooLongForLoop:
+                except (TooLongForLoop, PartitionHeld):
                     break
                 if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
                     if wait is None:
@@ -178,13 +181,26 @@ class Appends:
     def _append_in_turns(
         self, ahead: Wanted, acks: int, timeout_ms: int, still_allowed: StillAllowed | None
     ) -> Pending[list[AppendOutcome]]:
-        """Append what is analysed, in later turns of the loop."""
+        """Append what is analysed, in later turns of the loop; wait for partitions that are held.
+
+        What waits for one partition goes in by the order in which it came.
+        """
         pending: Pending[list[AppendOutcome]] = Pending()
         meant = [self._topic_id_of(where) for where, _ in ahead]
         parts: list[Outcomes] = []
         done = 0
+        let_go = self._request_memory.hold(
+            sum(len(found.records) for _, found in ahead if isinstance(found, Analysis))
+        )
 
-        def go_on() -> None:
+        def wait() -> None:
+            partition = self._partitions.get(ahead[done][0])
+            if partition is not None and partition.is_held:
+                partition.released().on_done(go_on)
+            else:
+                self._clock.call_later(0, go_on)
+
+        def go_on(_: Pending[None] | None = None) -> None:
             nonlocal done
             now = [
                 (
@@ -198,16 +214,18 @@ class Appends:
             try:
                 count, outcomes = self._append_some(now, acks, timeout_ms)
             except Exception as error:  # noqa: BLE001 - travels to whoever listens
+                let_go()
                 pending.fail(error)
                 return
             parts.append(outcomes)
             done += count
             if done < len(ahead):
-                self._clock.call_later(0, go_on)
+                wait()
             else:
+                let_go()
                 gathered(parts, pending)
 
-        self._clock.call_later(0, go_on)
+        wait()
         return pending
 
     def _append_large(

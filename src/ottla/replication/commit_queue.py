@@ -1,8 +1,8 @@
-"""Appends that wait for their commit, in the order in which they were made.
+"""The queue of a partition's appends that wait for the high watermark, in order.
 
-Each append to a partition ends above the one before it, so whoever is in front is committed first:
-a deque needs neither keys nor a watch per append. An append to many partitions stands in the queue
-of each, and is over when the last of them has told. A partition owns its queue, from the first wait
+Each append to a partition ends above the one before it, so the one in front is committed first: a
+deque needs neither keys nor a watch per append. An append to many partitions is in the queue of
+each, and is done when the last of them is past it. A partition owns its queue, from the first wait
 on, and tells it when it moved. One timer per queue, for the earliest deadline.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations  # else those of inner functions are made at 
 
 from collections import deque
 
-from ottla.env.clock import Clock, Timer
+from ottla.env.alarm import Alarm
+from ottla.env.clock import Clock
 from ottla.log.results import AppendResult
 from ottla.pending import Pending
 from ottla.replication.append import (
@@ -18,7 +19,6 @@ from ottla.replication.append import (
     AppendOutcome,
     AppendRefusal,
 )
-from ottla.replication.purgatory import GRACE_SECONDS, STALL_SECONDS
 
 
 class CommitWait:
@@ -54,9 +54,9 @@ class CommitWait:
 
 
 class CommitQueue:
-    """Who waits for commits of one partition."""
+    """The appends to one partition that wait for their commit."""
 
-    __slots__ = ("_clock", "_timer", "_timer_deadline", "_waiting")
+    __slots__ = ("_alarm", "_clock", "_waiting")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -64,9 +64,10 @@ class CommitQueue:
         """Last offset, who waits, and for which of its outcomes. Invariant: not told; in the order
         of the appends. (A resend may stand behind later offsets than its own: it is then answered
         with them.)"""
-        self._timer: Timer | None = None
-        self._timer_deadline = 0.0
-        """Invariant: with a timer, not after any deadline."""
+        # With patience: a flush that ended during a stall could not be heard of yet.
+        self._alarm = Alarm(clock, self._expire, has_patience=True)
+        """Invariant: set, while anybody waits, for no later moment than the earliest deadline; but
+        for the grace after a stall."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -83,8 +84,8 @@ class CommitQueue:
         """Tell ``wait`` what becomes of the append that ended with ``last_offset``."""
         self._waiting.append((last_offset, wait, ordinal))
         wait.left += 1
-        if self._timer is None or wait.deadline < self._timer_deadline:
-            self._arm(wait.deadline)
+        if wait.deadline < self._alarm.at:
+            self._alarm.set(wait.deadline)
 
     def settle(self, high_watermark: int) -> None:
         """Answer all that ended below ``high_watermark``."""
@@ -97,30 +98,15 @@ class CommitQueue:
 
     def refuse(self, refusal: AppendRefusal) -> None:
         """Answer all with ``refusal``, and leave no timer behind: its time may be weeks."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.clear()
         waiting, self._waiting = self._waiting, deque()
         for _, wait, ordinal in waiting:
             wait.told(ordinal, refusal)
 
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_deadline = deadline
-        delay = max(deadline - self._clock.monotonic(), 0.0)
-        self._timer = self._clock.call_later(delay, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._clock.monotonic()
-        if now - self._timer_deadline > STALL_SECONDS:
-            # This process stood still. A flush that ended meanwhile could not be heard of yet.
-            self._arm(now + GRACE_SECONDS)
-            return
+    def _expire(self, now: float) -> None:
         expired = [each for each in self._waiting if each[1].deadline <= now]
         self._waiting = deque(each for each in self._waiting if each[1].deadline > now)
         if self._waiting:
-            self._arm(min(wait.deadline for _, wait, _ in self._waiting))
+            self._alarm.set(min(wait.deadline for _, wait, _ in self._waiting))
         for _, wait, ordinal in expired:
             wait.told(ordinal, TIMED_OUT)

@@ -1,8 +1,8 @@
-"""A fetch: what is asked, what was read, and the wait for more.
+"""Reads one partition for a fetch, never past what the client may see; and lets a fetch wait.
 
-DelayedFetch keeps, per partition, how many bytes were there when it last looked; when a high
-watermark moves it looks at that partition alone, and reads again only when the sum suffices. So a
-waiting fetch costs the same per append however many partitions it watches.
+DelayedFetch keeps, per partition, how many bytes there were when it last looked. When a high
+watermark rises it looks at that partition alone, and reads again only when the sum suffices. So a
+waiting fetch costs the same per append, however many partitions it watches.
 Source: the API refactoring seed, KIP-74 (response size), KIP-98 (isolation), KIP-320 (fencing),
 KIP-595 (diverging epochs), KIP-951 (current leaders).
 """
@@ -20,10 +20,11 @@ from ottla.log.results import ReadResult
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
 from ottla.log.segment.transaction_index import AbortedTransaction
 from ottla.pending import Pending
+from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.records.region import Region
-from ottla.replication.partition import NO_LEADER_EPOCH, Partition
+from ottla.replication.partition import Partition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 INVALID_OFFSET = -1
 _WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -54,7 +55,7 @@ class FetchSpec(NamedTuple):
 
 
 class FetchLimits(NamedTuple):
-    """What bounds a whole fetch. Bytes count whole batches; times are milliseconds."""
+    """The limits of a whole fetch. Bytes count whole batches; times are milliseconds."""
 
     max_wait_ms: int
     min_bytes: int
@@ -65,14 +66,14 @@ class FetchLimits(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """Who leads a partition instead, for a client that came to the wrong node or epoch."""
+    """The leader of a partition, for a client that came to the wrong node or epoch."""
 
     node_id: int
     leader_epoch: int
 
 
 class FetchedPartition(NamedTuple):
-    """What was read of one partition, or why nothing was."""
+    """The part of one partition that was read, or the reason why nothing was."""
 
     topic_partition: TopicPartition
     code: ErrorCode
@@ -86,7 +87,7 @@ class FetchedPartition(NamedTuple):
     current_leader: CurrentLeader | None = None
     """Given with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH, if there is a leader."""
     aborted: Sequence[AbortedTransaction] = ()
-    """What a reader of committed records leaves out of ``region``, by first offset."""
+    """The transactions that a reader of committed records leaves out, by first offset."""
 
     @property
     def ends_wait(self) -> bool:
@@ -144,8 +145,8 @@ def read_partition(
     except KafkaError as error:
         return _refused(partition, spec, error.code)
     except OSError as error:
-        # Whoever reads here may be waking others: an unreadable file must not stop that.
-        log.error("%s cannot be read: %s", spec.topic_partition, error)  # noqa: TRY400 - no traceback
+        # The caller may be answering several fetches: an unreadable file must not stop that.
+        logger.error("%s cannot be read: %s", spec.topic_partition, error)  # noqa: TRY400 - no traceback
         return FetchedPartition(spec.topic_partition, ErrorCode.KAFKA_STORAGE_ERROR)
     return FetchedPartition(
         spec.topic_partition,
@@ -161,6 +162,8 @@ def read_partition(
 
 def _is_cold(partition: Partition, spec: FetchSpec, max_bytes: int, cold: list[ColdRead]) -> bool:
     """Tell whether the read would wait for the device; note in ``cold`` what to read ahead then."""
+    if partition.is_held:
+        return False  # Nothing is read of it now.
     wanted = min(spec.max_bytes, max_bytes, COLD_READ_BYTES_MAX)
     ahead = cold_read(partition.log.segments.holding(spec.fetch_offset), spec.fetch_offset, wanted)
     if ahead is None:

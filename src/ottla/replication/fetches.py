@@ -1,7 +1,7 @@
-"""The fetches of a node: read now, read ahead of the loop, or wait for more.
+"""Serves the fetches of a node: reads now, has an executor read ahead first, or waits for more.
 
-Owns the fetches that wait, which end when their client does. Partitions are others' to host.
-Between the ReplicaManager and ``replication.fetch``, which reads one partition.
+Owns the fetches that wait, which end when their client goes away. Does not host partitions. The
+ReplicaManager calls it; ``replication.fetch`` reads one partition.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -30,9 +30,9 @@ from ottla.replication.purgatory import Purgatory
 
 FetchedInSteps = Generator[None, None, list[FetchedPartition]]
 SPECS_PER_STEP = 64
-"""So many partitions are read between two yields."""
+"""How many partitions are read between two yields."""
 PARTITIONS_PER_WAITING = 10
-"""Of all fetches that may wait, on average: a fetch of very many partitions counts for several."""
+"""How many partitions a waiting fetch may have on average: one with very many counts as several."""
 
 
 class Fetches:

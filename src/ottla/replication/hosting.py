@@ -44,7 +44,7 @@ RECONFIGURED_PER_TURN = 500
 
 
 class _Step(NamedTuple):
-    """What is to be done to one partition's directory."""
+    """Work on one partition's directory that is to be done."""
 
     where: TopicPartition
     topic_id: TopicId
@@ -276,14 +276,20 @@ class Hosting:
         self._executor.submit(job.run, done)
 
     def _take_made(self, steps: list[_Step], job: MakingJob) -> None:
+        offline = self._log_manager.offline
+        were_offline = {step.where for step in steps if step.where in offline}
         made = self._log_manager.maker.made(job)
         for step in steps:
             if self._is_wanted(step):
                 _, state = self._making.pop(step.where)
-                self._host(step.where, step.topic_id, state, made[step.where], is_new=step.is_new)
+                outcome = made[step.where]
+                self._host(step.where, step.topic_id, state, outcome, is_new=step.is_new)
+                if not isinstance(outcome, Log) and step.where in were_offline - offline.keys():
+                    # A deleted topic's directory was in the way, and is no more: begin anew.
+                    self._make(step.where, step.topic_id, state, is_new=step.is_new)
                 for listener in self.listeners:
                     listener(step.where)
-            # Else it was deleted meanwhile: the step that removes it comes behind this one.
+            # Otherwise the partition was deleted meanwhile: a later step removes its log.
 
     def _is_wanted(self, step: _Step) -> bool:
         making = self._making.get(step.where)
@@ -326,12 +332,18 @@ class Hosting:
         self._configured(partition)
 
     def _remove(self, steps: list[_Step]) -> None:
+        for step in steps:
+            if step.partition is not None and step.partition.is_held:
+                # Its directory bears another name in a moment.
+                step.partition.released().on_done(lambda _: self._remove(steps))
+                return
         names = []
         for where, topic_id, _, _, partition in steps:
             if partition is not None:
                 self._gone(partition)
             log = self._log_manager.get(where)
-            # Else it is another topic's: it stays, as one that is unreadable does.
+            self._log_manager.maker.deleted_unopened(where, topic_id)
+            # Otherwise the log is another topic's: it stays, as an unreadable log does.
             if log is None or log.topic_id in (None, topic_id):
                 names.append(where)
         job = self._log_manager.maker.removal_job(names)

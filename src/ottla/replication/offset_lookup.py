@@ -6,6 +6,7 @@ Source: ListOffsets; KIP-79, KIP-98 (isolation), KIP-320 (epochs), KIP-734 (the 
 
 from collections.abc import Callable
 
+from ottla.log.log import Log
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.pending import Pending
 from ottla.records.batch import NO_TIMESTAMP
@@ -28,6 +29,8 @@ def find_by_time(
 
     None when there is none that the isolation level may see. Raises KafkaError when the log goes.
     """
+    while partition.is_held:
+        yield partition.released()
     log = partition.log
     search = log.search_timestamp(timestamp)
     found: FoundRecord | None = None
@@ -38,6 +41,8 @@ def find_by_time(
             if not is_done:
                 found = yield search_elsewhere(batch)
             yield None
+            if _is_moving(partition, log):
+                return (yield from find_by_time(partition, timestamp, isolation, search_elsewhere))
             log.ensure_open()  # It may have gone meanwhile, with its files.
             batch = search.send(found)
     except StopIteration as end:
@@ -45,6 +50,11 @@ def find_by_time(
     if found is None or found.offset >= exposed_end(partition, isolation):
         return None
     return log.place_of(found)
+
+
+def _is_moving(partition: Partition, log: Log) -> bool:
+    """Tell whether ``log`` gets, or has got, another directory: its files have other names."""
+    return partition.is_held or partition.log is not log
 
 
 def start_of(partition: Partition) -> TimestampedOffset:

@@ -10,11 +10,7 @@ epochs), KIP-392.
 
 from __future__ import annotations  # else those of inner functions are made at each call
 
-import asyncio
-import logging
-from collections import deque
 from collections.abc import Callable
-from os.path import dirname
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
@@ -24,47 +20,40 @@ from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.contents.leader_epochs import EpochEnd
-from ottla.log.flush import FlushJob
 from ottla.log.health import OPEN
 from ottla.log.log import Log
 from ottla.log.producers.states import ProducerStates
 from ottla.log.results import AppendResult, ReadResult
 from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import PartitionState
+from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.replication.append import FLUSH_FAILED, GONE, LEADERSHIP_MOVED
 from ottla.replication.commit_queue import CommitQueue
+from ottla.replication.flushing import PartitionFlushes, PartitionHeld
 
-logger = logging.getLogger(__name__)
-
-NO_LEADER_EPOCH = LeaderEpoch(-1)
 HIGH_WATERMARK = -1
 """In DeleteRecords: all that is committed."""
 
 
 class PartitionSettings(NamedTuple):
-    """What a topic's configuration says to its partitions."""
+    """The settings that partitions take from their topic's configuration."""
 
     log: LogConfig
     min_insync_replicas: int
     """``min.insync.replicas``: an acks=-1 append needs as many, this one included."""
 
 
-class Partition:
+class Partition(PartitionFlushes):
     """The leader (or an offline copy) of one topic-partition on this node."""
 
     __slots__ = (
-        "_between",
         "_clock",
         "_commits",
-        "_executor",
-        "_flush_waiters",
-        "_is_flushing",
         "_moved",
         "_node_id",
         "_remote_end_offsets",
         "high_watermark",
         "is_leader",
-        "log",
         "min_insync_replicas",
         "state",
         "topic_id",
@@ -91,7 +80,7 @@ class Partition:
         Other replicas may have lost what this one has: then nothing above it is shown until they
         have said how far they are.
         """
-        self.log = log
+        super().__init__(log, executor)
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
         self.state = state
@@ -106,13 +95,9 @@ class Partition:
         """Whether this node leads the partition now."""
         self._node_id = node_id
         self._clock = clock
-        self._executor = executor
         self._moved = moved
         self._commits: CommitQueue | None = None
         """Use: ``commits``. None: nobody has waited yet, as for most partitions of a large node."""
-        self._is_flushing = False
-        self._flush_waiters: list[asyncio.Future[None]] = []
-        self._between: list[Callable[[], None]] = []
         self._remote_end_offsets: dict[NodeId, int] = {}
         log.producers.transactions.commit_to(self.high_watermark)
         self._advance()
@@ -171,7 +156,7 @@ class Partition:
         """Append as the leader and start a flush if one is due. Does not wait for it.
 
         ``records`` is one produced batch, or the analysis of batches that was made elsewhere. The
-        batch is patched in place. Raises KafkaError.
+        batch is patched in place. Raises KafkaError; PartitionHeld when it has to wait.
         """
         log, state = self.log, self.state
         if (
@@ -180,6 +165,8 @@ class Partition:
             or (acks == -1 and len(state.isr) < self.min_insync_replicas)
         ):
             self.check_append(acks)
+            if self.is_held:
+                raise PartitionHeld
         if isinstance(records, memoryview):
             result = log.append(records, leader_epoch=state.leader_epoch)
         else:
@@ -203,94 +190,11 @@ class Partition:
                 f"min.insync.replicas is {self.min_insync_replicas}",
             )
 
-    def flush(self) -> bool:
-        """Begin to make durable what there is; False when an earlier flush is still in flight.
-
-        The end of a flush begins the next one if needed.
-        """
-        if self._is_flushing:
-            return False
-        job = self.log.begin_flush()
-        if job is not None:
-            self._is_flushing = True
-            job.submit(self._executor, _flushes_ended, self)
-        return True
-
-    def flush_ended(self, job: FlushJob, error: BaseException | None) -> None:
-        """Take the outcome of the flush in flight."""
-        self._is_flushing = False
-        if error is None and not self._flush_waiters and not self._between:
-            log = self.log
-            log.finish_flush(job, None)
-            if log.flushed_offset != log.log_end_offset and (
-                log.log_end_offset - log.flushed_offset >= log.config.flush_messages
-            ):
-                self.flush()
-            self._advance()
-            return
-        waiters, self._flush_waiters = self._flush_waiters, []
-        try:
-            self._end_flush(job, error)
-        finally:
-            for waiter in waiters:
-                waiter.set_result(None)
-
-    def _end_flush(self, job: FlushJob, error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, OSError):
-            # A fault of ours: it takes this partition, and nobody waits for a flush for ever.
-            self.log.end_by_fault(error)
-        else:
-            self.log.finish_flush(job, error)
-        between, self._between = self._between, []
-        for work in between:
-            work()
-        if error is not None:
-            logger.error("%s could not be flushed: %s", self.topic_partition, error)
-            self.tell()
-            return
-        if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:
-            self.flush()
-        self._advance()
-
-    async def flush_to(self, offset: int) -> None:
-        """Return when all below ``offset`` is durable. Raises KafkaError when the log fails."""
-        while self.log.flushed_offset < offset:
-            before = self.log.flushed_offset
-            self.flush()
-            await self._flush_ended()
-            if self.is_failed or self.log.flushed_offset == before:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
-
-    async def idle(self) -> None:
-        """Wait until no flush is in flight."""
-        while self._is_flushing:
-            await self._flush_ended()
-
-    async def _flush_ended(self) -> None:
-        """Wait for the flush in flight, if there is one; the next may have begun then."""
-        if self._is_flushing:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._flush_waiters.append(waiter)
-            await waiter
-
-    def between_flushes(self, work: Callable[[], None]) -> None:
-        """Run ``work`` on the loop, once, at a moment when no flush is in flight: perhaps now."""
-        if self._is_flushing:
-            self._between.append(work)
-        else:
-            work()
-
-    def take_log(self, log: Log) -> None:
-        """Go on with ``log``, a durable copy of the one before. No flush is in flight."""
-        self.log = log
-        self._advance()
-        self.tell()
-
     # The high watermark.
 
     @property
     def commits(self) -> CommitQueue:
-        """Who waits for the high watermark to pass what was appended."""
+        """The appends that wait until the high watermark has passed them."""
         if self._commits is None:
             self._commits = CommitQueue(self._clock)
         return self._commits
@@ -349,13 +253,13 @@ class Partition:
 
     @property
     def producers(self) -> ProducerStates:
-        """What is known of producers, to be looked at at once."""
+        """The state of the partition's producers. Read it at once: appends change it."""
         return self.log.producers.states
 
     @property
     def log_dir(self) -> str:
         """The log directory that it is in now."""
-        return dirname(self.log.directory)
+        return self.log.log_dir
 
     @property
     def size_bytes(self) -> int:
@@ -420,10 +324,3 @@ class Partition:
         start = self.log.log_start_offset
         assert start <= self.high_watermark <= self.log.log_end_offset
         assert start <= self.last_stable_offset <= self.high_watermark
-
-
-def _flushes_ended(jobs: deque[FlushJob], error: BaseException | None) -> None:
-    """Take the outcome of all partitions' flushes that ended together: see ``Told``."""
-    while jobs:
-        job = jobs.popleft()
-        job.owner.flush_ended(job, error)

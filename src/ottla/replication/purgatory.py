@@ -12,20 +12,19 @@ import heapq
 from collections.abc import Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from ottla.env.clock import Clock, Timer
+from ottla.env.alarm import Alarm
+from ottla.env.clock import Clock
 
 TICKS_PER_SECOND = 200
 """How finely deadlines are told apart; an operation expires at most one tick late."""
-STALL_SECONDS = 1.0
-"""A timer that rings later than this tells that the process stood still."""
-GRACE_SECONDS = 0.5
-"""So long it is waited then for what has been done meanwhile and could not be heard of."""
 STALE_TICKS_MAX = 64
 """Ticks kept beside the live ones, so that the heap is tidied rarely."""
+_ROUNDING = 1e-3
+"""Of a tick: more than a float loses on the way from a tick to seconds and back."""
 
 
 class DelayedOperation(Protocol):
-    """What the purgatory asks of the operations it holds."""
+    """An operation that the purgatory can hold."""
 
     def try_complete(self, key: Hashable) -> bool:
         """Complete and return True if the operation is satisfied now that ``key`` changed."""
@@ -57,8 +56,7 @@ class Purgatory(Generic[Operation]):
         self._watchers: dict[Hashable, dict[Watch[Operation], None]] = {}
         self._due: dict[int, dict[Watch[Operation], None]] = {}
         self._ticks: list[int] = []  # A heap. Invariant: holds every key of _due, and few others.
-        self._timer: Timer | None = None
-        self._timer_tick = 0
+        self._alarm = Alarm(clock, self._expire_due, has_patience=True)
         self.watched_count = 0
         self.key_count = 0
         """Use: bounds memory. Invariant: the sum of the operations' distinct keys."""
@@ -148,27 +146,13 @@ class Purgatory(Generic[Operation]):
             heapq.heapify(self._ticks)
 
     def _arm(self) -> None:
-        """Let the timer ring at the earliest tick."""
-        if not self._ticks:
-            return
-        earliest = self._ticks[0]
-        if self._timer is not None:
-            if self._timer_tick <= earliest:
-                return
-            self._timer.cancel()
-        delay = earliest / TICKS_PER_SECOND - self._clock.monotonic()
-        self._timer_tick = earliest
-        self._timer = self._clock.call_later(max(delay, 0.0), self._expire_due)
+        """Let the alarm ring at the earliest tick."""
+        if self._ticks:
+            self._alarm.set(self._ticks[0] / TICKS_PER_SECOND)
 
-    def _expire_due(self) -> None:
-        self._timer = None
-        # The tick it rang for has come, however the clock's fractions round.
-        now_tick = max(self._timer_tick, int(self._clock.monotonic() * TICKS_PER_SECOND))
-        if now_tick - self._timer_tick > STALL_SECONDS * TICKS_PER_SECOND:
-            # This process stood still: what completes an operation may have happened meanwhile.
-            self._timer_tick = now_tick + int(GRACE_SECONDS * TICKS_PER_SECOND)
-            self._timer = self._clock.call_later(GRACE_SECONDS, self._expire_due)
-            return
+    def _expire_due(self, now: float) -> None:
+        # The tick it was set for has come, however its fraction rounds.
+        now_tick = int(now * TICKS_PER_SECOND + _ROUNDING)
         while self._ticks and self._ticks[0] <= now_tick:
             tick = heapq.heappop(self._ticks)
             for watch in self._due.pop(tick, ()):

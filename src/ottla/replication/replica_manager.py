@@ -13,8 +13,7 @@ from typing import cast
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor, Lane
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NodeId, TopicId, TopicPartition
-from ottla.log.config import INT64_MAX
+from ottla.ids import INT64_MAX, NodeId, TopicId, TopicPartition
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
@@ -35,7 +34,9 @@ from ottla.turns import Portions, Turns
 logger = logging.getLogger(__name__)
 
 LARGE_MAX = 1
-"""Large batches opened or searched at the same time: the other threads are for fsyncs."""
+"""Large batches opened or searched at the same time."""
+LARGE_BATCHES = "large batches"
+"""Their place in the executor: they wait for no disk, so behind none either."""
 
 
 class ReplicaManager:
@@ -66,7 +67,7 @@ class ReplicaManager:
         self._log_manager = log_manager
         log_manager.listeners.append(self._directory_changed)
         self._executor = executor
-        self._large = Lane(executor, LARGE_MAX)
+        self._large = Lane(executor, LARGE_MAX, place=LARGE_BATCHES)
         self._settings = settings
         self._clock = clock
         self._watcher = watcher

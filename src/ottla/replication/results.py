@@ -1,4 +1,4 @@
-"""What a partition answers, for those who ask partitions and know no logs: its log's results."""
+"""A log's results under a partition's name, for rooms that know partitions but no logs."""
 
 from ottla.log.producers.states import ProducerStates
 from ottla.log.results import AppendResult, TimestampedOffset

@@ -19,7 +19,7 @@ from ottla.spark.positions import INT32_MAX, INT64_MAX
 
 PREFIX = "kafka."
 DIGITS_MAX = 20
-"""A number with more is none of 64 bits."""
+"""A number of 64 bits has no more."""
 CLIENT_ID = "ottla-spark"
 CONNECT_TIMEOUT_MS = 5_000
 

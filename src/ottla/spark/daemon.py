@@ -2,7 +2,7 @@
 
 Spark puts ``pyspark.zip`` first on the workers' path, which holds no compiled modules: each process
 would compile pyspark anew. Where the same pyspark lies unpacked, as pip leaves it, this takes that
-one. Then it imports what every reading and writing task needs, once instead of in each worker.
+one. Then it imports, once for all workers, what every reading and writing task needs.
 Spark's own daemon does the rest. Standard library only until the path is right.
 
 A query that needs no more rows (``limit``, ``show``, ``first``) hangs up on its workers. Spark's

@@ -1,11 +1,11 @@
 """Each query of a frame plans anew, as with Spark's Kafka connector: it sees what the topics hold.
 
 Spark 4.2 and 4.3 keep one plan for each loaded relation of a source in Python: a frame that was
-counted before ten records came gives the old count for ever. Here an optimizer rule gives each
-query's scans a plan of their own (one for those of the same frame in one query). The rule is a
+counted before ten records came gives the old count for ever. An optimizer rule gives the scans
+of each query a plan of their own (scans of one frame in one query share it). The rule is a
 class of Java, made in the running JVM by the compiler that Spark brings: no JAR. Clients of Connect
-have no JVM: there the server is told not to keep plans, which helps all frames but views. The
-driver's side; knows nothing of topics.
+have no JVM: they tell the server not to keep plans, which helps all frames but views. This module
+runs in the driver and knows nothing of topics.
 
 Source: ``PythonScan`` and ``PythonDataSourceV2`` of Spark 4.3, whose private fields it sets.
 """

@@ -31,7 +31,7 @@ exec "{java}" "$@"
 
 
 class NoJava(OttlaError):
-    """There is no Java that Spark could run on; the text says what to do."""
+    """Spark finds no Java to run on; the text says what to do."""
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:

@@ -30,7 +30,7 @@ class ProgressListener(StreamingQueryListener):
         self._report = report or _log
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
-        """Nothing to report yet."""
+        """Report nothing yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Report what a micro-batch left to read."""
@@ -40,10 +40,10 @@ class ProgressListener(StreamingQueryListener):
             self._report(progress.name or str(progress.id), behind)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing has changed."""
+        """Report nothing: nothing has changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing more to report."""
+        """Report nothing more."""
 
 
 def _log(name: str, behind: Mapping[TopicPartition, int]) -> None:

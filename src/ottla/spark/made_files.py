@@ -1,9 +1,9 @@
 """Small files that a local session needs on disk: launchers and a configuration, made when missing.
 
-Each lies in a directory named after its content, so that versions, environments and users never
-meet, and nothing has to be cleaned up. And the directory of its sockets, one for each process that
-has a session: Python processes that are killed leave theirs behind, and the next session that
-starts takes away what is nobody's any more. Standard library only.
+Each file lies in a directory named after its content, so that versions, environments and users
+never meet, and nothing has to be cleaned up. Each process with a session also has a directory of
+sockets: Python processes that are killed leave theirs behind, and the next session that starts
+removes the directories of dead processes. Standard library only.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ def text_file(name: str, text: str) -> Path:
 def socket_directory() -> Path | None:
     """Return this process's directory for Unix domain sockets; None: there is no place for one.
 
-    Nobody else can reach it: who reaches the sockets of Spark's Python processes may have them run
-    anything.
+    Other users cannot reach it: a user who reaches the sockets of Spark's Python processes can make
+    them run anything.
     """
     all_of_them = _home(os.environ) / "sockets"
     all_of_them.mkdir(mode=0o700, exist_ok=True)

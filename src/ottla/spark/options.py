@@ -7,9 +7,9 @@ contacted. The names and what they mean are in ``option_table``, those of ``kafk
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ottla.client.wire.fetching import FetchLimits
 from ottla.client.wire.settings import ClientSettings
@@ -34,6 +34,7 @@ from ottla.spark.offsets import (
     parse_timestamps,
 )
 from ottla.spark.option_table import COLUMNS, HEADERS, OPTIONS, Use
+from ottla.spark.option_values import parsed, refuse_unknown
 
 if TYPE_CHECKING:
     from ottla.spark.values.value_options import ValueOptions
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 READ_RETRY_TIMEOUT_MS = 60_000
 """How long a task, and a stream that has begun, outlasts a broker that is restarted."""
 DEFAULT_TRIGGER_DELAY_MS = 15 * 60_000
-
-Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,6 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BOTH) -> SourceOption
 
 
 def _refuse_unknown(values: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in names.NAMES}
     for name in names.PATHS:
         if name in values:
             message = (
@@ -159,12 +157,7 @@ def _refuse_unknown(values: Mapping[str, str]) -> None:
                 f".option({names.SUBSCRIBE!r}, ...) and then .load()"
             )
             raise OptionError(message)
-    for name in values:
-        if name not in known and not name.startswith(PREFIX):
-            near = [known[match] for match in difflib.get_close_matches(name, known, n=1)]
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(names.NAMES)}"
-            message = f"unknown option {name!r} of format 'ottla': {meant}"
-            raise OptionError(message)
+    refuse_unknown(values, names.NAMES, "of format 'ottla'")
 
 
 def _refuse_misplaced(values: Mapping[str, str], use: Use) -> None:
@@ -194,7 +187,7 @@ def _what_to_read(
         )
         raise OptionError(message)
     if names.ASSIGN in values:
-        return (), "", _parsed(names.ASSIGN, lambda: parse_assignment(values[names.ASSIGN]))
+        return (), "", parsed(names.ASSIGN, lambda: parse_assignment(values[names.ASSIGN]))
     if names.SUBSCRIBE_PATTERN.lower() in values:
         return (), _pattern(values[names.SUBSCRIBE_PATTERN.lower()]), ()
     topics = tuple(dict.fromkeys(name.strip() for name in values[names.SUBSCRIBE].split(",")))
@@ -251,7 +244,7 @@ def _starting(values: Mapping[str, str], use: Use) -> Bound:
     if text is None:
         return Bound(name, LATEST if use is Use.STREAM else EARLIEST)
     refused = LATEST if use is Use.BATCH else None
-    return _parsed(name, lambda: parse_bound(name, text, refused=refused))
+    return parsed(name, lambda: parse_bound(name, text, refused=refused))
 
 
 def _ending(values: Mapping[str, str]) -> Bound:
@@ -262,15 +255,15 @@ def _ending(values: Mapping[str, str]) -> Bound:
     text = values.get(name.lower())
     if text is None:
         return Bound(name, LATEST)
-    return _parsed(name, lambda: parse_bound(name, text, refused=EARLIEST))
+    return parsed(name, lambda: parse_bound(name, text, refused=EARLIEST))
 
 
 def _by_time(values: Mapping[str, str], everywhere: str, each: str) -> Bound | None:
     one, many = values.get(everywhere.lower()), values.get(each.lower())
     if one is not None:
-        return _parsed(everywhere, lambda: parse_timestamp(everywhere, one))
+        return parsed(everywhere, lambda: parse_timestamp(everywhere, one))
     if many is not None:
-        return _parsed(each, lambda: parse_timestamps(each, many))
+        return parsed(each, lambda: parse_timestamps(each, many))
     return None
 
 
@@ -324,7 +317,7 @@ def _trigger(values: Mapping[str, str]) -> TriggerOptions:
     text = values.get(names.MAX_TRIGGER_DELAY.lower())
     if text is None:
         return TriggerOptions(most, least)
-    delay_ms = _parsed(names.MAX_TRIGGER_DELAY, lambda: _duration_ms(text))
+    delay_ms = parsed(names.MAX_TRIGGER_DELAY, lambda: _duration_ms(text))
     return TriggerOptions(most, least, delay_ms)
 
 
@@ -368,11 +361,3 @@ def _boolean(values: Mapping[str, str], name: str, *, default: bool) -> bool:
         message = f"option {name} is true or false, not {text!r}"
         raise OptionError(message)
     return text == "true"
-
-
-def _parsed(name: str, parse: Callable[[], Parsed]) -> Parsed:
-    try:
-        return parse()
-    except ValueError as error:
-        message = f"option {name}: {error}"
-        raise OptionError(message) from error

@@ -4,6 +4,7 @@ Each nemesis ends with a broker that serves, or with a problem. The power is cut
 system of our own (``powercuts/volume.py``).
 """
 
+import contextlib
 import os
 import random
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from tests.campaigns.administering.clients import Service
 from tests.campaigns.administering.history import History
-from tests.campaigns.powercuts.volume import LOGFLUSH, NOLOGFLUSH, Volume, shut_down
+from tests.campaigns.powercuts.volume import LOGFLUSH, NOLOGFLUSH, Volume, cut_power
 from tools.ottla_peer import OttlaPeer
 from tools.peer import PeerFailed
 
@@ -84,7 +85,6 @@ class Node:
     def end(self) -> None:
         """Kill it for good."""
         self._service.went_down()
-        self._continue()
         self._peer.kill9()
 
     def say_if_ended(self) -> None:
@@ -112,7 +112,6 @@ class Node:
         if kind == "power" and not is_cut:
             self.read_log()
             self._cut_power()
-        self._continue()
         self._peer.kill9()
         self._history.settle()
         if kind == "power" and self._volume is not None:
@@ -121,12 +120,11 @@ class Node:
 
     def _cut_power(self) -> None:
         assert self._volume is not None, "a power cut needs a volume"
-        shut_down(str(self._volume.path), self._random.choice([LOGFLUSH, NOLOGFLUSH]))
-
-    def _continue(self) -> None:
+        flag = self._random.choice([LOGFLUSH, NOLOGFLUSH])
         process = self._peer.process
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            if process is not None:
+                cut_power(str(self._volume.path), flag, process.pid)
 
     def _kill(self) -> None:
         self._end_by("kill")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ottla.env.disk import Buffer, Disk, File
 from ottla.env.faulty_disk import CHANGES, DiskCall, FaultyDisk, FaultyFile
 from ottla.env.sync_prices import COUNT_MIN, SyncPrices
-from powercuts.volume import LOGFLUSH, NOLOGFLUSH, shut_down
+from powercuts.volume import LOGFLUSH, NOLOGFLUSH, cut_power
 
 COUNTED = CHANGES - {DiskCall.LOCK}
 """Openings are counted when they make a file; a lock is gone with its process."""
@@ -112,9 +112,21 @@ class CuttingDisk(FaultyDisk):
                 self._write_some()
             if kind is not CutKind.KILL:
                 flag = LOGFLUSH if kind is CutKind.JOURNAL else NOLOGFLUSH
-                shut_down(self._mount_point, flag)
+                self._cut_power(flag)
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def _cut_power(self, flag: int) -> None:
+        """Let a child do it, for this process stands meanwhile. Does not return."""
+        process = os.getpid()
+        if os.fork() == 0:
+            try:
+                cut_power(self._mount_point, flag, process)
+            finally:
+                os.kill(process, signal.SIGKILL)
+                os._exit(0)
+        while True:
+            signal.pause()
 
     def _write_some(self) -> None:
         chooser = random.Random(self._plan.seed)

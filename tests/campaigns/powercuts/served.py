@@ -4,6 +4,7 @@ Owns the process and the clock of the cut. The housekeeping runs by its timers, 
 here; the metadata store, the threads and the loop are where they happen to be.
 """
 
+import contextlib
 import os
 import signal
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from powercuts.cutting import NEVER, CutKind, CutPlan
 from powercuts.node import Cut, NodeFailed
-from powercuts.volume import LOGFLUSH, NOLOGFLUSH, shut_down
+from powercuts.volume import LOGFLUSH, NOLOGFLUSH, cut_power
 from tools.ottla_peer import OttlaPeer
 from tools.peer import PeerFailed
 
@@ -58,12 +59,14 @@ class ServedNode:
 
     def _cut(self, kind: CutKind) -> None:
         self._is_cut = True
+        process = self._peer.process
+        if process is None:
+            return
         if kind is not CutKind.KILL:
             flag = LOGFLUSH if kind is CutKind.JOURNAL else NOLOGFLUSH
-            shut_down(str(self._mount_point), flag)
-        process = self._peer.process
-        if process is not None:
-            os.kill(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                cut_power(str(self._mount_point), flag, process.pid)
+        os.kill(process.pid, signal.SIGKILL)
 
     def count(self) -> int:
         """Nothing is counted from outside."""

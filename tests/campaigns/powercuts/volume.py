@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import time
@@ -21,6 +22,9 @@ LOGFLUSH = 1
 """The journal is written, the data is not."""
 NOLOGFLUSH = 2
 """All since the journal's last commit is gone."""
+STOPPED = frozenset("TtZXD")
+"""States of a thread that runs no more of its program; D: in the kernel, and stopped behind it."""
+STOP_SECONDS = 5.0
 
 
 class Impossible(Exception):
@@ -34,6 +38,29 @@ def shut_down(mount_point: str, flag: int) -> None:
         fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", flag))
     finally:
         os.close(descriptor)
+
+
+def cut_power(mount_point: str, flag: int, process: int) -> None:
+    """Cut the power under a process, which does nothing more; it is left stopped.
+
+    The process must stand first. While a file system shuts down, the kernel lets a waiting
+    ``fdatasync`` return 0 though its transaction was thrown away: a broker that still runs then
+    would acknowledge what is lost, as none does whose power goes with that of its disk.
+    """
+    os.kill(process, signal.SIGSTOP)
+    deadline = time.monotonic() + STOP_SECONDS
+    while not _stands(process) and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    shut_down(mount_point, flag)
+
+
+def _stands(process: int) -> bool:
+    try:
+        tasks = list(Path(f"/proc/{process}/task").iterdir())
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # A thread ended meanwhile: look again.
+    return STOPPED.issuperset(states)
 
 
 class Volume:

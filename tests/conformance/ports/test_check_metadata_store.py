@@ -13,8 +13,8 @@ from ottla.metadata.store import (
     KEY_BYTES_MAX,
     OPS_MAX,
     VALUE_BYTES_MAX,
-    Batch,
     Change,
+    ChangeSet,
     Compacted,
     Delete,
     Entry,
@@ -57,16 +57,16 @@ async def store(request, clock, tmp_path):
 
 
 async def take(watch, count):
-    """Return the next ``count`` batches that have changes."""
-    batches = []
+    """Return the next ``count`` change sets that have changes."""
+    change_sets = []
     async with asyncio.timeout(5):
-        async for batch in watch:
-            if batch.changes:
-                batches.append(batch)
-            if len(batches) == count:
+        async for change_set in watch:
+            if change_set.changes:
+                change_sets.append(change_set)
+            if len(change_sets) == count:
                 break
     await watch.aclose()
-    return batches
+    return change_sets
 
 
 async def test_an_empty_store_is_at_revision_zero(store):
@@ -206,11 +206,11 @@ async def test_a_watch_sees_every_commit_whole_and_in_order(store):
     await store.commit([], [Delete("p/b"), Put("p/a", b"3")])
     await store.commit([], [Put("p/c", b"4")])
     assert await watching == [
-        Batch(
+        ChangeSet(
             1, (Change("p/a", Entry("p/a", b"1", 1, 1)), Change("p/b", Entry("p/b", b"2", 1, 1)))
         ),
-        Batch(3, (Change("p/b", None), Change("p/a", Entry("p/a", b"3", 1, 3)))),
-        Batch(4, (Change("p/c", Entry("p/c", b"4", 4, 4)),)),
+        ChangeSet(3, (Change("p/b", None), Change("p/a", Entry("p/a", b"3", 1, 3)))),
+        ChangeSet(4, (Change("p/c", Entry("p/c", b"4", 4, 4)),)),
     ]
 
 
@@ -219,9 +219,11 @@ async def test_a_watch_resumes_from_any_revision_kept(store):
         await store.commit([], [Put("a", str(number).encode())])
     for from_rev in (1, 7, HISTORY_REVISIONS):
         count = HISTORY_REVISIONS - from_rev + 1
-        batches = await take(store.watch("", from_rev), count)
-        assert [batch.rev for batch in batches] == list(range(from_rev, HISTORY_REVISIONS + 1))
-        assert batches[0].changes[0].entry.value == str(from_rev - 1).encode()
+        change_sets = await take(store.watch("", from_rev), count)
+        assert [change_set.rev for change_set in change_sets] == list(
+            range(from_rev, HISTORY_REVISIONS + 1)
+        )
+        assert change_sets[0].changes[0].entry.value == str(from_rev - 1).encode()
 
 
 async def test_a_watch_from_the_future_waits_for_it(store):
@@ -229,7 +231,7 @@ async def test_a_watch_from_the_future_waits_for_it(store):
     for number in range(3):
         await asyncio.sleep(0)
         await store.commit([], [Put("a", str(number).encode())])
-    assert [batch.rev for batch in await watching] == [3]
+    assert [change_set.rev for change_set in await watching] == [3]
 
 
 async def test_a_watch_tells_how_far_it_is_when_others_commit(store):
@@ -237,7 +239,7 @@ async def test_a_watch_tells_how_far_it_is_when_others_commit(store):
     async with asyncio.timeout(5):
         await store.commit([], [Put("other", b"")])
         await store.commit([], [Put("other", b"")])
-        assert await anext(watch) == Batch(2, ())
+        assert await anext(watch) == ChangeSet(2, ())
     await watch.aclose()
 
 
@@ -256,7 +258,9 @@ async def test_history_of_too_many_bytes_is_compacted(store):
     for from_rev in (1, 5):
         with pytest.raises(Compacted, match=f"revision {from_rev} "):
             await take(store.watch("", from_rev), 1)
-    assert [batch.rev for batch in await take(store.watch("", 6), 10)] == list(range(6, 16))
+    assert [change_set.rev for change_set in await take(store.watch("", 6), 10)] == list(
+        range(6, 16)
+    )
     await store.commit([], [Put("one", b"x" * VALUE_BYTES_MAX)])
     assert (await take(store.watch("", 16), 1))[0].changes[0].key == "one", "the newest stays"
     with pytest.raises(Compacted):
@@ -291,7 +295,7 @@ async def test_a_session_ends_with_its_holder_and_takes_its_keys(store, clock):
     watching = asyncio.create_task(take(store.watch("live/", 2), 1))
     await asyncio.sleep(0)
     clock.advance(9)
-    assert await watching == [Batch(2, (Change("live/1", None),))]
+    assert await watching == [ChangeSet(2, (Change("live/1", None),))]
     assert await store.get("live/1") is None
     assert await store.get("stays") is not None
     assert states == [SessionState.CONNECTED, SessionState.LOST]
@@ -332,8 +336,8 @@ async def test_closing_a_session_deletes_its_keys_in_one_commit(store):
     await store.commit([], [Put("live/more", b"", session.id)])
     await session.close()
     assert await store.scan("") == ([], 3)
-    (batch,) = await take(store.watch("", 3), 1)
-    assert [change.key for change in batch.changes] == [*names, "live/more"]
+    (change_set,) = await take(store.watch("", 3), 1)
+    assert [change.key for change in change_set.changes] == [*names, "live/more"]
     assert states == [SessionState.CONNECTED, SessionState.LOST]
     await session.close()
     assert (await store.scan(""))[1] == 3
@@ -395,5 +399,5 @@ async def test_a_cancelled_caller_leaves_no_gap_in_the_watch(store):
     committing.cancel()
     await asyncio.gather(committing, return_exceptions=True)
     await store.commit([], [Put("a", b"2")])
-    batches = await take(store.watch("", 1), 2)
-    assert [batch.rev for batch in batches] == [1, 2]
+    change_sets = await take(store.watch("", 1), 2)
+    assert [change_set.rev for change_set in change_sets] == [1, 2]

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.conformance.wire.group_requests import all_of, committing, joining, syncing, unknown_id
+
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
 
 CONSUMER = {"protocol_type": "consumer"}
@@ -29,57 +31,6 @@ def brokers(tmp_path_factory, kafka_libs):
     finally:
         for peer in peers:
             peer.kill9()
-
-
-def subscription(*topics, version=1):
-    """A consumer's metadata: version, topics, no user data, nothing owned."""
-    data = version.to_bytes(2, "big") + len(topics).to_bytes(4, "big")
-    for topic in topics:
-        data += len(topic).to_bytes(2, "big") + topic.encode()
-    return data + b"\xff\xff\xff\xff" + (b"\x00\x00\x00\x00" if version else b"")
-
-
-def joining(group, member_id="", *, topics=("t",), protocols=("range",), instance=None, **fields):
-    given = {
-        "group_id": group,
-        "member_id": member_id,
-        "session_timeout": 30_000,
-        "rebalance_timeout": 20_000,
-        "protocol_type": "consumer",
-        "protocols": [{"name": one, "metadata": subscription(*topics)} for one in protocols],
-    } | fields
-    if instance is not None:
-        given["group_instance_id"] = instance
-    return given
-
-
-def syncing(group, member_id, generation, assignments=(), **fields):
-    return {
-        "group_id": group,
-        "member_id": member_id,
-        "generation_id": generation,
-        "assignments": [
-            {"member_id": one, "assignment": assignment} for one, assignment in assignments
-        ],
-    } | fields
-
-
-def committing(group, offset, *, topic="t", index=0, generation=-1, member_id="", metadata=None):
-    part = {
-        "partition_index": index,
-        "committed_offset": offset,
-        "committed_metadata": metadata,
-    }
-    return {
-        "group_id": group,
-        "generation_id_or_member_epoch": generation,
-        "member_id": member_id,
-        "topics": [{"name": topic, "partitions": [part]}],
-    }
-
-
-def all_of(*groups, **fields):
-    return {"groups": [{"group_id": group, "topics": None} | fields for group in groups]}
 
 
 # Scripts.
@@ -139,12 +90,6 @@ def committed_offsets(play):
     twice = [{"name": "t", "partition_indexes": [0, 0]}, {"name": "t", "partition_indexes": [1]}]
     play.call("c", "offset_fetch", 8, groups=[{"group_id": "o1", "topics": twice}])
     play.call("c", "offset_fetch", 5, group_id="o1", topics=twice)
-
-
-def unknown_id():
-    import uuid
-
-    return uuid.UUID(int=5)
 
 
 def deleting(play):

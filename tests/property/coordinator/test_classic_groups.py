@@ -10,8 +10,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.coordinator.group import records
-from ottla.coordinator.group.classic import events
+from ottla.coordinator.group.classic import events, records
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Protocol
 from ottla.coordinator.group.classic.machine import step
 from ottla.coordinator.group.classic.rebalance import session_timer

@@ -65,7 +65,9 @@ class Classic:
         if self.pending is not None:
             if self.pending.is_done:
                 pending, self.pending = self.pending, None
-                {"join": self.joined, "sync": self.synced}[self.waits_for](pending.value)
+                {"join": self.joined, "sync": self.synced}[self.waits_for](
+                    self.node.result_of(pending)
+                )
         elif self.has_to_join:
             self.join()
         else:
@@ -77,7 +79,7 @@ class Classic:
 
     def result(self, pending):
         self.node.settle()
-        value = pending.value
+        value = self.node.result_of(pending)
         return value.code if isinstance(value, KafkaError) else value
 
     def lost(self, code):
@@ -182,7 +184,7 @@ class Consumer:
             ),
         )
         self.node.settle()
-        answer = pending.value
+        answer = self.node.result_of(pending)
         if isinstance(answer, KafkaError):
             if answer.code not in AWAY:
                 self.owned, self.epoch = set(), 0

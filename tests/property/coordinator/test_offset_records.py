@@ -3,9 +3,9 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from ottla.coordinator.group import records, tables
-from ottla.coordinator.group.committing import CommitRequest, TopicCommit, take, write
-from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey, Offsets
+from ottla.coordinator.group.offsets import records, tables
+from ottla.coordinator.group.offsets.committed import CommittedOffset, OffsetKey, Offsets
+from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit, take, write
 from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NULL_TOPIC_ID, TopicId

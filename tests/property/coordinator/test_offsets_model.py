@@ -101,7 +101,7 @@ class OffsetsModel(RuleBasedStateMachine):
             assert self.node.fetch(group) == self.expected.get(group, {})
         for pending, expected in self.answers:
             assert pending.is_done
-            value = pending.value
+            value = self.node.result_of(pending)
             if isinstance(expected, dict):
                 value = {
                     (one.topic, one.partition): one.committed.offset

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.coordinator.group.committing import CommitRequest, TopicCommit
+from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
@@ -125,7 +125,7 @@ class Transactional(RuleBasedStateMachine):
         self.count += 1
         who = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch)
         asked = [TopicCommit("t", [(0, self.count, -1, None)])]
-        done = self.node.coordinator.commit(
+        done = self.node.coordinator.commit_offsets(
             CommitRequest(name, "", None, -1, -1, asked, False, producer=who)
         )
         self.node.settle()

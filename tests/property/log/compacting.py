@@ -39,7 +39,7 @@ class Written(NamedTuple):
 class Now:
     """An executor that does at once what it is given, and says so in the loop's next turn."""
 
-    def submit(self, work, done):
+    def submit(self, work, done, **options):
         result, error = None, None
         try:
             result = work()

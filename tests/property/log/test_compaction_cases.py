@@ -106,7 +106,7 @@ class Between(Now):
     def __init__(self, act):
         self._act = act
 
-    def submit(self, work, done):
+    def submit(self, work, done, **options):
         def then(result, error):
             self._act()
             done(result, error)

@@ -24,12 +24,12 @@ from ottla.log.upkeep.front import (
     drop_segments_below,
     has_segments_below,
     raise_start_offset,
-    retained_from,
 )
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record
 from tests.by_time import offset_for_timestamp, offset_of_max_timestamp
+from tests.retention import retained_from
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("t", 0)

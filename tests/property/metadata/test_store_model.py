@@ -71,9 +71,9 @@ async def check(store, commits):
             watch = store.watch("", len(seen) + 1)
             seen.append(await anext(watch))
             await watch.aclose()
-    assert [(batch.rev, [tuple(change) for change in batch.changes]) for batch in seen] == (
-        model.history
-    )
+    assert [
+        (change_set.rev, [tuple(change) for change in change_set.changes]) for change_set in seen
+    ] == (model.history)
 
 
 @given(COMMITS)

@@ -100,7 +100,7 @@ def test_answers_leave_in_request_order_exactly_once(
             limits=limits,
             budget=budget,
             answers=AnswerMemory(1 << 28),
-            open_dispatch=lambda peer, keep: broker.dispatch,
+            open_dispatch=lambda peer, entrance: broker.dispatch,
         )
         _, port = await listener.start(host="127.0.0.1", port=0)
         _, client = await net.connect(Client, host="127.0.0.1", port=port)

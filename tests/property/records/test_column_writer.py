@@ -16,7 +16,7 @@ from ottla.client.wire import partitioner
 from ottla.records.batch import HEADER_SIZE_BYTES, set_producer
 from ottla.records.columnar import filling
 from ottla.records.columnar import writer as imported
-from ottla.records.columnar.writer import Headers, Numbers, Octets
+from ottla.records.columnar.layout import Headers, Numbers, Octets
 from ottla.records.compression import Codec
 from ottla.records.decode import decode_batches
 
@@ -226,6 +226,14 @@ def test_buffers_that_do_not_fit_their_rows_are_refused(form, offsets):
                 memoryview(array("i", offsets)), octets_column([b"a"]), octets_column([b"a"])
             ),
         )
+
+
+def test_headers_without_any_offset_are_refused(form):
+    """Arrow allows an array of no items to have no offsets: reading the first would be a fault."""
+    none = Octets(memoryview(array("i", [])), b"")
+    headers = Headers(memoryview(array("i", [0, 0])), none, none)
+    with pytest.raises(ValueError, match="offsets"):
+        form.ColumnWriter(1, now_ms=NOW, value=octets_column([b"v"]), headers=headers)
 
 
 def test_validity_that_does_not_reach_is_refused(form):

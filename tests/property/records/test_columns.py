@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ottla.client.wire.reading import read_records
 from ottla.errors import KafkaError
 from ottla.records import batch as b
-from ottla.records import batch_walk
+from ottla.records import batch_walk, cleaning_scope
 from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.columnar import avro_tables, scope
@@ -72,7 +72,7 @@ def form(request):
     return request.param
 
 
-@pytest.mark.parametrize("tables", [scope, avro_tables])
+@pytest.mark.parametrize("tables", [scope, avro_tables, cleaning_scope])
 def test_the_compilers_numbers_are_the_documented_ones(tables):
     declared = Path(tables.__file__).with_suffix(".pxd").read_text()
     found = re.findall(r"^    (\w+) = (-?\d+)$", declared, re.MULTILINE)

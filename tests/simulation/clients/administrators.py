@@ -200,7 +200,7 @@ class Meddler(Client):
         if topics:
             topic = self.random.choice(topics)
             work = [self._delete_records, self._alter, self._grow, self._move, self._alter_broker]
-            await self.random.choices(work, [5, 4, 1, 3, 2])[0](topic)
+            await self.random.choices(work, [5, 4, 1, 3, 3])[0](topic)
 
     async def _delete_records(self, topic):
         partition = self.random.randrange(topic.partition_count)

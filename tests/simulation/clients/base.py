@@ -66,6 +66,7 @@ class Client:
     def told(self, name):
         """Take note of an answer."""
         self.world.coverage.asked(name)
+        self.world.nemesis.told(name)
 
     def hang_up(self):
         if self._connection is not None:

@@ -86,20 +86,28 @@ class HostileClient(Client):
         topics = self.history.living()
         if not topics:
             return
-        topic = self.random.choice(topics)
+        producer_id, epoch = self._overheard()
         marker = WritableTxnMarker(
-            producer_id=self.random.randrange(20),
-            producer_epoch=self.random.randrange(3),
+            producer_id=producer_id,
+            producer_epoch=epoch,
             transaction_result=False,
             topics=[
                 WritableTxnMarkerTopic(
                     name=topic.name, partition_indexes=list(range(topic.partition_count))
                 )
+                for topic in self.random.sample(topics, min(3, len(topics)))
             ],
             coordinator_epoch=1_000_000,
         )
         self._wire.transport.write(self._frame(WriteTxnMarkersRequest(markers=[marker])))
         self.world.coverage.asked("usurping WriteTxnMarkers")
+
+    def _overheard(self):
+        """Return a producer's id and epoch: mostly somebody's who is at work."""
+        ids = [one.producer for one in self.world.clients if one.kind == "transactional"]
+        if ids and self.random.random() < 0.8:
+            return self.random.choice(ids)
+        return self.random.randrange(20), self.random.randrange(3)
 
     def _frame(self, message):
         versions = type(message).VERSIONS

@@ -65,7 +65,7 @@ class Member(Client):
 
     def __init__(self, world, number):
         super().__init__(world, number)
-        self.group = f"{self.kind}-{number % 2}"
+        self.group = f"{self.kind}-{number % world.mix.group_count}"
         self.member_id = ""
         self.epoch = -1
         """Generation, or member epoch."""
@@ -73,8 +73,15 @@ class Member(Client):
         """Places: topic id and partition."""
         self.last_heard = -SESSION_SECONDS
         self._positions = {}
+        self._former = None
+        """As whom it left the group: member id and epoch, and in which life of the node."""
         self._timeout_ms = 30_000
         world.members.setdefault(self.group, []).append(self)
+
+    def has_left(self, code):
+        """Take note of an answer: who it was until now is no member any more."""
+        if code == 0:
+            self._former = (self.member_id, self.epoch, self.world.node.lives)
 
     def give_up_all(self):
         self.owned = set()
@@ -123,22 +130,44 @@ class Member(Client):
             self._positions[place] = max(self._positions[place], read[-1].end_offset)
         if place in self._positions and self.random.random() < 0.5:
             await self._commit(place)
+        if self._former is not None and place in self._positions and self.random.random() < 0.2:
+            await self._commit_as_former(place)
 
-    async def _commit(self, place):
-        offset = self._positions[place]
-        commit = Commit(offset, Call())
+    async def _commit_as_former(self, place):
+        """Commit as a process does that has not noticed that it was given up."""
+        member_id, epoch, life = self._former
+        if life != self.world.node.lives:
+            self._former = None  # That somebody left need not outlive the node.
+            return
+        commit = Commit(0, Call())
         self.history.commits[self.group, *place].append(commit)
+        code = await self._ask_to_commit(place, 0, member_id, epoch)
+        self.world.coverage.answered(f"OffsetCommit of a former {self.kind}", code)
+        if code == 0:
+            commit.call.answer(Verdict.OK)
+            text = f"a commit of a member that has left counts: {member_id}, epoch {epoch}"
+            self.world.problem(f"{self.group}: {text}")
+        elif code in ANEW:
+            commit.call.answer(Verdict.FAIL)
+
+    async def _ask_to_commit(self, place, offset, member_id, epoch):
         one = OffsetCommitRequestPartition(
             partition_index=place[1], committed_offset=offset, committed_metadata=""
         )
         request = OffsetCommitRequest(
             group_id=self.group,
-            generation_id_or_member_epoch=self.epoch,
-            member_id=self.member_id,
+            generation_id_or_member_epoch=epoch,
+            member_id=member_id,
             topics=[OffsetCommitRequestTopic(topic_id=place[0].bytes, partitions=[one])],
         )
         answer = await self.call(request, OffsetCommitResponse)
-        code = answer.topics[0].partitions[0].error_code
+        return answer.topics[0].partitions[0].error_code
+
+    async def _commit(self, place):
+        offset = self._positions[place]
+        commit = Commit(offset, Call())
+        self.history.commits[self.group, *place].append(commit)
+        code = await self._ask_to_commit(place, offset, self.member_id, self.epoch)
         self.world.coverage.answered(f"OffsetCommit of {self.kind}", code)
         if code == 0:
             commit.call.answer(Verdict.OK)
@@ -260,7 +289,9 @@ class ClassicMember(Member):
         )
         self.give_up_all()
         self._must_join = True
-        await self.call(request, LeaveGroupResponse)
+        answer = await self.call(request, LeaveGroupResponse)
+        codes = [answer.error_code, *(one.error_code for one in answer.members)]
+        self.has_left(max(codes))
         self.member_id = ""
 
 
@@ -342,5 +373,6 @@ class ConsumerMember(Member):
             group_id=self.group, member_id=self.member_id, member_epoch=-1
         )
         self.give_up_all()
-        await self.call(request, ConsumerGroupHeartbeatResponse)
+        answer = await self.call(request, ConsumerGroupHeartbeatResponse)
+        self.has_left(answer.error_code)
         self._begin_anew()

@@ -35,6 +35,8 @@ from tests.simulation.clients.base import (
 
 GROUP, TRANSACTION = 0, 1
 """The types of coordinators."""
+ABANDONED_CHANCE = 0.04
+"""Of a transaction, that nobody ends it."""
 
 
 class Producer(Client):
@@ -207,6 +209,8 @@ class TransactionalProducer(Producer):
 
     def __init__(self, world, number):
         super().__init__(world, number)
+        self._id = self.name
+        self._patience_ms = self.random.choice([10_000, 20_000, 60_000])
         self._producer_id = self._epoch = -1
         self._transaction = None
         self._count = 0
@@ -214,6 +218,11 @@ class TransactionalProducer(Producer):
         self._offset = 0
         self._offsets = []
         """Of the transaction: lists of commits, and a commit in each."""
+
+    @property
+    def producer(self):
+        """Its id and epoch."""
+        return self._producer_id, self._epoch
 
     async def step(self):
         """Play one transaction."""
@@ -229,8 +238,21 @@ class TransactionalProducer(Producer):
                 await self.world.sleep(self.random.random())
         if is_whole and self.random.random() < 0.4:
             is_whole = await self._commit_offsets()
+        if self._patience_ms < 60_000 and self.random.random() < ABANDONED_CHANCE:
+            self._abandon(transaction)
+            return
         committed = is_whole and self.random.random() < 0.7
         await self._end(transaction, committed=committed)
+
+    def _abandon(self, transaction):
+        """Never be heard of again: the coordinator has to abort it. Go on under another id."""
+        self.settle(transaction, Outcome.ABORTED)
+        self._settle_offsets(Outcome.ABORTED)
+        self.history.count("transactions abandoned")
+        self._id = f"{self.name}-{self._count}"
+        self._transaction = None
+        self._producer_id = -1
+        self.hang_up()
 
     async def _commit_offsets(self):
         """Commit an offset of a group in the transaction; return whether that went well."""
@@ -247,7 +269,7 @@ class TransactionalProducer(Producer):
             partition_index=partition, committed_offset=self._offset, committed_metadata=""
         )
         request = TxnOffsetCommitRequest(
-            transactional_id=self.name,
+            transactional_id=self._id,
             group_id=f"pipeline-{self.number}",
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
@@ -282,7 +304,7 @@ class TransactionalProducer(Producer):
 
     async def _init(self):
         code = await self.insist(
-            f"InitProducerId of {self.name}", self._ask_for_id, coordinator=(TRANSACTION, self.name)
+            f"InitProducerId of {self.name}", self._ask_for_id, coordinator=(TRANSACTION, self._id)
         )
         if code:
             self.world.problem(f"InitProducerId of {self.name}: error {code}")
@@ -293,7 +315,9 @@ class TransactionalProducer(Producer):
         self._sequences.clear()
 
     async def _ask_for_id(self):
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000)
+        request = InitProducerIdRequest(
+            transactional_id=self._id, transaction_timeout_ms=self._patience_ms
+        )
         answer = await self.call(request, InitProducerIdResponse)
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
         return answer.error_code
@@ -313,7 +337,7 @@ class TransactionalProducer(Producer):
             producer_epoch=self._epoch,
             base_sequence=sequence,
         )
-        code = self.judge(batch, await self.send(batch, data, self.name))
+        code = self.judge(batch, await self.send(batch, data, self._id))
         if code:
             return False
         self._sequences[place] = sequence + len(batch.ids)
@@ -327,7 +351,7 @@ class TransactionalProducer(Producer):
         async def ask():
             nonlocal answer
             request = EndTxnRequest(
-                transactional_id=self.name,
+                transactional_id=self._id,
                 producer_id=self._producer_id,
                 producer_epoch=self._epoch,
                 committed=committed,
@@ -336,7 +360,7 @@ class TransactionalProducer(Producer):
             return answer.error_code
 
         code = await self.insist(
-            f"EndTxn of {transaction.name}", ask, coordinator=(TRANSACTION, self.name)
+            f"EndTxn of {transaction.name}", ask, coordinator=(TRANSACTION, self._id)
         )
         self.world.coverage.answered("EndTxn", code)
         self.world.trace.note("ended", transaction.name, committed, code)

@@ -1,7 +1,18 @@
 import json
 
+import pytest
+
 from ottla.cli import output
-from ottla.cli.output import Format, write_object, write_rows
+from ottla.cli.output import (
+    Format,
+    RowWriter,
+    age_text,
+    blocks,
+    table,
+    utc_text,
+    write_object,
+    write_rows,
+)
 
 ROWS = [
     {"name": "a\tb", "count": 12345, "on": True, "isr": [1, 2], "none": None},
@@ -22,7 +33,39 @@ def test_json_and_jsonl_are_the_rows(capsys):
 
 
 def test_tsv_keeps_one_record_a_line(capsys):
-    assert printed(capsys, Format.TSV) == "a\\tb\t12345\ttrue\t1,2\t\nc\t6\tfalse\t\t\n"
+    rows = "a\\tb\t12345\ttrue\t1,2\t\nc\t6\tfalse\t\t\n"
+    assert printed(capsys, Format.TSV) == "name\tcount\ton\tisr\tnone\n" + rows
+    write_rows(ROWS, COLUMNS, Format.TSV, header=False)
+    assert capsys.readouterr().out == rows
+
+
+def test_rows_of_another_kind_get_their_own_head(capsys):
+    with RowWriter(Format.TSV) as writer:
+        for row in ({"a": 1}, {"a": 2}, {"b": 3}):
+            writer.write(row, tuple(row))
+    assert capsys.readouterr().out == "a\n1\n2\nb\n3\n"
+
+
+def test_numbers_that_are_names_have_no_separators():
+    rows = [{"producer_id": 1001, "epoch": 1000, "partition": 5000, "end": 1000}]
+    assert table(rows, tuple(rows[0])).splitlines()[1].split() == ["1001", "1000", "5000", "1,000"]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0ms"), (850, "850ms"), (1_234, "1s200ms"), (192_000, "3m12s"), (187_200_000, "2d4h")],
+)
+def test_ages_have_two_units_at_most(milliseconds, text):
+    assert age_text(milliseconds) == text
+
+
+def test_times_are_iso():
+    assert utc_text(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
+    assert utc_text(1 << 62) == f"{1 << 62} ms"
+
+
+def test_a_row_that_does_not_fit_becomes_lines():
+    assert blocks([{"a_b": 1, "c": "x"}], ("a_b", "c")).splitlines() == ["A B  1", "C    x"]
 
 
 def test_a_table_is_aligned(capsys):
@@ -69,6 +112,9 @@ def test_a_pipe_gets_tsv_and_a_terminal_a_table(monkeypatch):
 def test_no_color_is_honoured(monkeypatch):
     monkeypatch.setattr(output.sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    assert output.bold("x") == "x"
+    monkeypatch.setenv("TERM", "xterm")
     assert output.bold("x") == "\x1b[1mx\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
     assert output.bold("x") == "x"

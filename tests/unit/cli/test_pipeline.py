@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("yaml", reason="extra 'pipelines' is not installed")
 
 from ottla.cli.failure import Failure
-from ottla.cli.main import main
+from ottla.cli.main import command_line
 from ottla.cli.own_broker import OwnBroker
 from ottla.cli.pipeline_run import Printer, _refresh
 from ottla.spark.pipelines.graph import Graph, Kind, Node
@@ -21,9 +21,8 @@ def ottla(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["ottla", "pipeline", *arguments])
         try:
-            main()
+            command_line(["pipeline", *arguments])
             code = 0
         except SystemExit as end:
             code = end.code

@@ -43,7 +43,7 @@ def test_lines_are_split(format_, line, expected):
 
 
 def test_a_line_that_does_not_fit_is_told():
-    with pytest.raises(ValueError, match="no b':'"):
+    with pytest.raises(ValueError, match="no ':'"):
         compile_input("%k:%v")(b"abc")
     with pytest.raises(ValueError, match="does not begin"):
         compile_input("<%v>")(b"abc>")

@@ -5,7 +5,10 @@ import gc
 import os
 import signal
 
-from ottla.cli.serve import _serve, read_config
+import pytest
+
+from ottla.cli.serve import Listening, _serve, read_config, ready_lines
+from ottla.client.wire.settings import parse_bootstrap
 
 
 async def test_memory_is_collected_again_once_the_broker_serves(tmp_path):
@@ -21,3 +24,29 @@ async def test_memory_is_collected_again_once_the_broker_serves(tmp_path):
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@pytest.mark.parametrize(
+    ("host", "shown", "reached"),
+    [
+        ("::1", "[::1]:31110", "[::1]:31110"),
+        ("127.0.0.1", "127.0.0.1:31110", "127.0.0.1:31110"),
+        ("::", "[::]:31110", "127.0.0.1:31110"),
+        ("", "*:31110", "127.0.0.1:31110"),
+        ("0.0.0.0", "0.0.0.0:31110", "127.0.0.1:31110"),
+    ],
+)
+def test_the_address_that_is_told_can_be_used(host, shown, reached):
+    told = ready_lines(
+        node_id=1,
+        cluster_id="c",
+        listeners=[Listening("PLAINTEXT", host, 31110)],
+        data=None,
+        data_is_new=True,
+        is_durable=True,
+        milliseconds=1,
+    )
+    assert f"Kafka    {shown} " in told
+    assert f"produce hello -b {reached} " in told
+    assert f"kcat -b {reached} " in told
+    assert str(parse_bootstrap(reached)[0]) == reached

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.cli import serve
 from ottla.cli.failure import Exit, Failure, explain
-from ottla.cli.serve import read_config, ready_lines
+from ottla.cli.serve import Listening, read_config, ready_lines
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.config import broker as options
 from ottla.config.listeners import Endpoint
@@ -65,7 +65,7 @@ def lines(**changes):
     facts = {
         "node_id": 1,
         "cluster_id": "Qm3v",
-        "address": ("127.0.0.1", 9092),
+        "listeners": [Listening("PLAINTEXT", "127.0.0.1", 9092)],
         "data": "ottla-data",
         "data_is_new": True,
         "is_durable": True,
@@ -84,7 +84,9 @@ def test_ready_lines():
 
 
 def test_ready_lines_promise_no_more_than_there_is():
-    _, kafka, data, hints = lines(address=("0.0.0.0", 19092), data=None, is_durable=False)
+    _, kafka, data, hints = lines(
+        listeners=[Listening("PLAINTEXT", "0.0.0.0", 19092)], data=None, is_durable=False
+    )
     assert "no authentication" in kafka
     assert "gone with this process" in data
     assert "-b 127.0.0.1:19092" in hints
@@ -116,3 +118,39 @@ def test_errors_of_the_system_become_advice():
 def test_exit_codes(error, code):
     assert explain(error).code is code
     assert str(explain(error)).startswith("error: ")
+
+
+def test_a_file_of_kafkas_own_is_served(tmp_path, capsys):
+    """As a single node of Kafka 4 has it, broker and controller in one."""
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "process.roles=broker,controller\n"
+        "node.id=1\n"
+        "controller.quorum.bootstrap.servers=localhost:9093\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n"
+        "inter.broker.listener.name=PLAINTEXT\n"
+        "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL\n"
+        "num.network.threads=3\n"
+        "num.io.threads=8\n"
+        "socket.send.buffer.bytes=102400\n"
+        "socket.receive.buffer.bytes=102400\n"
+        "socket.request.max.bytes=104857600\n"
+        f"log.dirs={tmp_path}\n"
+        "num.partitions=1\n"
+        "num.recovery.threads.per.data.dir=1\n"
+        "offsets.topic.replication.factor=1\n"
+        "share.coordinator.state.topic.replication.factor=1\n"
+        "share.coordinator.state.topic.min.isr=1\n"
+        "transaction.state.log.replication.factor=1\n"
+        "transaction.state.log.min.isr=1\n"
+        "log.retention.hours=168\n"
+        "log.segment.bytes=1073741824\n"
+        "log.retention.check.interval.ms=300000\n"
+    )
+    config = read_config(path, [])
+    assert [str(each) for each in config[options.LISTENERS]] == ["PLAINTEXT://:9092"]
+    advertised = config[options.ADVERTISED_LISTENERS]
+    assert [str(each) for each in advertised] == ["PLAINTEXT://localhost:9092"]
+    assert "CONTROLLER://:9093 of listeners is ignored" in capsys.readouterr().err

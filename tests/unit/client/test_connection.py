@@ -10,7 +10,11 @@ from ottla.client.wire.view import metadata_request
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.fields import Versions
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 
@@ -122,5 +126,19 @@ def test_an_answer_out_of_turn_is_refused():
 
 def test_an_unusable_api_versions_answer_is_an_error():
     refused = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    steps = Exchange("me").negotiate()
+    assert next(steps).highest == ApiVersionsRequest.VERSIONS.last
     with pytest.raises(KafkaError, match="INVALID_REQUEST"):
-        Exchange("me").learn(refused)
+        steps.send(refused)
+
+
+def test_too_new_an_api_versions_is_asked_again_in_the_version_that_is_served():
+    exchange = Exchange("me")
+    steps = exchange.negotiate()
+    next(steps)
+    served = [ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=0, max_version=2)]
+    refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served)
+    assert steps.send(refused).highest == 2
+    with pytest.raises(StopIteration):
+        steps.send(ApiVersionsResponse(error_code=0, api_keys=served))
+    assert exchange.versions == {ApiVersionsRequest.API_KEY: (0, 2)}

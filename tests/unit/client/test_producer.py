@@ -108,11 +108,18 @@ async def test_no_acks_no_answer_no_identity(broker, cluster):
 
 
 async def test_linger_gathers_what_comes_together(broker, cluster):
-    async with Producer(cluster, ProducerSettings(linger_ms=20)) as producer:
+    async with Producer(cluster, ProducerSettings(linger_ms=60_000)) as producer:
         for _ in range(10):
             await producer.send("t", b"v", partition=0)
             await asyncio.sleep(0)
     assert len(broker.logs[0]) == 1
+
+
+async def test_a_batch_leaves_when_its_linger_is_over(broker, cluster):
+    async with Producer(cluster, ProducerSettings(linger_ms=1)) as producer:
+        promise = await producer.send("t", b"v", partition=0)
+        async with asyncio.timeout(10):
+            assert (await promise).offset == 0
 
 
 async def test_a_full_batch_does_not_linger(broker, cluster):

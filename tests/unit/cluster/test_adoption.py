@@ -1,4 +1,4 @@
-"""Directories that the metadata does not know: no data is locked in, none comes back by itself."""
+"""Directories that the metadata does not know: no data is locked in, no deleted data comes back."""
 
 import asyncio
 
@@ -222,7 +222,9 @@ async def test_a_directory_of_an_older_topic_of_the_name_is_reported_and_left(
     assert caught.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-async def test_what_kafka_keeps_beside_its_topics_is_none(written, bring_together, following):
+async def test_kafkas_directories_beside_its_topics_are_no_topics(
+    written, bring_together, following
+):
     written(("__cluster_metadata", 0))
     await bring_together()
     assert not following.image.topics
@@ -322,7 +324,7 @@ async def test_two_directories_of_deleted_topics_both_go(two_directories, follow
     assert "t" not in following.image.topics
 
 
-async def test_what_the_making_of_a_deleted_topic_left_makes_no_topic(
+async def test_leftovers_of_creating_a_deleted_topic_make_no_topic(
     written, bring_together, following, disk
 ):
     """Its directory had no topic id yet: a start took it for a topic from elsewhere."""

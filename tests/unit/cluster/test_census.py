@@ -1,4 +1,4 @@
-"""Counts that follow the image, held against a walk over it."""
+"""Counts that follow the image, compared with a walk over it."""
 
 import random
 

@@ -158,7 +158,7 @@ async def test_a_race_that_never_ends_is_given_up(alter, following, monkeypatch)
 
 
 @pytest.mark.parametrize("trouble", [Unavailable, Ambiguous])
-async def test_a_store_in_trouble_is_no_refusal(alter, following, trouble):
+async def test_an_unavailable_store_is_a_timeout(alter, following, trouble):
     async def fail(_):
         raise trouble("down")
 
@@ -176,7 +176,7 @@ async def test_more_than_the_store_takes_is_refused(alter, given):
 # Brokers.
 
 
-async def test_what_would_be_relied_on_in_vain_is_refused(alter):
+async def test_configs_that_would_be_relied_on_in_vain_are_refused(alter):
     broker = {"kind": ResourceType.BROKER, "name": "1"}
     change = ("ssl.keystore.location", SET, "/keys")
     assert await alter(change, **broker) is ErrorCode.INVALID_REQUEST
@@ -202,7 +202,7 @@ async def test_layers_of_a_broker(alter, following):
     ]
 
 
-async def test_what_this_version_cannot_use_is_passed_over(following):
+async def test_stored_configs_that_this_version_cannot_use_are_ignored(following):
     stored = {
         "num.partitions": "9",  # fixed
         "message.max.bytes": "many",
@@ -219,7 +219,7 @@ async def test_what_this_version_cannot_use_is_passed_over(following):
     assert dict(topic.given()) == {"segment.ms": "5"}
 
 
-async def test_so_many_groups_have_configs_and_no_more(alter):
+async def test_the_number_of_groups_with_configs_is_limited(alter):
     """Nothing else ends them: a client that names a million groups would fill the store."""
     change = ("consumer.session.timeout.ms", SET, "50000")
     of = {"kind": ResourceType.GROUP}

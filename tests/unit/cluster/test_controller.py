@@ -130,7 +130,7 @@ async def test_validating_writes_nothing(controller, keys_left):
     assert await keys_left() == before
 
 
-async def test_a_node_takes_only_so_many_partitions(start):
+async def test_the_number_of_partitions_of_a_node_is_limited(start):
     controller = start(partitions_max=5)
     outcomes = await done(
         controller.create_topics([NewTopic("a", 3), NewTopic("b", 3), NewTopic("c", 2)])
@@ -142,7 +142,7 @@ async def test_a_node_takes_only_so_many_partitions(start):
     ]
 
 
-async def test_who_creates_a_topic_second_hears_so(controller, following):
+async def test_the_second_creator_of_a_topic_is_told(controller, following):
     """The image does not know the rival's topic yet: only the store's guard does."""
     key = following.keys.topic("t")
 
@@ -241,7 +241,7 @@ async def test_a_deleted_topic_leaves_nothing_in_the_store(controller, following
     assert again.topic_id != made[0].topic_id
 
 
-async def test_a_topic_that_is_not_there_cannot_be_deleted(controller):
+async def test_a_topic_that_does_not_exist_cannot_be_deleted(controller):
     assert await done(controller.delete_topics([("a", NULL_TOPIC_ID), (None, OTHER_ID)])) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -267,7 +267,7 @@ async def test_a_deleted_topic_whose_directory_stays_leaves_its_mark(start, keys
     ]
 
 
-async def test_of_two_who_delete_a_topic_one_hears_that_it_is_gone(controller, following):
+async def test_of_two_requests_to_delete_a_topic_one_is_told_that_it_is_gone(controller, following):
     await done(controller.create_topics([NewTopic("t")]))
     key = following.keys.topic("t")
 
@@ -377,7 +377,7 @@ async def test_names_that_collide_are_not_made_at_the_same_time(controller, foll
     assert set(following.image.topics) == {"a.b"}
 
 
-async def test_who_changes_one_topic_at_the_same_time_leaves_nothing_behind(start, keys_left):
+async def test_simultaneous_changes_of_one_topic_leave_nothing_behind(start, keys_left):
     """Partitions are written ahead of their topic: those of who comes second would stay."""
     controller = start(partitions_max=10_000)
     before = await keys_left()

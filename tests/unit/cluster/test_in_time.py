@@ -1,4 +1,4 @@
-"""Things a request names, done one after the other until its time is over."""
+"""The things that a request names are done one after the other, until its timeout."""
 
 import asyncio
 
@@ -77,7 +77,7 @@ async def test_when_the_time_is_over_what_is_done_is_told_and_no_more_begun(cloc
     assert told(answer) == ["a", OVER, OVER]
 
 
-async def test_who_has_patience_waits_however_long_it_takes(clock, made):
+async def test_without_a_timeout_it_takes_as_long_as_it_takes(clock, made):
     made.permits = asyncio.Semaphore(0)
     answer = each_in_time(["a"], made.one)
     clock.advance(10**6)

@@ -159,7 +159,9 @@ async def test_a_fault_of_ours_at_joining_again_is_logged_and_tried_again(
     assert await is_member(store)
 
 
-async def test_what_ends_the_tries_to_join_again_is_told(store, membership, monkeypatch):
+async def test_an_error_that_ends_the_attempts_to_join_again_is_told(
+    store, membership, monkeypatch
+):
     class Ended(BaseException):
         pass
 

@@ -78,7 +78,7 @@ def test_names_that_differ_by_dots_and_underscores_collide():
 
 
 @pytest.mark.parametrize("count", [0, -2, -(2**31)])
-def test_a_count_of_partitions_that_is_none(count):
+def test_an_impossible_count_of_partitions_is_refused(count):
     assert refusal(plan_assignments, topic(partition_count=count), ONE_NODE) == (
         ErrorCode.INVALID_PARTITIONS,
         "Number of partitions was set to an invalid non-positive value.",
@@ -97,7 +97,7 @@ def test_as_many_partitions_as_allowed_pass():
 
 
 @pytest.mark.parametrize("factor", [0, -2, -(2**15)])
-def test_a_replication_factor_that_is_none(factor):
+def test_an_impossible_replication_factor_is_refused(factor):
     assert refusal(plan_assignments, topic(replication_factor=factor), ONE_NODE) == (
         ErrorCode.INVALID_REPLICATION_FACTOR,
         "Replication factor must be larger than 0, or -1 to use the default value.",

@@ -1,4 +1,4 @@
-"""The configs of consumer groups: Kafka's bounds and words, and the node's values beneath."""
+"""The configs of consumer groups: Kafka's bounds and error texts, and defaults from the node."""
 
 import pytest
 
@@ -20,7 +20,7 @@ BROKER = Config(
 )
 
 
-def test_what_a_group_does_not_say_is_the_nodes():
+def test_a_group_follows_the_node_where_it_sets_nothing():
     config = checked_group_config({SESSION: "50000"}, BROKER)
     assert config[SESSION_TIMEOUT_MS] == 50_000
     assert config.source(SESSION_TIMEOUT_MS) == 8
@@ -43,7 +43,7 @@ def test_what_a_group_does_not_say_is_the_nodes():
         ("share.session.timeout.ms", "50000", "Unknown group config name"),
     ],
 )
-def test_what_no_group_may_have(key, value, why):
+def test_configs_that_no_group_may_have(key, value, why):
     with pytest.raises(InvalidConfig, match=why):
         checked_group_config({key: value}, BROKER)
 
@@ -58,6 +58,6 @@ def test_a_session_is_longer_than_the_time_between_two_heartbeats():
         checked_group_config({SESSION: "8000", HEARTBEAT: "8000"}, broker)
 
 
-def test_what_is_stored_counts_although_the_bounds_have_changed():
+def test_a_stored_value_counts_although_the_bounds_have_changed():
     config = stored_group_config({SESSION: "1000", "of.another.version": "1"}, BROKER)
     assert config[SESSION_TIMEOUT_MS] == 1_000

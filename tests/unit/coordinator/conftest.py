@@ -8,13 +8,15 @@ import pytest
 
 from ottla.coordinator.group.classic import events
 from ottla.coordinator.group.classic.group import Protocol
-from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.group.consumer.settings import ConsumerSettings
 from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.group.kinds import kinds_of
+from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.shard import Context
+from ottla.errors import KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.metadata.image import MetadataDelta, PartitionChange, TopicImage
 from ottla.metadata.values import PartitionState
@@ -45,12 +47,29 @@ def state_of(leader=1, epoch=0):
     return PartitionState(nodes, (NodeId(1),), NodeId(leader), LeaderEpoch(epoch), epoch)
 
 
+def result_of(pending):
+    """The value of a done Pending, or the KafkaError that it failed with."""
+    assert pending.is_done, "still waiting"
+    if pending.error is None:
+        return pending.value
+    assert isinstance(pending.error, KafkaError)
+    return pending.error
+
+
 class GroupNode:
     """The node, its coordinator, and short words for what clients do."""
 
     def __init__(
-        self, *, settings=SETTINGS, partitions=2, started=True, codec=Codec.NONE, **config
+        self,
+        *,
+        settings=SETTINGS,
+        partitions=2,
+        started=True,
+        codec=Codec.NONE,
+        make_kinds=kinds_of,
+        **config,
     ):
+        self.make_kinds = make_kinds
         config.setdefault("is_compacted", True)
         self.node = doubles.Node(partitions=0, **config)
         self.clock, self.executor = self.node.clock, self.node.executor
@@ -98,7 +117,9 @@ class GroupNode:
             node_id=NodeId(1),
             topic=OFFSETS,
             partition_count=self.partitions,
-            make_machine=lambda shard: Groups(shard, self.settings, self.image),
+            make_machine=lambda shard: Groups(
+                shard, self.settings, self.image, make_kinds=self.make_kinds
+            ),
         )
         self.coordinator = GroupCoordinator(self.runtime, self.settings)
         self.coordinator.start()
@@ -107,6 +128,8 @@ class GroupNode:
         self.coordinator.stop()
         self.boot()
         self.settle()
+
+    result_of = staticmethod(result_of)
 
     def settle(self):
         """Let flushes and loads end."""
@@ -166,7 +189,7 @@ class GroupNode:
         return self.coordinator.leave(group, [events.LeavingMember(*one) for one in members])
 
     def commit(self, group="g", *offsets, member_id="", generation=-1, retention_ms=-1, topic="t"):
-        return self.coordinator.commit(
+        return self.coordinator.commit_offsets(
             CommitRequest(
                 group,
                 member_id,
@@ -179,13 +202,11 @@ class GroupNode:
         )
 
     def fetch(self, group="g", require_stable=False):
-        names = doubles.result_of(
-            self.coordinator.partitions_of(group, require_stable=require_stable)
-        )
+        names = result_of(self.coordinator.partitions_of(group, require_stable=require_stable))
         if isinstance(names, Exception):
             return names
         pending = self.coordinator.fetch_offsets(group, names, require_stable=require_stable)
-        found = doubles.result_of(pending)
+        found = result_of(pending)
         if isinstance(found, Exception):
             return found
         return {(one.topic, one.partition): one.committed.offset for one in found if one.committed}
@@ -195,7 +216,7 @@ class GroupNode:
         joined = self.join(group)
         self.clock.advance(0)
         self.settle()
-        answer = doubles.result_of(joined)
+        answer = result_of(joined)
         self.sync(group, answer.member_id, answer.generation)
         self.settle()
         return answer.member_id, answer.generation
@@ -223,6 +244,4 @@ def groups(make_groups):
 @pytest.fixture
 def words():
     """Short words for modules that cannot import a conftest."""
-    return SimpleNamespace(
-        OFFSETS=OFFSETS, SETTINGS=SETTINGS, CLASSIC=CLASSIC, result_of=doubles.result_of
-    )
+    return SimpleNamespace(OFFSETS=OFFSETS, SETTINGS=SETTINGS, CLASSIC=CLASSIC, result_of=result_of)

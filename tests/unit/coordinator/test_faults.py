@@ -1,4 +1,4 @@
-"""A fault of ours in a coordinator: that request is answered, and the shard serves on."""
+"""An unexpected error in a coordinator costs that request: the shard serves the others."""
 
 import pytest
 

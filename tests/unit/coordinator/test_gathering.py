@@ -83,13 +83,13 @@ def test_a_commit_of_an_old_generation_is_refused_behind_those_that_wait(one, wo
 
 
 def test_a_transaction_keeps_its_place_among_what_is_gathered(one, words):
-    from ottla.coordinator.group.committing import CommitRequest, TopicCommit
+    from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 
     def in_transaction(offset):
         topic = TopicCommit("t", [(0, offset, -1, "")])
         producer = ProducerIdAndEpoch(7, 0)
         asked = CommitRequest("g", "", None, -1, -1, [topic], False, producer=producer)
-        return one.coordinator.commit(asked)
+        return one.coordinator.commit_offsets(asked)
 
     before = [one.commit("g", (0, offset)) for offset in (1, 2, 3)]
     pending = in_transaction(4)
@@ -210,3 +210,15 @@ def test_a_fault_while_a_batch_is_built_is_told_and_holds_nobody_up(one, words, 
     one.settle()
     assert codes(words, [again]) == [[ErrorCode.NONE]]
     assert words.result_of(deleted) is None
+
+
+def test_memory_follows_in_order_when_a_gathered_batch_is_committed_at_once(one, words):
+    """As behind a change of ``flush.messages``: the log does not wait for its sync any more."""
+    commits = [one.commit("g", (0, offset)) for offset in (1, 2, 3)]
+    partition = one.partition(0)
+    partition.log.config = partition.log.config._replace(flush_messages=1000)
+    one.settle()
+    assert codes(words, commits) == [[ErrorCode.NONE]] * 3
+    before = one.fetch("g")
+    one.restart()
+    assert one.fetch("g") == before == {("t", 0): 3}

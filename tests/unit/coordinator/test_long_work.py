@@ -1,16 +1,16 @@
-"""However much waits, is due, is loaded or is decided at once: the loop's other work has turns."""
+"""However much is queued, due, loaded or decided at once, other work of the loop has its turns."""
 
 import sys
 from itertools import pairwise
 
 import pytest
 
-from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.group.consumer.machine import Heartbeat
-from ottla.coordinator.group.offsets import TAKEN_PER_STEP
+from ottla.coordinator.group.offsets.committed import TAKEN_PER_STEP
+from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import EndMarker, ProducerIdAndEpoch
 from ottla.coordinator.shard import ShardState
-from ottla.coordinator.timers import Timers
+from ottla.deadlines import Deadlines
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
@@ -75,7 +75,7 @@ def heartbeat(groups, member, epoch=0, group="g", topics=("t",)):
 def finish(groups, pendings):
     for _ in range(10_000):
         if all(one.is_done for one in pendings):
-            return [one.value for one in pendings]
+            return [groups.result_of(one) for one in pendings]
         groups.turn()
         groups.executor.run_all()
     raise AssertionError("they wait for ever")
@@ -94,7 +94,7 @@ def slices_of(groups, seen, count):
 
 def test_all_sessions_that_are_over_at_once_are_not_ended_in_one_turn(line):
     clock, fired = ManualClock(), []
-    timers = Timers(clock, line.turns)
+    timers = Deadlines(clock, line.turns, name="timers")
     for number in range(SOME):
         timers.schedule(number, 1000, lambda number=number: fired.append(number))
     clock.advance(1)
@@ -202,7 +202,7 @@ def waiters_of(make_groups, count):
     seen = []
 
     def write(number):
-        line.write("g", [record], lambda _: seen.append(number))
+        line.write("g", [record], lambda: seen.append(number), print)
 
     def work():
         for number in range(count):
@@ -291,7 +291,7 @@ def test_a_fault_in_a_decision_that_took_long_costs_that_request_only(deciding, 
             break
         busy.turn()
     monkeypatch.setattr(line, "write", write)
-    assert joined.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert joined.error.code is ErrorCode.UNKNOWN_SERVER_ERROR
     (answer,) = finish(busy, [waiting])
     assert isinstance(answer, KafkaError) or answer.member_id == "m1"
     finish(busy, [heartbeat(busy, "one more")])
@@ -324,7 +324,7 @@ def test_a_transaction_of_very_many_offsets_ends_in_slices_and_is_seen_whole(bus
     producer, count = ProducerIdAndEpoch(7, 0), SOME * TAKEN_PER_STEP
     topic = TopicCommit("t", [(index, index, -1, None) for index in range(count)])
     asked = CommitRequest("g", "", None, -1, -1, [topic], False, producer=producer)
-    (committed,) = finish(busy, [busy.coordinator.commit(asked)])
+    (committed,) = finish(busy, [busy.coordinator.commit_offsets(asked)])
     assert committed == [ErrorCode.NONE] * count
     marker = EndTransactionMarker(ControlType.COMMIT, 0)
     batch = build_end_transaction_marker(marker, producer_id=7, producer_epoch=0, timestamp_ms=1)

@@ -1,11 +1,11 @@
-"""The runtime: order, durability, loading, and what a broken log does."""
+"""The runtime keeps order and durability, loads its log, and survives a broken log."""
 
 import copy
 import errno
 
 import pytest
 
-from ottla.coordinator.group.committing import CommitRequest, TopicCommit
+from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import EndMarker, ProducerIdAndEpoch
 from ottla.coordinator.shard import ShardState
 from ottla.env.faulty_disk import DiskCall
@@ -103,7 +103,9 @@ def test_while_it_loads_clients_are_asked_to_come_back(groups, words):
     assert groups.fetch("g").code is loading
     assert words.result_of(groups.commit("g", (0, 6))).code is loading
     assert words.result_of(groups.join("g")).code is loading
-    assert groups.coordinator.list_groups([], []).code is loading
+    with pytest.raises(KafkaError) as refused:
+        groups.coordinator.list_groups([], [])
+    assert refused.value.code is loading
     groups.settle()
     assert groups.fetch("g") == {("t", 0): 5}
 
@@ -232,7 +234,7 @@ def test_more_than_a_batch_may_hold(make_groups, words):
 
 
 def transactional(groups, group, offset, producer_id=7):
-    from ottla.coordinator.group.records import offset_records
+    from ottla.coordinator.group.offsets.records import offset_records
 
     ((key, value),) = offset_records(group, "t", NULL_TOPIC_ID, [(0, offset, -1, "")], 1, -1)
     return build_batch(
@@ -417,7 +419,7 @@ def test_a_marker_keeps_its_place_between_commits_of_one_flush(groups, words):
     def commit(offset):
         topic = TopicCommit("t", [(0, offset, -1, "")])
         asked = CommitRequest("g", "", None, -1, -1, [topic], False, producer=producer)
-        return groups.coordinator.commit(asked)
+        return groups.coordinator.commit_offsets(asked)
 
     first = commit(5)
     marker = EndTransactionMarker(ControlType.COMMIT, 0)

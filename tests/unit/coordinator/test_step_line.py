@@ -1,4 +1,4 @@
-"""The line of pieces of work: order, what is done at once, and a piece that fails."""
+"""A line of work runs its pieces in order, some at once, and goes on behind one that fails."""
 
 import pytest
 

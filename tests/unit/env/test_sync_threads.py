@@ -14,6 +14,7 @@ import pytest
 from ottla.env import sync_loop, sync_threads
 from ottla.env.executor import ThreadExecutor
 from ottla.env.real_disk import RealDisk
+from ottla.env.sync_loop import OUTCOME, REQUEST
 from ottla.env.sync_queue import SyncJob
 from ottla.env.sync_threads import WAITING_MAX, SyncThreads
 from tests.syncs import told_each
@@ -259,3 +260,40 @@ async def test_a_thread_that_cannot_be_started_leaves_the_work_to_those_that_are
     await until(lambda: len(ended) == 10)
     assert sorted(ended) == list(range(10))
     executor.close()
+
+
+async def test_a_place_whose_syncs_hang_has_threads_of_its_own(tmp_path, monkeypatch):
+    """They were one pool: four syncs of a disk that hangs, and no other disk's ended."""
+    goes_on, hanging = threading.Event(), set()
+
+    def serve(requests, outcomes):
+        while message := os.read(requests, REQUEST.size):
+            token, _, number = REQUEST.unpack(message)
+            if number in hanging:
+                goes_on.wait(60)
+            os.write(outcomes, OUTCOME.pack(token, 0, 1))
+
+    monkeypatch.setattr(sync_threads, "serve", serve)
+    disk, executor = RealDisk(), ThreadExecutor(4, "test")
+    loop, kept = asyncio.get_running_loop(), []
+
+    def sync(place):
+        file = disk.open(str(tmp_path / f"{place}-{len(kept)}"), create=True)
+        kept.append(file)
+        if place == "b":
+            hanging.add(file.sync_descriptor().number)
+        ended = loop.create_future()
+        told = told_each(lambda _, error: ended.set_result(error))
+        executor.submit_sync(SyncJob(file, told, place))
+        return ended
+
+    try:
+        stuck = [sync("b") for _ in range(20)]
+        for _ in range(3):
+            assert await asyncio.wait_for(sync("a"), 30) is None
+        assert not any(one.done() for one in stuck)
+        goes_on.set()
+        assert await asyncio.wait_for(asyncio.gather(*stuck), 30) == [None] * 20
+    finally:
+        goes_on.set()
+        executor.close()

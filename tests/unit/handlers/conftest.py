@@ -71,7 +71,7 @@ def serve(make_node):
     def start(*, response_bytes_max=50_000_000, wait_ms_max=60_000, slots=10, **config):
         node = make_node(**config)
         manager, image = node.replica_manager, OneTopicImage()
-        advertised = Advertised(NodeId(1), ("here", 9092))
+        advertised = Advertised(NodeId(1), {"": ("here", 9092)})
         handlers = {
             "produce": Produce(manager, image, advertised, NoTransactions()),
             "fetch": Fetch(

@@ -1,11 +1,11 @@
-"""What a small request may ask for: each thing once, and no more than an answer has room for."""
+"""What a small request is answered: each thing once, and no more than an answer has room for."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from ottla.coordinator.group.coordinator import FetchedOffset, ListedGroup
-from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.offsets.committed import CommittedOffset
 from ottla.coordinator.transaction.transaction import TransactionState
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
@@ -20,7 +20,7 @@ from ottla.handlers.apis.offset_fetch import OffsetFetch
 from ottla.handlers.call import Call
 from ottla.handlers.client import Client
 from ottla.ids import TopicPartition
-from ottla.pending import Pending
+from ottla.pending import Pending, failed
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -153,7 +153,7 @@ def test_a_classic_group_named_again_is_answered_once(version):
 
     def describe_group(name):
         asked.append(name)
-        return resolved(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found."))
+        return failed(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found."))
 
     handler = DescribeGroups(SimpleNamespace(describe_group=describe_group), elements_max=9)
     request = DescribeGroupsRequest(groups=["g", "h", "g"])

@@ -21,7 +21,7 @@ def rows():
     return dict(re.findall(r"^\| (\w+) \| (.+) \|$", section, re.MULTILINE)[1:])
 
 
-async def test_every_api_that_is_served_has_its_bound_told(rows, monkeypatch):
+async def test_the_page_names_the_bound_of_every_served_api(rows, monkeypatch):
     routers = []
     router_of = module.router_of
 

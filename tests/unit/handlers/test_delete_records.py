@@ -73,9 +73,9 @@ async def test_an_error_has_no_low_watermark(ask):
     ]
 
 
-async def test_of_a_partition_named_twice_the_last_offset_counts(ask):
+async def test_if_a_partition_is_named_twice_the_last_offset_counts(ask):
     assert await ask(("t", 0, 4), ("t", 0, 2)) == [("t", 0, 2, 0)]
 
 
-async def test_nothing_asked_nothing_answered(ask):
+async def test_an_empty_request_has_an_empty_answer(ask):
     assert await ask() == []

@@ -1,4 +1,4 @@
-"""DescribeLogDirs where a directory or a log is lost to its disk."""
+"""DescribeLogDirs when a directory or a log is offline."""
 
 from types import SimpleNamespace
 

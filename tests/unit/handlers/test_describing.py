@@ -111,11 +111,11 @@ def ask(image, leaderships):
     """``ask(*topics, version=, **fields)`` -> the answer; ``ask.created``: what it asked for."""
     created = []
 
-    def ask(*topics, version=12, auto_create=True, endpoint=None, **fields):
+    def ask(*topics, version=12, auto_create=True, told=None, **fields):
         handler = Metadata(
             image,
             SimpleNamespace(auto_create=created.extend),
-            Advertised(NODE, endpoint),
+            Advertised(NODE, told or {}),
             leaderships,
             auto_create=auto_create,
         )
@@ -137,7 +137,7 @@ def test_the_brokers_and_where_they_are_reached(ask):
         (1, "10.0.0.1", 9092, "r1"),
         (2, "other", 2, None),
     ]
-    (first, _) = ask(endpoint=("told", 7)).brokers
+    (first, _) = ask(told={"": ("told", 7)}).brokers
     assert (first.host, first.port) == ("told", 7)
 
 
@@ -190,7 +190,7 @@ def test_a_topic_named_twice_is_answered_once(ask):
     assert [topic.name for topic in ask(named("b"), named("a"), named("b")).topics] == ["b", "a"]
 
 
-def test_requests_that_their_version_cannot_mean_are_refused_whole(ask):
+def test_a_request_that_its_version_does_not_allow_is_refused_as_a_whole(ask):
     by_id = MetadataRequestTopic(topic_id=IDS["b"], name=None)
     answer = ask(by_id, version=11)
     assert (answer.topics[0].error_code, answer.brokers) == (ErrorCode.INVALID_REQUEST, [])
@@ -198,7 +198,7 @@ def test_requests_that_their_version_cannot_mean_are_refused_whole(ask):
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_operations_are_told_to_who_asks(ask):
+def test_authorized_operations_are_told_on_request(ask):
     plain = ask(named("a"), version=8)
     asked = ask(
         named("a"),
@@ -248,7 +248,7 @@ def test_an_offline_partition_has_no_leader_here_either(pages):
     ] == (-1, NOT_AVAILABLE, [1])
 
 
-def test_topics_that_are_not_there(pages):
+def test_topics_that_do_not_exist(pages):
     answer = pages("zz", "a/b")
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [
         ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -271,7 +271,7 @@ def test_the_cluster(image, endpoint_type, code):
     request = DescribeClusterRequest(
         endpoint_type=endpoint_type, include_cluster_authorized_operations=True
     )
-    answer = DescribeCluster(image, Advertised(NODE, None)).handle(request, call(1))
+    answer = DescribeCluster(image, Advertised(NODE, {})).handle(request, call(1))
     assert answer.error_code == code
     if code is not ErrorCode.NONE:
         assert answer.error_message
@@ -327,7 +327,7 @@ def test_only_the_keys_asked_for(configs):
     assert found == {"num.partitions": ("3", 4)}
 
 
-def test_a_node_tells_its_number_as_given_at_its_start(configs):
+def test_the_node_id_is_told_as_set_statically(configs):
     (entry,) = configs(4, "1", "node.id").configs
     assert (entry.value, entry.config_source, entry.read_only) == ("1", 4, True)
 
@@ -352,7 +352,7 @@ def test_synonyms_and_documentation_come_on_request(configs):
         (8, "1", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_not_described_here(configs, resource_type, name, code):
+def test_resources_that_are_not_described_here(configs, resource_type, name, code):
     result = configs(resource_type, name)
     assert (result.error_code, result.configs) == (code, [])
 

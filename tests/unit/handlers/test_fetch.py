@@ -130,7 +130,7 @@ def test_from_version_13_topics_have_ids(broker, topic_id, size):
     assert length(parts_of(response)[0]) == 3 * size
 
 
-def test_of_a_partition_asked_for_twice_the_last_wish_counts(broker, size):
+def test_if_a_partition_is_asked_for_twice_the_last_time_counts(broker, size):
     (found,) = parts_of(broker.fetch(request(part(0, 0), part(0, 1)), 12))
     assert length(found) == 2 * size
 

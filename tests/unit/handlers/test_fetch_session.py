@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what is told, and when they end. As a live Kafka answers."""
+"""Fetch sessions (KIP-227): what an answer holds, and when a session ends, as in a live Kafka."""
 
 import pytest
 
@@ -281,7 +281,7 @@ def test_names_that_no_topic_can_have_are_not_remembered(client):
 
 @pytest.mark.parametrize("epoch", [FINAL, INITIAL])
 @pytest.mark.parametrize("named", [[IMPOSSIBLE], [f"no-{number}" for number in range(1001)]])
-def test_nobody_waits_holding_thousands_of_names_that_are_nobodys(client, epoch, named):
+def test_a_fetch_of_thousands_of_unknown_names_does_not_wait(client, epoch, named):
     unknown = [wanted((0, 0), topic=name) for name in named]
     answer = client.go_on(wanted((0, 2)), *unknown, session_epoch=epoch, max_wait_ms=500)
     assert told(answer) == [(0, 0, False)] + [(0, 3, False)] * len(named)
@@ -341,7 +341,7 @@ def test_an_old_session_in_use_gives_way_to_one_as_large(size, gives_way):
     assert is_kept(sessions, larger)
 
 
-def test_all_sessions_together_remember_so_many_partitions():
+def test_all_sessions_together_have_a_limit_of_partitions():
     sessions, (first,) = cache_of(4, partitions_max=4)
     assert sessions.partition_count == 4
     first.update([wanted((9, 0))], ())

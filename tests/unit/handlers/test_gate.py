@@ -1,4 +1,4 @@
-"""The gate: every request passes it once, whichever way it goes, and its throttle time is told."""
+"""The gate: every request passes it once, whichever way it goes; answers carry a throttle time."""
 
 import struct
 
@@ -158,7 +158,7 @@ def test_a_request_passes_the_gate_once_and_its_answer_tells_the_throttle_time(v
     assert [call.principal for call in handler.calls] == [ALICE]
 
 
-def test_an_answer_that_waits_is_told_to_the_gate_when_it_is_there():
+def test_the_gate_is_told_of_a_waiting_answer_when_it_is_ready():
     gate = Gate()
     waiting = Pending()
     answer = router_of(ApiKey.HEARTBEAT, Scripted(waiting), gate).dispatch(heartbeat(), CLIENT)
@@ -169,7 +169,7 @@ def test_an_answer_that_waits_is_told_to_the_gate_when_it_is_there():
 
 
 @pytest.mark.parametrize("response", [None, resolved(None), in_steps(None)])
-def test_a_request_without_an_answer_is_told_to_the_gate(response):
+def test_the_gate_is_told_of_a_request_without_an_answer(response):
     gate = Gate()
     answer = router_of(ApiKey.PRODUCE, Scripted(response), gate).dispatch(produce(9), CLIENT)
     assert (answer.value if isinstance(answer, Pending) else answer) is None
@@ -233,7 +233,7 @@ def test_tags_behind_the_throttle_time_stay():
 
 
 @pytest.mark.parametrize("way", ["ordinary", "direct"])
-def test_a_refusal_at_the_gate_hangs_up_before_anything_happens(way):
+def test_a_refusal_at_the_gate_closes_the_connection_before_anything_happens(way):
     handler = Direct(produce_answer(), NOT_DIRECT)
     gate = Gate()
 
@@ -288,10 +288,10 @@ def test_the_position_is_that_of_the_message_table(key):
 
 def test_a_connection_tells_the_handlers_all_that_it_knows_of_its_peer():
     """The broker hands the fields over one by one."""
-    assert Client._fields == Peer._fields
+    assert Client._fields == (*Peer._fields, "listener")
     assert Peer("10.0.0.9", 5000, "10.0.0.1", 9092).principal is ANONYMOUS
 
 
-def test_who_has_shown_nothing_is_anonymous():
+def test_a_client_without_credentials_is_anonymous():
     assert Client("10.0.0.9", 5000, "10.0.0.1", 9092).principal is ANONYMOUS
     assert str(ANONYMOUS) == "User:ANONYMOUS"

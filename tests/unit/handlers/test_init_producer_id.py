@@ -1,4 +1,4 @@
-"""InitProducerId: fresh ids, and what is said while there are none."""
+"""InitProducerId: new ids, and the answer while there are none."""
 
 import asyncio
 

@@ -54,7 +54,7 @@ def test_the_same_history_is_served(broker, offset, epoch):
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(0, 5), (-1, 0), (4, 3)])
-def test_an_epoch_to_come_or_an_offset_gone_is_out_of_range(broker, offset, epoch):
+def test_a_future_epoch_or_a_deleted_offset_is_out_of_range(broker, offset, epoch):
     _, part = fetch(broker, offset, last_fetched_epoch=epoch)
     assert (part.error_code, diverging(part)) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
     assert part.high_watermark == -1
@@ -154,6 +154,6 @@ def test_a_leader_that_wrote_nothing_yet_knows_its_epoch(broker):
     assert (part.error_code, diverging(part)) == (0, None)
 
 
-def test_who_does_not_lead_does_not_answer(broker):
+def test_a_node_that_does_not_lead_does_not_answer(broker):
     broker.node.change(broker.node.led(0, epoch=3, leader=2))
     assert ends(broker, (0, -1, 0)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)]

@@ -108,7 +108,7 @@ def test_the_leader_epoch(broker):
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
-def test_what_is_not_committed_is_not_there(serve, isolation_level):
+def test_records_that_are_not_committed_are_not_found(serve, isolation_level):
     broker = serve()
     broker.node.append((0, batch(1000)))
     broker.node.executor.run_all()

@@ -1,4 +1,4 @@
-"""Of very many names no handler looks at all in one turn, not even to find those named twice."""
+"""Handlers look at very many names in steps, also to find those that are named twice."""
 
 from types import SimpleNamespace
 
@@ -11,11 +11,10 @@ from ottla.handlers.apis.describe_groups import DescribeGroups
 from ottla.handlers.apis.describe_transactions import DescribeTransactions
 from ottla.handlers.apis.find_coordinator import FindCoordinator
 from ottla.handlers.apis.list_transactions import ListTransactions
-from ottla.pending import Pending
+from ottla.pending import failed
 from ottla.sliced import RUN
 
 COUNT = 10 * RUN
-UNKNOWN = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 class Names:
@@ -31,15 +30,15 @@ class Names:
 
 
 def unknown(*_):
-    pending = Pending()
-    pending.resolve(UNKNOWN)
-    return pending
+    return failed(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND))
 
 
-GROUPS = SimpleNamespace(
-    delete_group=unknown, describe_group=unknown, describe_consumer_group=unknown
-)
-TRANSACTIONS = SimpleNamespace(describe=lambda _: UNKNOWN, list_all=list)
+def describe(_):
+    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+
+
+GROUPS = SimpleNamespace(delete_group=unknown, describe_group=unknown, describe=unknown)
+TRANSACTIONS = SimpleNamespace(describe=describe, list_all=list)
 CLOCK = SimpleNamespace(wall_ms=lambda: 0)
 HANDLERS = {
     "transactional_ids": lambda: DescribeTransactions(TRANSACTIONS, elements_max=COUNT),
@@ -59,13 +58,15 @@ def test_very_many_names_are_looked_at_in_steps(field):
     request = SimpleNamespace(**(rest | {field: names}))
     steps = HANDLERS[field]().handle(request, SimpleNamespace(api_version=5))
     longest = before = 0
-    value = None
+    waited = None
     while True:
         try:
-            waited = steps.send(value)
+            if waited is not None and waited.error is not None:
+                waited = steps.throw(waited.error)
+            else:
+                waited = steps.send(None if waited is None else waited.value)
         except StopIteration:
             break
-        value = waited.value if waited is not None else None
         longest, before = max(longest, names.seen - before), names.seen
     assert names.seen == COUNT
     assert max(longest, names.seen - before) <= RUN + 1

@@ -216,7 +216,7 @@ def test_what_requests_begin_with_is_not_kept_without_bound(ways):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("count", [1, 2])
-def test_no_bytes_are_taken_differently(ways, version, count):
+def test_both_ways_read_any_bytes_alike(ways, version, count):
     """Cut, changed and prolonged frames: refused alike, or answered alike."""
     chance = random.Random(version)
     topics = [("t", [partition(1), partition(2)]), ("other", [partition(0)])]

@@ -78,7 +78,7 @@ def test_acks_that_do_not_exist(broker, words, acks):
 
 
 @pytest.mark.parametrize("records", [None, b"", b"0123456789"])
-def test_records_that_are_none(broker, records):
+def test_bytes_that_are_no_records(broker, records):
     """A live Kafka never answers null records: the client times out. We do."""
     part = only(broker.produce(request((0, records)), 9))
     assert (part.error_code, part.log_start_offset) == (ErrorCode.INVALID_RECORD, -1)
@@ -138,7 +138,7 @@ def test_acks_none_gets_no_answer(broker, words):
     assert broker.node.partition().log.log_end_offset == 1
 
 
-def test_acks_none_that_fails_hangs_up(broker, words):
+def test_a_failed_produce_with_acks_none_closes_the_connection(broker, words):
     broken = words.batch()
     broken[-1] ^= 1
     for asked in (
@@ -150,7 +150,7 @@ def test_acks_none_that_fails_hangs_up(broker, words):
             broker.produce(asked, 9)
 
 
-def test_a_large_batch_with_acks_none_that_fails_hangs_up_later(broker, words):
+def test_a_large_batch_with_acks_none_that_fails_closes_the_connection_later(broker, words):
     broken = words.large_batch()
     broken[-5] ^= 0xFF
     answer = broker.produce(request((0, broken), acks=0), 9)

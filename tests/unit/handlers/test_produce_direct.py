@@ -46,7 +46,7 @@ class Way:
         handler = Produce(
             broker.node.replica_manager,
             broker.image,
-            Advertised(NodeId(1), ("here", 9092)),
+            Advertised(NodeId(1), {"": ("here", 9092)}),
             broker.transactions,
         )
         slices = Slices(Turns(ManualClock()))

@@ -47,7 +47,7 @@ class Way:
         produce = Produce(
             broker.node.replica_manager,
             broker.image,
-            Advertised(NodeId(1), ("here", 9092)),
+            Advertised(NodeId(1), {"": ("here", 9092)}),
             broker.transactions,
         )
         self.router = Router({ApiKey.PRODUCE: wrap(produce)}, Slices(self.turns))

@@ -208,7 +208,7 @@ def test_a_handler_without_answer(router, handlers):
     assert router.dispatch(frame(ApiKey.PRODUCE, 9, body), CLIENT) is None
 
 
-def test_a_handler_may_hang_up(router, handlers):
+def test_a_handler_may_close_the_connection(router, handlers):
     handlers[ApiKey.PRODUCE].response = CloseConnection("acks=0")
     body = ProduceRequest(acks=0, timeout_ms=0, topic_data=[]).encode(9)
     with pytest.raises(CloseConnection):

@@ -5,10 +5,13 @@ import asyncio
 import pytest
 
 from ottla.env.faulty_disk import DiskCall
+from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.log.files.checkpoints import read_offset_checkpoint
+from ottla.log.upkeep.front import expired_to
+from tests.loop_disk import LoopDisk, LoopDiskJobs
 
 LOG_START = "/data/log-start-offset-checkpoint"
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -187,6 +190,109 @@ async def test_retention_takes_every_partition_in_its_turn(small, words):
     assert node.partition(1).log_start_offset == 4 - kept
     assert node.partition(0).log.segment_count == kept
     assert read_offset_checkpoint(node.disk, LOG_START) == {T0: 6 - kept, T1: 4 - kept}
+
+
+async def test_a_log_of_which_all_is_expired_is_synced_beside_the_loop(make_node, words):
+    """Its roll was flushed by the loop, which waited for the disk as long as that took."""
+    disk = LoopDisk(MemoryDisk(durability=True))
+    node = make_node(disk=disk, executor=LoopDiskJobs(disk), retention_ms=10, flush_messages=1)
+    node.append((0, words.batch(producer_id=7, producer_epoch=0, base_sequence=0)))
+    node.executor.run_all()
+    node.clock.advance(60)
+    disk.by_loop.clear()
+    sweep = asyncio.ensure_future(node.housekeeper.deletion.delete_old_segments())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert node.partition().log_start_offset == 0, "the snapshot of producers is not durable yet"
+    await finish(node)
+    assert sweep.done()
+    assert node.partition().log_start_offset == 1
+    assert node.partition().log.segment_count == 1
+    syncs = {DiskCall.SYNC, DiskCall.SYNC_DIRECTORY}
+    assert [path for call, path in disk.by_loop if call in syncs] == []
+
+
+async def test_retention_looks_at_one_cold_segment_per_turn_and_once(make_node, words):
+    """The loop stood while several segments of several logs were looked at, each of them twice."""
+    disk = LoopDisk(MemoryDisk(durability=True))
+    node = make_node(disk=disk, executor=LoopDiskJobs(disk), segment_bytes=150, flush_messages=1)
+    node.log_manager.checkpoint_job().run()
+    for index in (0, 1):
+        for _ in range(12):
+            node.append((index, words.batch()))
+            node.executor.run_all()
+    full = [segment for index in (0, 1) for segment in node.partition(index).log.segments[:-1]]
+    assert len(full) >= 10
+    for segment in full:
+        segment.let_go()
+        segment.latest = None
+    node.clock.advance(60)
+    for index in (0, 1):
+        log = node.partition(index).log
+        log.config = log.config._replace(retention_ms=10)
+    disk.by_loop.clear()
+    sweep = asyncio.ensure_future(node.housekeeper.deletion.delete_old_segments())
+    most = 0
+    while not sweep.done():
+        before = len(disk.by_loop)
+        await asyncio.sleep(0)
+        now = disk.by_loop[before:]
+        most = max(most, sum(call is not DiskCall.RENAME for call, _ in now))
+        node.executor.run_all()
+    assert 0 < most <= 32
+    paths = [segment.path_of(".timeindex") for segment in full]
+    opened = [path for call, path in disk.by_loop if call is DiskCall.OPEN and path in paths]
+    assert sorted(opened) == sorted(paths), "once each"
+    assert not any(segment.is_file_open for segment in full)
+    assert all(node.partition(index).log.segment_count == 1 for index in (0, 1))
+
+
+async def test_retention_takes_nothing_that_was_replaced_while_it_looked(make_node, words):
+    node = make_node(segment_bytes=150, flush_messages=1)
+    for _ in range(12):
+        node.append((0, words.batch()))
+        node.executor.run_all()
+    log = node.partition().log
+    log.config = log.config._replace(retention_ms=10)
+    for segment in log.segments[:-1]:
+        segment.latest = None
+    node.clock.advance(60)
+    looking = expired_to(log, 12, node.clock.wall_ms())
+    next(looking)
+    next(looking)
+    log.segments.drop_oldest()
+    assert list(looking) == []
+    for change in (
+        lambda: setattr(log, "is_swapping", True),
+        lambda: setattr(log, "config", log.config._replace(retention_ms=10**12)),
+        log.abandon,
+    ):
+        for segment in log.segments[:-1]:
+            segment.latest = None
+        looking = expired_to(log, 12, node.clock.wall_ms())
+        next(looking)
+        change()
+        with pytest.raises(StopIteration) as end:
+            next(looking)
+        assert end.value.value == 0
+        log.is_swapping = False
+
+
+async def test_a_log_whose_roll_cannot_be_flushed_keeps_its_records(make_node, words, caplog):
+    node = make_node(retention_ms=10)
+    for index in (0, 1):
+        node.append((index, words.batch()))
+    node.executor.run_all()
+    node.clock.advance(60)
+    sweep = asyncio.ensure_future(node.housekeeper.deletion.delete_old_segments())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    node.log_manager.logs[T0].take_out(OSError(5, "Input/output error"))
+    await finish(node)
+    assert sweep.done()
+    assert sweep.exception() is None
+    assert (node.partition().log_start_offset, node.partition(1).log_start_offset) == (0, 1)
+    assert "retention of t-0" in caplog.text
 
 
 async def test_retention_with_nothing_to_do_touches_no_disk(small):

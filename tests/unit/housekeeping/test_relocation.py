@@ -13,6 +13,7 @@ from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
 from ottla.log.files.checkpoints import read_offset_checkpoint
+from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -47,8 +48,20 @@ def place(node, where=T0):
     return node.replica_manager.get(where).log.directory
 
 
+async def asked(node, where, log_dir):
+    """Ask for a move; return what is answered, as soon as that is known."""
+    answer = node.housekeeper.relocation.move(where, log_dir)
+    for _ in range(100):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if answer.is_done:
+            return answer.value
+        node.executor.run_next()
+    pytest.fail("nobody answers")
+
+
 async def moved(node, where, log_dir):
-    assert node.housekeeper.relocation.move(where, log_dir) is ErrorCode.NONE
+    assert await asked(node, where, log_dir) is ErrorCode.NONE
     await finish(node, lambda: place(node, where) == f"{log_dir}/{where}")
 
 
@@ -80,7 +93,7 @@ async def test_a_partition_moves_with_all_it_has(two, words):
 async def test_it_moves_under_load_and_nobody_who_waits_is_forgotten(two, words):
     node = two(segment_bytes=5000)
     fill(node, words)
-    assert node.housekeeper.relocation.move(T0, "/b") is ErrorCode.NONE
+    assert await asked(node, T0, "/b") is ErrorCode.NONE
     answers = []
     for _ in range(200):
         answers += [node.append((0, words.batch())) for _ in range(2)]
@@ -107,25 +120,24 @@ async def test_it_moves_under_load_and_nobody_who_waits_is_forgotten(two, words)
 )
 async def test_refusals_are_kafkas(two, where, log_dir, code):
     node = two()
-    assert node.housekeeper.relocation.move(where, log_dir) is code
+    assert await asked(node, where, log_dir) is code
     assert node.log_manager.copying == {}
 
 
 async def test_what_is_offline_does_not_move(two):
     node = two()
     node.log_manager.fail_directory("/b", OSError(5, "Input/output error"))
-    relocation = node.housekeeper.relocation
-    assert relocation.move(T0, "/b") is ErrorCode.KAFKA_STORAGE_ERROR
-    assert relocation.move(T1, "/a") is ErrorCode.KAFKA_STORAGE_ERROR
+    assert await asked(node, T0, "/b") is ErrorCode.KAFKA_STORAGE_ERROR
+    assert await asked(node, T1, "/a") is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_a_move_is_ended_by_asking_for_where_it_is(two, words):
     node = two()
     fill(node, words)
     relocation = node.housekeeper.relocation
-    relocation.move(T0, "/b")
+    await asked(node, T0, "/b")
     assert [copy.log.topic_partition for copy in relocation.copies_in("/b")] == [T0]
-    relocation.move(T0, "/a")
+    await asked(node, T0, "/a")
     assert relocation.copies_in("/b") == []
     await finish(node, lambda: not relocation._moves)
     node.log_manager.remove_deleted()
@@ -134,10 +146,30 @@ async def test_a_move_is_ended_by_asking_for_where_it_is(two, words):
     await moved(node, T0, "/b")
 
 
+async def test_a_move_that_is_ended_leaves_few_files_of_its_log_open(two, words):
+    node = two(segment_bytes=150)
+    fill(node, words)
+    log = node.partition().log
+    for segment in log.segments[:-1]:
+        segment.let_go_of_file()
+    move = node.housekeeper.relocation
+    await asked(node, T0, "/b")
+    while copies := move.copies_in("/b"):
+        if copies[0].end_offset >= log.segments[-2].base_offset:
+            break
+        await turns()
+        node.executor.run_next()
+    await asked(node, T0, "/a")
+    await finish(node, lambda: not move._moves)
+    assert place(node) == "/a/t-0"
+    still = sum(segment.is_file_open for segment in log.segments[:-1])
+    assert 0 < still <= FULL_SEGMENTS_OPEN_MAX
+
+
 async def test_a_topic_deleted_on_the_way_leaves_nothing(two, words):
     node = two()
     fill(node, words)
-    node.housekeeper.relocation.move(T0, "/b")
+    await asked(node, T0, "/b")
     node.change(node.led(0)._replace(new=None))
     await finish(node, lambda: not node.housekeeper.relocation._moves)
     node.log_manager.remove_deleted()
@@ -151,13 +183,13 @@ async def test_a_topic_made_anew_moves_while_the_copy_of_the_former_one_ends(two
     for _ in range(4):
         node.append((0, words.batch(b"x" * 100_000)))
     node.executor.run_all()
-    assert node.housekeeper.relocation.move(T0, "/b") is ErrorCode.NONE
+    assert await asked(node, T0, "/b") is ErrorCode.NONE
     made = node.led(0)
     node.change(made._replace(new=None))
     node.change(made._replace(topic_id=TopicId(b"another-topic-id")))
     fill(node, words, 1)
     before = node.read(0)
-    assert node.housekeeper.relocation.move(T0, "/b") is ErrorCode.NONE
+    assert await asked(node, T0, "/b") is ErrorCode.NONE
     await finish(node, lambda: not node.housekeeper.relocation._moves)
     assert place(node) == "/b/t-0"
     assert node.read(0) == before
@@ -175,8 +207,8 @@ async def test_a_refused_call_loses_nothing(two, words, call, number):
         made = node.disk.counts[call]
         node.disk.fail(call, nth=nth, errno=number)
         relocation = node.housekeeper.relocation
-        relocation.move(T0, "/b")
-        await finish(node, lambda: not relocation._moves)  # noqa: B023 - it is done by then
+        answer = relocation.move(T0, "/b")
+        await finish(node, lambda: answer.is_done and not relocation._moves)  # noqa: B023 - it is done by then
         struck = node.disk.counts[call] - made >= nth
         node.disk.heal()
         node.log_manager._release()  # as the end of the process does
@@ -201,8 +233,8 @@ async def test_a_move_in_a_shortage_leaves_the_partition_in_service(two, words, 
         made = node.disk.counts[call]
         node.disk.fail(call, nth=nth, errno=number, lasting=True)
         relocation = node.housekeeper.relocation
-        relocation.move(T0, "/b")
-        await finish(node, lambda: not relocation._moves)  # noqa: B023 - it is done by then
+        answer = relocation.move(T0, "/b")
+        await finish(node, lambda: answer.is_done and not relocation._moves)  # noqa: B023 - it is done by then
         struck = node.disk.counts[call] - made >= nth
         node.disk.heal()
         node.measure_space()
@@ -230,6 +262,36 @@ async def test_deleted_records_stay_deleted_through_a_move_and_a_power_cut(two, 
         manager = restart(node.disk._inner.crash(SeededRng(seed)))
         assert manager.get(T0).log_start_offset == 15
         manager.stop()
+
+
+async def test_a_move_that_was_ended_forgets_nothing_of_the_one_that_follows_it(two, words):
+    """Its job came late, and the checkpoint beside the new log knew nothing of it any more."""
+    node = two()
+    fill(node, words)
+    node.partition().delete_records(15)
+    relocation = node.housekeeper.relocation
+    asked_for = [relocation.move(T0, "/b")]
+    await turns()
+    jobs = node.executor._jobs
+    late = jobs.popleft()
+    asked_for += [relocation.move(T0, "/a"), relocation.move(T0, "/b")]
+    for _ in range(50):
+        await turns()
+        if node.partition().is_held:
+            break
+        node.executor.run_next()
+    jobs.appendleft(late)
+    await finish(node, lambda: all(one.is_done for one in asked_for) and not relocation._moves)
+    assert [one.value for one in asked_for] == [ErrorCode.NONE] * 3
+    assert place(node) == "/b/t-0"
+    manager = restart(node.disk._inner.crash(SeededRng(1)))
+    assert manager.get(T0).log_start_offset == 15
+    manager.stop()
+
+
+async def turns(count=5):
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 async def test_what_is_appended_after_a_move_is_there_after_a_power_cut(two, words):
@@ -298,11 +360,11 @@ async def test_a_power_cut_at_any_call_leaves_one_of_the_two(two, words):
         node.disk.kill_at(nth)
         relocation_ended = False
         try:
-            relocation.move(T0, "/b")
+            answer = relocation.move(T0, "/b")
             for _ in range(300):
                 await asyncio.sleep(0)
                 node.executor.run_all()
-                if not relocation._moves:
+                if answer.is_done and not relocation._moves:
                     relocation_ended = True
                     break
         except DiskKilled:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.log.config import INT64_MAX, LogConfig
+from ottla.ids import INT64_MAX
+from ottla.log.config import LogConfig
 from ottla.log.upkeep.compaction import (
     LogBounds,
     SegmentFacts,

@@ -30,3 +30,24 @@ def test_reading_a_thousand_segments_does_not_use_up_the_files(
     assert 0 < held <= FULL_SEGMENTS_OPEN_MAX + len(regions) + 1
     assert all(len(region.read()) == size_bytes for region in regions), "still open for these"
     log.close()
+
+
+def test_a_segment_that_is_full_does_not_stay_open_for_ever(place, open_partition, batch):
+    """Each roll left a descriptor behind, until a restart."""
+    log = open_partition(*place, segment_bytes=len(batch()))
+    for _ in range(20):
+        log.append(batch(), leader_epoch=0)
+        log.flush()
+    assert len(log.segments) == 20
+    still = [segment for segment in log.segments if segment.is_file_open]
+    assert still == log.segments[-1 - FULL_SEGMENTS_OPEN_MAX :]
+
+
+def test_a_segment_that_is_not_synced_stays_open(place, open_partition, batch):
+    """Another descriptor might not be told of what the device has refused meanwhile."""
+    log = open_partition(*place, segment_bytes=len(batch()), flush_messages=10**9)
+    for _ in range(20):
+        log.append(batch(), leader_epoch=0)
+    assert all(segment.is_file_open for segment in log.segments)
+    log.flush()
+    assert sum(segment.is_file_open for segment in log.segments) == 1 + FULL_SEGMENTS_OPEN_MAX

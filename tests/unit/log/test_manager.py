@@ -175,6 +175,23 @@ def test_a_corrupt_partition_is_offline_and_the_others_serve(
         assert not disk.exists(f"{directory}/logs/.kafka_cleanshutdown")
 
 
+def test_an_offline_partition_holds_no_file_open(started, place, make_manager, batch):
+    """Simulated world r.17 with rot: the fault's traceback held the segment, and so its file."""
+    disk, directory = place
+    append(started.create(TP, TOPIC_ID), batch(3))
+    started.stop()
+    log_file = disk.open(f"{directory}/logs/{TP}/{0:020d}.log")
+    log_file.write_at(70, b"\xff")
+    log_file.close()
+    disk.remove(f"{directory}/logs/.kafka_cleanshutdown")
+    manager = make_manager(disk, directory)
+    manager.start()
+    fault = manager.offline[TP]
+    assert isinstance(fault, CorruptFile)
+    assert fault.__traceback__ is fault.__cause__ is fault.__context__ is None
+    manager.stop()
+
+
 def test_a_stop_that_cannot_flush_is_not_clean(make_manager, batch):
     inner = MemoryDisk()
     inner.make_directory("/d")

@@ -217,6 +217,76 @@ def test_a_disk_that_keeps_the_former_entries_gets_no_log_of_that_name(make_mana
     assert mentions(memory) == set()
 
 
+def test_a_partition_that_found_no_room_at_the_start_comes_back_whatever_else_is_refused(
+    make_manager, memory, batch, monkeypatch
+):
+    """Simulated world h1.4: one name that could not be freed kept others offline for good."""
+    manager = make_manager(memory, "/d")
+    manager.start()
+    fill_and_empty(manager, batch)
+    manager.delete(TP)
+    disk = FaultyDisk(memory.crash(SeededRng(1)))
+
+    def refuse(*_args, **_options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    manager = make_manager(disk, "/d")
+    with monkeypatch.context() as full:
+        full.setattr("ottla.log.directories.opening.open_log", refuse)
+        manager.start()
+    assert set(manager.offline) == {BESIDE}
+
+    def make():
+        job = manager.maker.making_job([Wanted(BESIDE, OLD_ID, False), Wanted(TP, NEW_ID)])
+        job.run()
+        return manager.maker.made(job)
+
+    disk.fail(DiskCall.WRITE, errno=errno.ENOSPC, lasting=True)
+    assert isinstance(make()[TP], KafkaError)
+    disk.heal()
+    made = make()
+    assert made[BESIDE].log_start_offset == 9
+    assert made[TP].log_start_offset == 0
+    assert not manager.offline
+
+
+@pytest.mark.parametrize("was_deleted", [True, False])
+def test_a_topic_deleted_while_it_found_no_room_does_not_keep_its_name(
+    make_manager, memory, batch, monkeypatch, was_deleted
+):
+    """Simulated worlds base.12, fr.18, fs.11: the name was taken until a restart."""
+    manager = make_manager(memory, "/d")
+    manager.start()
+    fill_and_empty(manager, batch)
+    disk = memory.crash(SeededRng(1))
+
+    def refuse(*_args, **_options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    manager = make_manager(disk, "/d")
+    with monkeypatch.context() as full:
+        full.setattr("ottla.log.directories.opening.open_log", refuse)
+        manager.start()
+    assert BESIDE in manager.offline
+    if was_deleted:
+        manager.maker.deleted_unopened(BESIDE, OLD_ID)
+
+    def make():
+        job = manager.maker.making_job([Wanted(BESIDE, NEW_ID, False)])
+        job.run()
+        return manager.maker.made(job)[BESIDE]
+
+    assert make().code is ErrorCode.INCONSISTENT_TOPIC_ID
+    again = make()
+    if was_deleted:
+        assert (again.log_start_offset, again.log_end_offset) == (0, 0)
+        assert BESIDE not in manager.offline
+        assert mentions(disk, BESIDE) == set()
+    else:
+        assert isinstance(again, KafkaError), "whose it is nobody knows: it stays as it is"
+        assert disk.exists(f"/d/logs/beside-0/{0:020d}.log")
+
+
 def test_many_new_logs_cost_one_write_of_each_checkpoint_and_new_names_none(
     make_manager, memory, batch
 ):

@@ -21,7 +21,8 @@ from ottla.ids import TopicId, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
 from ottla.log.directories.space import SpaceLimits
-from ottla.log.upkeep.front import drop_segments_below, raise_start_offset, retained_from
+from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
+from tests.retention import retained_from
 from tests.syncs import told_each
 
 pytestmark = pytest.mark.slow

@@ -1,5 +1,7 @@
 """Which segments go, how they go, and what a power cut on the way leaves."""
 
+from itertools import takewhile
+
 import pytest
 
 from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
@@ -13,9 +15,9 @@ from ottla.log.upkeep.front import (
     drop_segments_below,
     has_segments_below,
     raise_start_offset,
-    retained_from,
 )
-from ottla.log.upkeep.retention import Candidate, count_to_delete
+from ottla.log.upkeep.retention import Candidate, Decision
+from tests.retention import retained_from
 
 TP = TopicPartition("flights", 0)
 NOW = 1_700_000_000_000
@@ -23,6 +25,11 @@ OFF = {"retention_ms": -1, "retention_bytes": -1}
 
 
 # -- the decision ---------------------------------------------------------------------------------
+
+
+def count_to_delete(candidates, config, **facts):
+    decision = Decision(config, **facts)
+    return len(list(takewhile(decision.goes, candidates)))
 
 
 def count(*segments, start=0, upper=None, now=1000, **config):

@@ -129,7 +129,7 @@ async def test_more_partitions_appear_when_the_topic_counts_them(following):
     assert delta.topics_created == ()
 
 
-async def test_a_partition_without_a_key_is_held_by_nobody(following):
+async def test_a_partition_without_a_key_has_no_replicas(following):
     await following.commit(put_topic(count=2), *put_states([0]))
     assert following.image.partition(TopicPartition("orders", 1)) is NO_STATE
     delta = await following.commit(*put_states([1]))

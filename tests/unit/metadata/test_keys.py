@@ -1,4 +1,4 @@
-"""Keys are spelled in one place and read back; values are checked."""
+"""Keys are made in one place and read back; values are checked."""
 
 import json
 
@@ -90,7 +90,7 @@ def test_keys_are_spelled_and_read_back(key, spelled, place):
         "/ottla/prod/topics/",
     ],
 )
-def test_unknown_keys_are_none_of_ours(key):
+def test_unknown_keys_are_of_the_kind_other(key):
     assert KEYS.place(key).kind is KeyKind.OTHER
 
 

@@ -1,4 +1,4 @@
-"""The mirror follows, catches up after compaction, and tells who waits."""
+"""The mirror follows the store, catches up after compaction, and wakes those who wait."""
 
 import asyncio
 
@@ -24,9 +24,9 @@ async def store(clock):
 
 @pytest.fixture
 async def mirror(store, clock):
-    batches = []
-    mirror = Mirror(store, "p/", clock, batches.append)
-    mirror.batches = batches
+    change_sets = []
+    mirror = Mirror(store, "p/", clock, change_sets.append)
+    mirror.change_sets = change_sets
     yield mirror
     await mirror.close()
 
@@ -40,7 +40,7 @@ async def test_it_starts_with_everything_and_follows(store, mirror):
         await mirror.reached(revision)
     assert list(mirror.entries) == ["p/b"]
     assert mirror.get("p/a") is None
-    assert [batch.rev for batch in mirror.batches] == [1, 2]
+    assert [change_set.rev for change_set in mirror.change_sets] == [1, 2]
 
 
 async def test_reached_counts_commits_elsewhere_too(store, mirror):
@@ -51,7 +51,7 @@ async def test_reached_counts_commits_elsewhere_too(store, mirror):
     assert mirror.revision == revision
 
 
-async def test_after_compaction_one_batch_tells_the_difference(store, mirror):
+async def test_after_compaction_one_change_set_tells_the_difference(store, mirror):
     await store.commit([], [Put(f"p/{name}", b"old") for name in "abc"])
     await mirror.start()
     await asyncio.sleep(0)
@@ -63,7 +63,7 @@ async def test_after_compaction_one_batch_tells_the_difference(store, mirror):
         await mirror.reached(12)
     values = {key: entry.value for key, entry in mirror.entries.items()}
     assert values == {"p/b": b"9", "p/c": b"old", "p/d": b"new"}
-    last = mirror.batches[-1]
+    last = mirror.change_sets[-1]
     assert last.rev == 12
     assert {(key, entry and entry.value) for key, entry in last.changes} == {
         ("p/a", None),
@@ -72,7 +72,7 @@ async def test_after_compaction_one_batch_tells_the_difference(store, mirror):
     }
 
 
-async def test_it_waits_out_a_store_that_cannot_be_asked(store, mirror, clock):
+async def test_it_waits_while_the_store_is_unavailable(store, mirror, clock):
     real_watch = store.watch
     failures = []
 
@@ -99,8 +99,8 @@ async def test_a_failing_listener_is_heard_of(store, clock):
     errors = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
 
-    def listener(batch):
-        if batch.rev == 1:
+    def listener(change_set):
+        if change_set.rev == 1:
             raise ZeroDivisionError
 
     mirror = Mirror(store, "", clock, listener)
@@ -116,7 +116,7 @@ async def test_a_failing_listener_is_heard_of(store, clock):
         await mirror.reached(2)
 
 
-async def test_who_waits_hears_of_the_close(store, mirror):
+async def test_those_who_wait_hear_of_the_close(store, mirror):
     await mirror.start()
     reached = asyncio.ensure_future(mirror.reached(1))
     await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ottla.env.clock import ManualClock
-from ottla.env.executor import ThreadExecutor
+from ottla.env.executor import ThreadExecutor, run
 from ottla.env.faulty_disk import DiskCall, DiskKilled, FaultyDisk
 from ottla.env.real_disk import RealDisk
 from ottla.errors import CorruptFile
@@ -66,9 +66,9 @@ async def test_everything_is_there_after_a_reopening(opened):
     assert await store.scan("") == before
     assert await store.commit([], [Put("c", b"")]) == 3
     revs = []
-    async for batch in store.watch("", 1):
-        revs.append((batch.rev, [change.key for change in batch.changes]))
-        if batch.rev == 3:
+    async for change_set in store.watch("", 1):
+        revs.append((change_set.rev, [change.key for change in change_set.changes]))
+        if change_set.rev == 3:
             break
     assert revs == [(1, ["a", "b"]), (2, ["a", "b"]), (3, ["c"])], "from the file, then from memory"
 
@@ -251,7 +251,7 @@ class Refusing:
         ("BEGIN", sqlite3.SQLITE_IOERR_NOMEM, False),
     ],
 )
-async def test_who_owns_the_store_hears_once_of_what_does_not_pass(
+async def test_the_owner_hears_once_of_an_error_that_does_not_pass(
     opened, statement, code, is_lasting
 ):
     store = await opened()
@@ -271,7 +271,7 @@ async def test_who_owns_the_store_hears_once_of_what_does_not_pass(
         assert await store.commit([], [Put("a", b"1")]) == 1
 
 
-async def test_who_owns_the_store_hears_of_damage(opened):
+async def test_the_owner_hears_of_damage(opened):
     store = await opened()
     told = []
     store.on_broken = told.append
@@ -304,7 +304,7 @@ async def test_a_full_disk_refuses_and_recovers(opened):
     assert await store.commit([], [Put("big", bytes(500_000))]) == 2
 
 
-async def test_a_dead_sessions_keys_go_once_there_is_room_again(opened, clock):
+async def test_a_dead_sessions_keys_are_deleted_when_there_is_room_again(opened, clock):
     store = await opened()
     session = await store.session(9.0, lambda state: None)
     await store.commit([], [Put("live", b"", session.id)])
@@ -332,7 +332,7 @@ async def on_thread(store, sql):
 WRITER = """
 import asyncio, sys
 from ottla.env.clock import SystemClock
-from ottla.env.executor import ThreadExecutor
+from ottla.env.executor import ThreadExecutor, run
 from ottla.env.real_disk import RealDisk
 from ottla.metadata.sqlite_store import SqliteStore
 from ottla.metadata.store import Put
@@ -353,7 +353,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-async def test_kill_9_amid_commits_loses_no_acknowledged_one(opened, path):
+async def test_kill_9_amid_commits_loses_no_acknowledged_commit(opened, path):
     acknowledged = 0
     for _ in range(5):
         with subprocess.Popen(
@@ -424,3 +424,28 @@ def test_the_file_is_whole_after_asyncio_run_ends(path):
 
     asyncio.run(write())
     assert sorted(os.listdir(os.path.dirname(path))) == ["metadata.db", "metadata.db.lock"]
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_an_opening_or_a_closing_that_is_cancelled_leaves_the_file_to_others(
+    path, executor, clock, turns
+):
+    def open_it():
+        return SqliteStore.open(path, disk=RealDisk(), clock=clock, executor=executor)
+
+    await (await open_it()).close()
+    for _ in range(5):
+        opening = asyncio.create_task(open_it())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        await run(executor, lambda: None)
+        store = await open_it()
+        closing = asyncio.create_task(store.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await run(executor, lambda: None)
+    await (await open_it()).close()

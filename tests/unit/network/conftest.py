@@ -1,4 +1,4 @@
-"""A listener with a scripted dispatch on any net, and a client that keeps what it gets."""
+"""A listener with a scripted dispatch on any net, and a client that records what it receives."""
 
 import asyncio
 import struct
@@ -81,7 +81,7 @@ class Script:
         self.hook = None
         self.peers = []
 
-    def open(self, peer, keep):
+    def open(self, peer, entrance):
         self.peers.append(peer)
         return self.dispatch
 

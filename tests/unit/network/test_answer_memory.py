@@ -1,4 +1,4 @@
-"""What unread answers may take of memory altogether, and who has to go when it is used up."""
+"""The memory of all unread answers: its limit, and who is disconnected when it is used up."""
 
 import struct
 
@@ -41,7 +41,7 @@ def test_an_answer_counts_until_its_last_bytes_have_left():
     assert memory.used_bytes == 0
 
 
-def test_whoever_waits_for_room_is_told_once_there_is_some():
+def test_those_who_wait_for_room_are_told_when_there_is_some():
     memory, told = AnswerMemory(MIB), []
     memory.on_room(lambda: told.append(memory.used_bytes))
     first, second = Holder(MIB), Holder(MIB)
@@ -104,7 +104,7 @@ async def test_unread_answers_of_all_connections_have_one_bound(serve, frame, wi
     assert served.answers.used_bytes < 10 * MIB
 
 
-async def test_one_who_reads_is_served_while_the_deaf_use_the_memory_up(
+async def test_a_client_that_reads_is_served_while_others_use_up_the_memory(
     serve, frame, wires, until, settle
 ):
     served = await serve(answer_bytes_max=4 * MIB)
@@ -118,7 +118,7 @@ async def test_one_who_reads_is_served_while_the_deaf_use_the_memory_up(
     assert honest.numbers == list(range(100, 110))
 
 
-async def test_who_has_not_taken_its_answer_is_served_no_more_while_memory_is_full(
+async def test_a_client_that_has_not_read_its_answer_is_not_served_while_memory_is_full(
     serve, frame, wires, settle
 ):
     served = await serve(answer_bytes_max=4 * MIB)
@@ -135,7 +135,7 @@ async def test_who_has_not_taken_its_answer_is_served_no_more_while_memory_is_fu
     assert not late.is_lost
 
 
-async def test_one_who_takes_its_answer_slowly_is_not_cut_off(serve, frame, wires, settle):
+async def test_a_client_that_reads_its_answer_slowly_is_not_cut_off(serve, frame, wires, settle):
     served = await serve(
         answer_bytes_max=12 * MIB, bytes_per_second_min=10_000, write_stall_seconds=3600
     )
@@ -184,7 +184,9 @@ async def test_stretches_of_files_are_no_memory(serve, frame, settle):
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
-async def test_who_goes_gives_everything_back(serve, frame, wires, until, settle, how):
+async def test_a_connection_that_ends_gives_everything_back(
+    serve, frame, wires, until, settle, how
+):
     served = await serve(answer_bytes_max=MIB)
     (client,) = await deaf_clients(served, frame, wires, settle, 1, 2 * MIB)
     assert served.answers.is_full

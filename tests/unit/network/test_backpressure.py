@@ -295,7 +295,7 @@ async def test_requests_in_part_that_use_up_the_budget_do_not_wait_for_each_othe
     assert served.budget.used_bytes <= 4_000_000
 
 
-async def test_who_waited_for_receive_memory_is_not_slow_when_it_reads_again(
+async def test_a_connection_that_waited_for_receive_memory_is_not_slow_afterwards(
     serve, frame, settle, until
 ):
     """The wait counted as the peer's: whoever had got room was cut off a moment later."""

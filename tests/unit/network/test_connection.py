@@ -207,6 +207,24 @@ async def test_a_failure_while_a_later_request_is_dispatched_lets_no_answer_over
     assert client.numbers == []
 
 
+@pytest.mark.parametrize("error", [CloseConnection("acks=0"), RuntimeError("our fault")])
+@pytest.mark.parametrize("overlapping", [0, 1])
+async def test_no_request_behind_one_that_fails_later_is_served(
+    serve, frame, wires, until, settle, error, overlapping
+):
+    """Its answer would come in the place of the one that is owed."""
+    served = await serve()
+    served.script.held = {1, 2}
+    client = await served.connect()
+    client.send(frame(1, key=wires.PRODUCE), *[frame(2, key=wires.PRODUCE)] * overlapping)
+    client.send(frame(3), frame(4))
+    await settle()
+    served.script.pending[1].fail(error)
+    await until(lambda: client.is_lost)
+    assert client.numbers == []
+    assert served.script.seen == [1, 2][: 1 + overlapping]
+
+
 # The ends of a connection.
 
 

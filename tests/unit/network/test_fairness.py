@@ -1,4 +1,4 @@
-"""Nobody waits for long because another one asks for much."""
+"""No client waits for long because another one asks for much."""
 
 import asyncio
 
@@ -163,7 +163,7 @@ async def test_what_waits_for_a_lost_connection_ends_with_it(serve, frame, until
     assert ended == [1]
 
 
-async def test_who_closes_is_answered_with_what_there_is(serve, frame, until, settle):
+async def test_a_peer_that_closes_is_answered_with_what_there_is(serve, frame, until, settle):
     served = await serve()
     served.script.held = {1}
     client = await served.connect()

@@ -1,3 +1,5 @@
+"""Frames are cut out of a byte stream, and memory grows only with the bytes that arrive."""
+
 import struct
 
 import pytest

@@ -43,7 +43,7 @@ async def test_logs_that_need_files_leave_connections_less_room(serve, until):
 async def test_one_host_cannot_take_all_connections(serve, wires, until, settle):
     network = MemoryNetwork()
     served = await serve(net=network.host("server"), connections_per_ip_max=2)
-    (_, port) = served.listener._listening.address
+    (_, port) = served.listener._listening[0].address
 
     async def connect(host):
         _, client = await network.host(host).connect(wires.Client, host="server", port=port)
@@ -143,7 +143,7 @@ async def test_time_in_which_we_do_not_read_does_not_count_against_a_frame(serve
 
 
 @pytest.mark.parametrize("before_seconds", [0.1, 0.6, 20.0, 28.9])
-async def test_time_in_which_this_process_stood_still_is_nobodys_silence(
+async def test_time_in_which_this_process_stood_still_does_not_count(
     serve, frame, until, settle, before_seconds
 ):
     """After SIGSTOP or a sleep of the machine, what was sent meanwhile is unread at first."""
@@ -250,7 +250,7 @@ async def test_a_stop_without_connections_returns_at_once(serve):
 async def test_a_connection_made_while_the_listener_stops_is_closed(serve, wires, until):
     served = await serve()
     # What a loop does that has accepted but not yet told the protocol.
-    connection = served.listener._accept()
+    connection = served.listener._accept(served.script.open)
     stopping = asyncio.ensure_future(served.listener.stop(grace_seconds=30))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -213,7 +213,7 @@ def test_the_connection_beyond_the_limit_is_closed_at_once(on_loop, served, wire
     on_loop(story)
 
 
-def test_a_moment_without_descriptors_leaves_no_listener_that_hears_nobody(on_loop, monkeypatch):
+def test_a_listener_survives_a_moment_without_descriptors(on_loop, monkeypatch):
     async def story():
         listening = await AsyncioNet().listen(
             asyncio.Protocol, host="127.0.0.1", port=0, backlog=10, paused=True

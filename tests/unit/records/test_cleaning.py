@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import ottla.records
+from ottla.records import batch_walk
 from ottla.records import cleaning as imported_cleaning
+from ottla.records import cleaning_scope as fields
 from ottla.records.batch import (
     BASE_TIMESTAMP_POSITION,
     HEADER_SIZE_BYTES,
@@ -19,9 +21,18 @@ from ottla.records.batch import (
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_batches
 from ottla.records.record import Record
+from ottla.records.siphash import siphash
 
 NOW = 1_700_000_000_000
 NONE = array("q")
+
+
+def interpreted(name):
+    path = Path(ottla.records.__path__[0]) / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"interpreted_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(params=["compiled", "interpreted"])
@@ -30,11 +41,7 @@ def kernel(request):
         if not imported_cleaning.COMPILED:
             pytest.skip("the extension is not built: python setup.py build_ext --inplace")
         return imported_cleaning
-    path = Path(ottla.records.__path__[0]) / "cleaning.py"
-    spec = importlib.util.spec_from_file_location("interpreted_cleaning", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return interpreted("cleaning")
 
 
 @pytest.fixture
@@ -63,11 +70,11 @@ def told(data):
 
 
 def scope_of(kernel, *, seeds=(1, 2), capacity=60, first=0, latest=-1, now=NOW, horizon=NOW + 100):
-    scope = array("q", bytes(8 * kernel.SCOPE_SIZE))
-    scope[kernel.SEED_LOW], scope[kernel.SEED_HIGH] = seeds
-    scope[kernel.CAPACITY], scope[kernel.FIRST_OFFSET] = capacity, first
-    scope[kernel.LATEST_OFFSET], scope[kernel.NEXT_OFFSET] = latest, -1
-    scope[kernel.NOW_MS], scope[kernel.HORIZON_MS] = now, horizon
+    scope = array("q", bytes(8 * fields.SCOPE_SIZE))
+    scope[fields.SEED_LOW], scope[fields.SEED_HIGH] = seeds
+    scope[fields.CAPACITY], scope[fields.FIRST_OFFSET] = capacity, first
+    scope[fields.LATEST_OFFSET], scope[fields.NEXT_OFFSET] = latest, -1
+    scope[fields.NOW_MS], scope[fields.HORIZON_MS] = now, horizon
     return scope
 
 
@@ -75,20 +82,20 @@ def run_map(kernel, chunk, table, **options):
     """Return (why it ended, position, slots used, next offset)."""
     scope = scope_of(kernel, **options)
     ended = kernel.map_batches(chunk, table, scope)
-    return ended, *(scope[at] for at in (kernel.POSITION, kernel.USED, kernel.NEXT_OFFSET))
+    return ended, *(scope[at] for at in (fields.POSITION, fields.USED, fields.NEXT_OFFSET))
 
 
 def end_of_filter(kernel, chunk, out, table, latest, *, retained=NONE, **options):
     """Return (why it ended, position, output position)."""
     scope = scope_of(kernel, latest=latest, **options)
     ended = kernel.filter_batches(chunk, out, table, scope, retained)
-    return ended, scope[kernel.POSITION], scope[kernel.OUT_POSITION]
+    return ended, scope[fields.POSITION], scope[fields.OUT_POSITION]
 
 
 def run_filter(kernel, chunk, table, latest, **options):
     out = bytearray(2 * len(chunk) + 1000)
     ended, position, end = end_of_filter(kernel, chunk, out, table, latest, **options)
-    assert ended == kernel.DONE
+    assert ended == fields.DONE
     return position, bytes(out[:end])
 
 
@@ -96,22 +103,70 @@ def offset_in(kernel, key, table, **options):
     return kernel.last_offset_of(key, table, scope_of(kernel, **options))
 
 
+def hash_of(kernel, key, seeds):
+    """Return the two halves of the hash, the low one first, from the slot of a key in the map."""
+    table = array("Q", bytes(24 * 2))
+    run_map(kernel, make([(key, b"")], 7), table, capacity=2, seeds=seeds)
+    (at,) = (at for at in (0, 3) if table[at + 2] == 8)
+    return table[at], table[at + 1]
+
+
 def test_the_hash_is_the_published_one(kernel):
-    seed = [int.from_bytes(bytes(range(at, at + 8)), "little") for at in (0, 8)]
+    seeds = [int.from_bytes(bytes(range(at, at + 8)), "little") for at in (0, 8)]
     expected = {
         b"": "a3817f04ba25a8e66df67214c7550293",
         b"\0": "da87c1d86b99af44347659119b22fc45",
     }
     for key, digest in expected.items():
-        halves = kernel.hash_of(key, scope_of(kernel, seeds=seed))
-        assert b"".join(half.to_bytes(8, "little", signed=True) for half in halves).hex() == digest
+        halves = hash_of(kernel, key, seeds)
+        assert b"".join(half.to_bytes(8, "little") for half in halves).hex() == digest
 
 
 def test_both_forms_hash_alike(kernel):
-    scope = scope_of(kernel, seeds=(-1, -(2**63)))
     for n in range(40):
         key = bytes(range(n))
-        assert imported_cleaning.hash_of(key, scope) == kernel.hash_of(key, scope)
+        expected = siphash(key, 0, n, 2**64 - 1, 2**63)
+        assert hash_of(kernel, key, (-1, -(2**63))) == expected
+
+
+def entries_of(module, data, size_bytes, **fields_set):
+    """Return the index entries of ``data`` as tuples, and the state after."""
+    state = array("q", bytes(8 * module.WALK_STATE_SIZE))
+    for name, value in fields_set.items():
+        state[getattr(module, name)] = value
+    entries = array("q", bytes(8 * module.ENTRY_WORDS * 10))
+    count = module.index_batches(data, size_bytes, state, entries)
+    return [tuple(entries[4 * at : 4 * at + 4]) for at in range(count)], state
+
+
+@pytest.mark.parametrize("form", ["compiled", "interpreted"])
+def test_an_index_gets_an_entry_every_so_many_bytes(form):
+    walk = batch_walk
+    if form == "interpreted":
+        walk = interpreted("batch_walk")
+    elif not batch_walk.COMPILED:
+        pytest.skip("the extension is not built: python setup.py build_ext --inplace")
+    batches = [
+        make([(b"k", b"v", NOW + late)], 10 * at) for at, late in enumerate((5, 9, 9, 1, 20))
+    ]
+    size = len(batches[0])
+    assert {len(batch) for batch in batches} == {size}
+    entries, state = entries_of(
+        walk,
+        b"".join(batches) + b"what is not written",
+        5 * size,
+        POSITION=1000,
+        INDEX_INTERVAL=2 * size - 1,
+        BYTES_SINCE_ENTRY=0,
+        LATEST_TIMESTAMP=-1,
+    )
+    assert entries == [
+        (1000 + 2 * size, 20, NOW + 9, 10),
+        (1000 + 4 * size, 40, NOW + 20, 40),
+    ]
+    assert state[walk.POSITION] == 1000 + 5 * size
+    assert (state[walk.LATEST_TIMESTAMP], state[walk.LATEST_OFFSET]) == (NOW + 20, 40)
+    assert state[walk.BYTES_SINCE_ENTRY] == size
 
 
 def test_the_map_has_the_last_offset_of_each_key(kernel, table):
@@ -120,7 +175,7 @@ def test_the_map_has_the_last_offset_of_each_key(kernel, table):
     whole = len(chunk)
     chunk += make([(b"z", b"1")], 30)[:-1]
     assert run_map(kernel, chunk, table, capacity=60, first=0, seeds=(1, 2)) == (
-        kernel.DONE,
+        fields.DONE,
         whole,
         4,
         22,
@@ -142,7 +197,7 @@ def test_a_full_map_takes_known_keys_only(kernel, table):
     first = make([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")], 0)
     chunk = first + make([(b"b", b"1"), (b"c", b"1")], 3)
     ended = run_map(kernel, chunk, table, capacity=2, first=0, seeds=(1, 2))
-    assert ended == (kernel.FULL, len(first), 2, 3)
+    assert ended == (fields.FULL, len(first), 2, 3)
 
 
 def test_many_keys_meet_in_the_table_and_none_is_mistaken(kernel):
@@ -159,12 +214,12 @@ def test_what_is_not_plain_is_left_to_the_caller(kernel, table, options):
     plain = make([(b"a", b"1")], 0)
     chunk = plain + make([(b"a", b"1" * 100)], 1, **options)
     assert run_map(kernel, chunk, table, capacity=9, first=0, seeds=(1, 2))[:2] == (
-        kernel.SPECIAL,
+        fields.SPECIAL,
         len(plain),
     )
     out = bytearray(1000)
     ended = end_of_filter(kernel, chunk, out, table, -1, now=0, horizon=0)
-    assert ended == (kernel.SPECIAL, len(plain), len(plain))
+    assert ended == (fields.SPECIAL, len(plain), len(plain))
 
 
 @pytest.mark.parametrize("at", [9, 16, 23, 30, 57, 60, 64, -1])
@@ -172,10 +227,10 @@ def test_a_rotten_batch_is_noticed(kernel, table, at):
     chunk = make([(b"a", b"1" * 50)], 0)
     chunk[at] ^= 0x40
     ended = run_map(kernel, chunk, table, capacity=9, first=0, seeds=(1, 2))[0]
-    assert ended == (kernel.DONE if at == 9 else kernel.CORRUPT)
+    assert ended == (fields.DONE if at == 9 else fields.CORRUPT)
     out = bytearray(1000)
     ended = end_of_filter(kernel, chunk, out, table, 5, now=0, horizon=0)
-    assert ended == (kernel.DONE if at == 9 else kernel.CORRUPT, 0, 0)
+    assert ended == (fields.DONE if at == 9 else fields.CORRUPT, 0, 0)
 
 
 def test_records_that_do_not_fit_their_batch_are_noticed(kernel, table):
@@ -183,7 +238,7 @@ def test_records_that_do_not_fit_their_batch_are_noticed(kernel, table):
     out = bytearray(100)
     for wrong in (records[:-1], records + b"\0", records[:3], b"\x80" * 20, b"\x02\0\0"):
         scope = scope_of(kernel)
-        assert kernel.map_records(wrong, 2, 0, table, scope) == kernel.CORRUPT, wrong
+        assert kernel.map_records(wrong, 2, 0, table, scope) == fields.CORRUPT, wrong
         assert kernel.filter_records(wrong, 2, 0, out, table, scope) == -1, wrong
 
 
@@ -265,15 +320,15 @@ def test_an_output_that_is_full_takes_no_half_batch(kernel, table):
     chunk = one + make([(b"b", b"2" * 200)], 1)
     out = bytearray(len(one) + 100)
     ended = end_of_filter(kernel, chunk, out, table, -1, now=0, horizon=0)
-    assert ended == (kernel.FULL, len(one), len(one))
+    assert ended == (fields.FULL, len(one), len(one))
 
 
 def test_a_longer_delta_fits_the_room_that_is_asked_for(kernel, table):
     records = [(b"k%d" % n, None, NOW) for n in range(50)]
     chunk = make(records, 0)
     run_map(kernel, chunk, table, capacity=60, first=0, seeds=(1, 2))
-    out = bytearray(len(chunk) + 50 * kernel.GROWTH_BYTES)
+    out = bytearray(len(chunk) + 50 * fields.GROWTH_BYTES)
     ended, _, end = end_of_filter(kernel, chunk, out, table, 49, now=0, horizon=2**62)
-    assert ended == kernel.DONE
+    assert ended == fields.DONE
     assert told(out[:end]) == told(chunk)
     assert int.from_bytes(out[BASE_TIMESTAMP_POSITION:][:8], "big") == 2**62

@@ -460,3 +460,15 @@ def test_slow_appends_that_nobody_waits_for_take_turns_too(slow_disk, words, ack
     assert slow_disk.appended == 2
     until_done(slow_disk, answer)
     assert words.codes(answer) == [ErrorCode.NONE] * 20
+
+
+def test_what_a_second_roll_leaves_during_a_flush_is_flushed_behind_it(make_node, words):
+    """With Kafka's default ``flush.messages`` no count of records asks for that flush."""
+    node = make_node(flush_messages=words.ASYNC_FLUSH, segment_bytes=200)
+    for _ in range(3):  # Each but the first one rolls.
+        node.append((0, words.batch(b"x" * 120)))
+    log = node.partition().log
+    assert [log.segment_count, len(log.segments.unsynced)] == [3, 1]
+    node.executor.run_all()
+    assert not log.segments.unsynced
+    assert log.settled_offset == log.flushed_offset == 3

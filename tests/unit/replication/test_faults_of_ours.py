@@ -4,7 +4,7 @@ import asyncio
 
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
-from ottla.log.directories.copies import LogCopies
+from ottla.log.directories.taking_over import TakeOver
 from ottla.log.flush import FlushJob
 
 T0 = TopicPartition("t", 0)
@@ -40,23 +40,23 @@ async def test_a_fault_in_a_move_leaves_the_partition_where_it_is_and_lets_a_sto
     node.append((0, words.batch()))
     node.executor.run_all()
 
-    def fault(self, copy):
+    def fault(self):
         raise RuntimeError("of ours")
 
-    monkeypatch.setattr(LogCopies, "put_in_place", fault)
+    monkeypatch.setattr(TakeOver, "_put_in_place", fault)
     relocation = node.housekeeper.relocation
-    assert relocation.move(T0, "/b") is ErrorCode.NONE
+    relocation.move(T0, "/b")
     for _ in range(50):
         await asyncio.sleep(0)
         node.executor.run_all()
     assert "t-0 stays where it is, by a fault of ours" in caplog.text
-    await asyncio.wait_for(relocation.settle(), 5)
+    await asyncio.wait_for(relocation._in_progress.settle(), 5)
     assert node.log_manager.copying == {}
     answer = node.append((0, words.batch()))
     node.executor.run_all()
     assert words.codes(answer) == [ErrorCode.NONE]
     monkeypatch.undo()
-    assert relocation.move(T0, "/b") is ErrorCode.NONE
+    relocation.move(T0, "/b")
     for _ in range(50):
         await asyncio.sleep(0)
         node.executor.run_all()

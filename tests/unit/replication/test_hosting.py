@@ -188,7 +188,9 @@ def test_who_waits_for_a_partition_that_goes_is_answered(node, apply, words):
     assert words.codes(waiting) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 25))]
+)
 def test_whatever_the_order_the_disk_ends_as_the_image_says(node, apply, seed, words):
     rng = random.Random(seed)
     topics, number = {}, 0

@@ -262,3 +262,16 @@ def test_a_cancelled_operation_is_forgotten_at_once(purgatory, clock):
     assert [each.done for each in operations] == [[], ["expired"]]
     purgatory.cancel(watches[1])
     assert_empty(purgatory)
+
+
+def test_operations_that_keep_coming_after_a_stall_do_not_keep_others_from_their_end(
+    clock, purgatory
+):
+    """The wait after a stall began anew with each of them."""
+    first = Operation()
+    purgatory.watch(first, ["k"], timeout_seconds=1)
+    clock.stall(10)
+    for _ in range(100):
+        purgatory.watch(Operation(), ["k"], timeout_seconds=60)
+        clock.advance(0.01)
+    assert first.done == ["expired"]

@@ -67,6 +67,7 @@ def test_what_is_wrong_is_told_with_its_place(options, error):
     assert len(found.errors) == 1
     assert found.errors[0].startswith("t/orders.py:3: orders: ")
     assert error in found.errors[0]
+    assert found.is_unreachable == ("connection refused" in error)
 
 
 @pytest.mark.parametrize(

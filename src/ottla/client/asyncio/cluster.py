@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Self, TypeVar
 
 from ottla.client.asyncio.connection import Connection
+from ottla.client.asyncio.trouble import QUIET, Trouble
 from ottla.client.wire.backoff import Backoff
-from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.errors import ConnectionFailed, error_code
 from ottla.client.wire.offsets import FoundOffset, list_offsets_request, read_list_offsets
 from ottla.client.wire.settings import Address, ClientSettings
 from ottla.client.wire.view import ClusterView, metadata_request, read_metadata
@@ -18,10 +19,15 @@ from ottla.env.net import Net
 from ottla.env.real_net import AsyncioNet
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from ottla.protocol.messages.list_groups import ListGroupsResponse
 from ottla.protocol.messages.list_offsets import ListOffsetsResponse
+from ottla.protocol.messages.list_transactions import ListTransactionsResponse
 from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.schema import Message
 
 Result = TypeVar("Result")
+Listing = TypeVar("Listing", ListGroupsResponse, ListTransactionsResponse)
+"""What a broker answers for itself only."""
 
 CREATION_SECONDS = 5.0
 """How long a topic that the broker may create is asked for."""
@@ -30,8 +36,15 @@ CREATION_SECONDS = 5.0
 class Cluster:
     """Connections are opened on first use and kept; ``async with`` closes them."""
 
-    def __init__(self, settings: ClientSettings | None = None, net: Net | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings | None = None,
+        net: Net | None = None,
+        *,
+        trouble: Trouble = QUIET,
+    ) -> None:
         self.settings = settings or ClientSettings()
+        self.trouble = trouble
         self.view = ClusterView()
         self._net = net or AsyncioNet()
         self._connections: dict[tuple[Address, str], Connection] = {}
@@ -136,6 +149,24 @@ class Cluster:
 
         return await self.retrying(attempt)
 
+    async def ask_every_broker(self, request: Message, listing: type[Listing]) -> list[Listing]:
+        """Send ``request`` to each broker and return the answers, which belong together.
+
+        Raises KafkaError when one of them refuses.
+        """
+
+        async def attempt() -> list[Listing]:
+            answers = []
+            for node_id in (await self.refresh([])).brokers:
+                connection = await self.connection(node_id)
+                answer = await connection.call(request, listing)
+                if answer.error_code != ErrorCode.NONE:
+                    raise KafkaError(error_code(answer.error_code))
+                answers.append(answer)
+            return answers
+
+        return await self.retrying(attempt)
+
     async def retrying(
         self,
         attempt: Callable[[], Awaitable[Result]],
@@ -148,17 +179,27 @@ class Cluster:
         """
         loop = asyncio.get_running_loop()
         backoff = Backoff(self.settings, loop.time())
+        is_retried = False
         while True:
             try:
-                return await attempt()
+                result = await attempt()
             except (KafkaError, ConnectionFailed) as error:
                 if self._has_answered:  # perhaps in this very attempt
                     backoff.connected()
-                if gives_up is not None and isinstance(error, KafkaError) and gives_up(error):
-                    raise
-                pause = backoff.pause_seconds(error, loop.time())
+                is_final = (
+                    isinstance(error, KafkaError) and gives_up is not None and gives_up(error)
+                )
+                pause = None if is_final else backoff.pause_seconds(error, loop.time())
                 if pause is None:
+                    if is_retried and isinstance(error, KafkaError) and not error.code.retriable:
+                        self.trouble.answered()  # A refusal is an answer.
                     raise
+                self.trouble.retrying(error)
+                is_retried = True
+            else:
+                if is_retried:
+                    self.trouble.answered()
+                return result
             self.forget_leaders()
             await asyncio.sleep(pause)
 

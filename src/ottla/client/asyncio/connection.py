@@ -6,17 +6,16 @@ Nothing is retried here. Used by ``cluster``, and where one certain broker is wa
 
 import asyncio
 from collections import deque
+from collections.abc import Generator
 from typing import TypeVar, cast
 
-from ottla import __version__
 from ottla.client.wire.authentication import authenticate
 from ottla.client.wire.errors import ConnectionFailed, NoAnswer, reason
-from ottla.client.wire.exchange import RECEIVE_MAX_BYTES, Exchange, FrameReader
+from ottla.client.wire.exchange import RECEIVE_MAX_BYTES, Exchange, FrameReader, Step
 from ottla.client.wire.settings import Address, ClientSettings
 from ottla.env.net import Net
 from ottla.env.rng import SystemRng
 from ottla.errors import KafkaError, MalformedMessage
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message
 
 Answer = TypeVar("Answer", bound=Message)
@@ -55,8 +54,7 @@ class Connection(asyncio.Protocol):
                     port=address.port,
                     tls=settings.security.tls,
                 )
-                await connection._negotiate()
-                await connection._authenticate()
+                await connection._greet()
         except TimeoutError:
             connection.close()
             raise ConnectionFailed(
@@ -145,16 +143,6 @@ class Connection(asyncio.Protocol):
         """Let callers of ``drain`` go on."""
         self._writable.set()
 
-    async def _negotiate(self) -> None:
-        version: int | None = ApiVersionsRequest.VERSIONS.last
-        request = ApiVersionsRequest(
-            client_software_name="ottla", client_software_version=__version__
-        )
-        while version is not None:
-            answer = await self.send(request, ApiVersionsResponse, highest=version)
-            version = self.exchange.learn(answer)
-        self._frames.max_bytes = RECEIVE_MAX_BYTES
-
     def _missing(self) -> str:
         """Return what an ``open`` that was given up waited for."""
         if self._transport is None:
@@ -162,15 +150,19 @@ class Connection(asyncio.Protocol):
         is_agreed = self._frames.max_bytes == RECEIVE_MAX_BYTES
         return f"no answer to {'SaslAuthenticate' if is_agreed else 'ApiVersions'}"
 
-    async def _authenticate(self) -> None:
+    async def _greet(self) -> None:
+        """Agree on versions, then authenticate."""
+        await self._follow(self.exchange.negotiate())
+        self._frames.max_bytes = RECEIVE_MAX_BYTES
         credentials = self._settings.security.sasl
-        if credentials is None:
-            return
-        steps = authenticate(credentials, self.exchange, SystemRng())
+        if credentials is not None:
+            await self._follow(authenticate(credentials, self.exchange, SystemRng()))
+
+    async def _follow(self, steps: Generator[Step, Message, None]) -> None:
         try:
             step = next(steps)
             while True:
-                step = steps.send(await self.send(*step))
+                step = steps.send(await self.send(step.request, step.answer, highest=step.highest))
         except StopIteration:
             return
 

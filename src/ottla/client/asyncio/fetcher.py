@@ -109,6 +109,7 @@ class Fetcher:
                 if pause is None:
                     await self._answers.put(error)
                     return
+                self._cluster.trouble.retrying(error)
                 self._cluster.forget_leaders()
                 await asyncio.sleep(pause)
 
@@ -156,5 +157,6 @@ class Fetcher:
                             fetched.aborted,
                         )
                     )
+            cluster.trouble.answered()
             # Later partitions were asked first last time, and have had their share.
             partitions = partitions[1:] + partitions[:1]

@@ -19,7 +19,6 @@ from ottla.client.wire.coordination import (
     committed_request,
     read_committed_offsets,
 )
-from ottla.client.wire.errors import error_code
 from ottla.client.wire.group_description import (
     GroupDescription,
     describe_classic,
@@ -67,22 +66,14 @@ class Groups:
     ) -> list[ListedGroup]:
         """Return the groups of all brokers, by name. A filter that is empty lets all through."""
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-
-        async def attempt() -> list[ListedGroup]:
-            view = await self._cluster.refresh([])
-            found: dict[str, ListedGroup] = {}
-            for node_id in view.brokers:
-                connection = await self._cluster.connection(node_id)
-                answer = await connection.call(request, ListGroupsResponse)
-                if answer.error_code != ErrorCode.NONE:
-                    raise KafkaError(error_code(answer.error_code))
-                for one in answer.groups:
-                    found[one.group_id] = ListedGroup(
-                        one.group_id, one.group_type.lower(), one.group_state, one.protocol_type
-                    )
-            return [found[name] for name in sorted(found)]
-
-        return await self._cluster.retrying(attempt)
+        found = {
+            one.group_id: ListedGroup(
+                one.group_id, one.group_type.lower(), one.group_state, one.protocol_type
+            )
+            for answer in await self._cluster.ask_every_broker(request, ListGroupsResponse)
+            for one in answer.groups
+        }
+        return [found[name] for name in sorted(found)]
 
     async def describe(self, group: str) -> GroupDescription:
         """Return a group, of the classic or the newer protocol. Raises GROUP_ID_NOT_FOUND."""

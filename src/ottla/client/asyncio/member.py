@@ -125,7 +125,7 @@ class GroupMember:
             member_id=member_id,
             members=[MemberIdentity(member_id=member_id)],
         )
-        with suppress(KafkaError, ConnectionFailed):  # It is gone either way, soon.
+        with suppress(KafkaError, ConnectionFailed):  # Without it the session ends soon.
             connection = await self._connection()
             await connection.call(request, LeaveGroupResponse)
 

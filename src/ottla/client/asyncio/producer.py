@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.backoff import Backoff
 from ottla.client.wire.errors import ConnectionFailed
-from ottla.client.wire.lanes import failure
+from ottla.client.wire.lanes import WRITTEN, failure, sequence_after
 from ottla.client.wire.partitioner import partition_of_key
 from ottla.client.wire.sending import (
     NO_IDENTITY,
@@ -33,7 +33,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
 from ottla.protocol.messages.produce import ProduceResponse
-from ottla.records.batch import NO_SEQUENCE, SEQUENCES
+from ottla.records.batch import NO_SEQUENCE
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.record import Record
@@ -85,7 +85,10 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition: the batches that wait, the last of them filling, and what is in flight."""
+    """One partition: the batches that wait, the last of them filling, and what is in flight.
+
+    Why it is not one of ``wire.lanes``: see there.
+    """
 
     waiting: deque[_Batch] = field(default_factory=deque)
     is_busy: bool = False
@@ -284,7 +287,10 @@ class Producer:
                     self._fail(target, batches[target], error)
                 else:
                     longest = max(longest, pause)
+            if not errors:
+                self._cluster.trouble.answered()
             if encoded:
+                self._cluster.trouble.retrying(next(iter(errors.values())))
                 self._cluster.forget_leaders()
                 await asyncio.sleep(longest)
 
@@ -306,7 +312,7 @@ class Producer:
                 continue
             for target in targets:
                 result = appended[target]
-                if result.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                if result.error in WRITTEN:
                     del encoded[target]
                     self._succeed(target, batches[target], result)
                 else:
@@ -349,7 +355,7 @@ class Producer:
     def _encode(self, target: TopicPartition, batch: _Batch) -> bytearray:
         lane = self._lanes[target]
         sequence = lane.next_sequence if self._is_idempotent else NO_SEQUENCE
-        lane.next_sequence = (lane.next_sequence + len(batch.records)) % SEQUENCES
+        lane.next_sequence = sequence_after(lane.next_sequence, len(batch.records))
         return build_batch(
             batch.records,
             codec=self._settings.codec,

@@ -9,9 +9,7 @@ from typing import NamedTuple
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.coordinators import CoordinatorFinder
 from ottla.client.wire.coordination import TRANSACTION
-from ottla.client.wire.errors import error_code
 from ottla.client.wire.transacting import take_over_request
-from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -65,22 +63,14 @@ class Transactions:
         request = ListTransactionsRequest(
             state_filters=list(states), producer_id_filters=[], duration_filter=duration_min_ms
         )
-
-        async def attempt() -> list[ListedTransaction]:
-            view = await self._cluster.refresh([])
-            found: dict[str, ListedTransaction] = {}
-            for node_id in view.brokers:
-                connection = await self._cluster.connection(node_id)
-                answer = await connection.call(request, ListTransactionsResponse)
-                if answer.error_code != ErrorCode.NONE:
-                    raise KafkaError(error_code(answer.error_code))
-                for one in answer.transaction_states:
-                    found[one.transactional_id] = ListedTransaction(
-                        one.transactional_id, one.producer_id, one.transaction_state
-                    )
-            return [found[name] for name in sorted(found)]
-
-        return await self._cluster.retrying(attempt)
+        found = {
+            one.transactional_id: ListedTransaction(
+                one.transactional_id, one.producer_id, one.transaction_state
+            )
+            for answer in await self._cluster.ask_every_broker(request, ListTransactionsResponse)
+            for one in answer.transaction_states
+        }
+        return [found[name] for name in sorted(found)]
 
     async def describe(self, transactional_id: str) -> TransactionDescription:
         """Return one. Raises TRANSACTIONAL_ID_NOT_FOUND."""

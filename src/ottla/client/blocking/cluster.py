@@ -5,10 +5,9 @@ Owns connections and retries; shares requests and answers with the asyncio clien
 ``offsets``, ``fetching``). Every call blocks. Not for use from two threads at once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Self, TypeVar, cast
 
-from ottla import __version__
 from ottla.client.wire.authentication import authenticate
 from ottla.client.wire.backoff import MISSING, Backoff
 from ottla.client.wire.epochs import EpochEnd, epoch_end_request, read_epoch_ends
@@ -17,6 +16,7 @@ from ottla.client.wire.exchange import (
     FIRST_RECEIVE_MAX_BYTES,
     RECEIVE_MAX_BYTES,
     Exchange,
+    Step,
     frame_size,
 )
 from ottla.client.wire.fetching import (
@@ -39,7 +39,6 @@ from ottla.env.blocking import BlockingClock, BlockingStream
 from ottla.env.rng import SystemRng
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.list_offsets import ListOffsetsResponse
 from ottla.protocol.messages.metadata import MetadataResponse
@@ -75,8 +74,7 @@ class BlockingConnection:
         self._receive_max_bytes = FIRST_RECEIVE_MAX_BYTES
         self._buffer = bytearray()
         try:
-            self._negotiate()
-            self._authenticate()
+            self._greet()
         except (ConnectionFailed, KafkaError):
             self.close()
             raise
@@ -153,25 +151,19 @@ class BlockingConnection:
         self._stream.receive_into(view)
         return view
 
-    def _negotiate(self) -> None:
-        version: int | None = ApiVersionsRequest.VERSIONS.last
-        request = ApiVersionsRequest(
-            client_software_name="ottla", client_software_version=__version__
-        )
-        while version is not None:
-            answer = self.call(request, ApiVersionsResponse, highest=version)
-            version = self.exchange.learn(answer)
+    def _greet(self) -> None:
+        """Agree on versions, then authenticate."""
+        self._follow(self.exchange.negotiate())
         self._receive_max_bytes = RECEIVE_MAX_BYTES
-
-    def _authenticate(self) -> None:
         credentials = self._settings.security.sasl
-        if credentials is None:
-            return
-        steps = authenticate(credentials, self.exchange, SystemRng())
+        if credentials is not None:
+            self._follow(authenticate(credentials, self.exchange, SystemRng()))
+
+    def _follow(self, steps: Generator[Step, Message, None]) -> None:
         try:
             step = next(steps)
             while True:
-                step = steps.send(self.call(*step))
+                step = steps.send(self.call(step.request, step.answer, highest=step.highest))
         except StopIteration:
             return
 

@@ -14,7 +14,7 @@ from ottla.client.wire.coordination import (
     NAMES_ONLY,
     TRANSACTION,
     Committed,
-    check_commit,
+    check_offset_commit,
     commit_request,
     committed_request,
     find_coordinator_request,
@@ -88,7 +88,7 @@ class BlockingCoordinators:
 
         def ask(connection: BlockingConnection) -> None:
             answer = connection.call(request, OffsetCommitResponse, highest=NAMES_ONLY)
-            check_commit(group, answer)
+            check_offset_commit(group, answer)
 
         self._asking(GROUP, group, ask, timeout_ms)
 

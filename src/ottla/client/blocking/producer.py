@@ -14,6 +14,7 @@ from typing import Self
 
 from ottla.client.blocking.cluster import BlockingClient, BlockingConnection
 from ottla.client.blocking.coordinators import BlockingCoordinators
+from ottla.client.wire.backoff import pause_ms
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.lanes import Lane, OutgoingBatch, Verdict, Written, failure
 from ottla.client.wire.sending import (
@@ -66,7 +67,7 @@ class SendingSettings:
     request_bytes: int = 1 << 20
     """Batches beyond this go with another request. One larger batch goes alone."""
     gathered_bytes: int = 256 << 10
-    """Small batches wait for company, or ``flush``, until there is so much: fewer requests."""
+    """Small batches wait for ``flush``, or until they have so many bytes: fewer requests."""
     buffer_bytes: int = 32 << 20
     """Of batches not acknowledged; ``send`` waits beyond."""
     delivery_timeout_ms: int = 120_000
@@ -125,7 +126,7 @@ class BlockingProducer:
         self._is_stale = False
         self._lanes: dict[TopicPartition, Lane] = {}
         self._busy: dict[TopicPartition, Lane] = {}
-        """The lanes that are not done; who was served last is last."""
+        """The lanes that are not done; the one that was served last is last."""
         self._links: dict[int, _Link] = {}
         self._request_count = 0
         self._smallest_refused_bytes: int | None = None
@@ -429,14 +430,10 @@ class BlockingProducer:
 
     def _hold(self, lane: Lane, error: OttlaError) -> None:
         """Let a lane try again after a pause, or raise: it cannot, or its time is up."""
-        settings = self._client_settings
         if isinstance(error, KafkaError) and error.code in _HOPELESS:
             raise error
-        pause_ms = min(
-            settings.retry_backoff_ms << min(lane.try_count, 16), settings.retry_backoff_max_ms
-        )
         now = self._clock.monotonic()
-        lane.pause(now + pause_ms / 1000)
+        lane.pause(now + pause_ms(self._client_settings, lane.try_count) / 1000)
         self._is_stale = True
         if lane.waiting and lane.waiting[0].deadline <= now:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.REQUEST_TIMED_OUT

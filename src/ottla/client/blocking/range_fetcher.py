@@ -235,7 +235,7 @@ class RangeFetcher:
             offset = asked[partition]
             if self._positions.get(partition) != offset:
                 continue  # moved while the answer was under way
-            if fetched.error.retriable or fetched.error is ErrorCode.UNKNOWN_TOPIC_ID:
+            if fetched.error.retriable:
                 why = f"{partition.topic}-{partition.partition} at offset {offset}"
                 raise KafkaError(fetched.error, f"{why}: {fetched.error.text}")
             if not fetched.error:

@@ -5,10 +5,10 @@ after ApiVersions and before all else. Source: Kafka's protocol guide, SASL; KIP
 """
 
 from collections.abc import Generator
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from ottla.client.wire.errors import error_code
-from ottla.client.wire.exchange import Exchange
+from ottla.client.wire.exchange import Exchange, Step
 from ottla.client.wire.security import PLAIN, Credentials
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
@@ -18,13 +18,6 @@ from ottla.protocol.messages.sasl_authenticate import (
 )
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.schema import Message
-
-
-class Step(NamedTuple):
-    """One request, and the kind of its answer."""
-
-    request: Message
-    answer: type[Message]
 
 
 class Mechanism(Protocol):
@@ -48,7 +41,7 @@ class Plain:
         return self._token
 
     def next(self, answer: bytes) -> None:
-        """Whatever came: an error has an error code."""
+        """Return None: an error would have come as an error code."""
 
 
 def authenticate(

@@ -4,10 +4,13 @@ from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 
-_WORTH_A_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
-"""Not retriable by the table, but cured by fresh metadata when a topic was made anew."""
 MISSING = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 """A broker that is behind says so for a moment; else the topic, or the partition, is gone."""
+
+
+def pause_ms(settings: ClientSettings, failed_count: int) -> int:
+    """Return the pause behind a try: doubled with each of the ``failed_count`` before it."""
+    return min(settings.retry_backoff_ms << min(failed_count, 16), settings.retry_backoff_max_ms)
 
 
 class Backoff:
@@ -31,7 +34,7 @@ class Backoff:
         """
         if isinstance(error, KafkaError):
             self._connected = True
-            if not error.code.retriable and error.code not in _WORTH_A_RETRY:
+            if not error.code.retriable:
                 return None
         elif not isinstance(error, ConnectionFailed) or not self._connected:
             return None
@@ -43,15 +46,12 @@ class Backoff:
 
     def pause_for_any(self, now: float) -> float | None:
         """Return the same for an error that the caller has judged to be worth another try."""
-        pause_ms = min(
-            self._settings.retry_backoff_ms << min(self._count, 16),
-            self._settings.retry_backoff_max_ms,
-        )
+        seconds = pause_ms(self._settings, self._count) / 1000
         self._count += 1
         deadline, patience_ms = self._deadline, self._settings.missing_topic_ms
         if self._missing_since is not None and patience_ms is not None:
             deadline = min(deadline, self._missing_since + patience_ms / 1000)
-        return pause_ms / 1000 if now + pause_ms / 1000 < deadline else None
+        return seconds if now + seconds < deadline else None
 
     def connected(self) -> None:
         """Say that the cluster has answered before, so that lost connections are worth a retry."""

@@ -139,7 +139,7 @@ def commit_request(
     )
 
 
-def check_commit(group: str, answer: OffsetCommitResponse) -> None:
+def check_offset_commit(group: str, answer: OffsetCommitResponse) -> None:
     """Raise KafkaError for the first offset that was refused."""
     for topic in answer.topics:
         for one in topic.partitions:

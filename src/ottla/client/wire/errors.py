@@ -25,8 +25,18 @@ def reason(error: OSError) -> str:
     refused = why_refused(error)
     if refused is not None:
         return refused
-    text = (error.strerror or str(error) or type(error).__name__).rstrip(".")
-    return text[:1].lower() + text[1:]
+    text = error.strerror or str(error) or _WITHOUT_WORDS.get(type(error), "connection failed")
+    return text[:1].lower() + text[1:].rstrip(".")
+
+
+_WITHOUT_WORDS: dict[type[OSError], str] = {
+    ConnectionResetError: "connection reset by peer",
+    ConnectionRefusedError: "connection refused",
+    ConnectionAbortedError: "connection aborted",
+    BrokenPipeError: "connection closed by peer",
+    TimeoutError: "no answer in time",
+}
+"""Of errors that asyncio raises bare."""
 
 
 def error_code(number: int) -> ErrorCode:

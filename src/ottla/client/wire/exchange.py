@@ -7,10 +7,11 @@ Source: Kafka's protocol guide; KIP-35 and KIP-511 (ApiVersions).
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
+from ottla import __version__
 from ottla.client.wire.errors import error_code
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.header import decode_response_header, encode_request_header
@@ -39,6 +40,15 @@ class Expected(NamedTuple):
     version: int
 
 
+class Step(NamedTuple):
+    """One request of a conversation that the transport only carries, and the kind of its answer."""
+
+    request: Message
+    answer: type[Message]
+    highest: int | None = None
+    """The newest version that it may have; None: any."""
+
+
 class Exchange:
     """The state of one connection's conversation. Answers come in the order of the requests."""
 
@@ -47,7 +57,7 @@ class Exchange:
         self._next_correlation_id = 0
         self._expected: deque[Expected] = deque()
         self.versions: Mapping[int, tuple[int, int]] = {API_VERSIONS: (0, 4)}
-        """By API key, the first and last version that the peer serves; filled by ``negotiate``."""
+        """By API key, the first and last version that the peer serves; ``negotiate`` fills it."""
 
     @property
     def is_idle(self) -> bool:
@@ -122,7 +132,17 @@ class Exchange:
             return 0
         return expected.version
 
-    def learn(self, answer: ApiVersionsResponse) -> int | None:
+    def negotiate(self) -> Generator[Step, Message, None]:
+        """Yield the first steps; each is sent its answer. In the end ``versions`` are known."""
+        version: int | None = ApiVersionsRequest.VERSIONS.last
+        request = ApiVersionsRequest(
+            client_software_name="ottla", client_software_version=__version__
+        )
+        while version is not None:
+            answer = yield Step(request, ApiVersionsResponse, version)
+            version = self._learn(cast("ApiVersionsResponse", answer))
+
+    def _learn(self, answer: ApiVersionsResponse) -> int | None:
         """Take in the peer's versions; return the ApiVersions version to ask again with, or None.
 
         Raises KafkaError when the peer refused for another reason.

@@ -3,9 +3,17 @@
 Pure: between the writer that closes batches and ``blocking.producer``, which sends them. Owns what
 an error in an answer means for a batch and for those behind it. Batches leave and are written in
 the order of their numbers: when one comes back, the lane waits until nothing of it is in flight any
-more, and starts again with the first that is not written. Source: KIP-98 (sequence numbers),
-KIP-360 (a new epoch where the leader has lost them), KIP-890; Kafka's documentation of its
-producer's settings.
+more, and starts again with the first that is not written.
+
+``asyncio.producer`` has lanes of its own, for another promise. There a batch is a list of records,
+each with a promise, and becomes bytes when it leaves; one batch is in flight, so its number is
+given last; a batch that fails fails its records only, and the others go on with a new producer id.
+Here a batch is closed bytes and up to five are in flight, so they are numbered early, anew in a
+next epoch, and split when too large; one batch that is lost ends the producer. Both share what an
+answer says (``WRITTEN``, ``failure``), ``sequence_after`` and the pauses (``backoff``).
+
+Source: KIP-98 (sequence numbers), KIP-360 (a new epoch where the leader has lost them), KIP-890;
+Kafka's documentation of its producer's settings.
 """
 
 from collections import deque
@@ -18,6 +26,8 @@ from ottla.ids import TopicPartition
 from ottla.records.batch import NO_SEQUENCE, SEQUENCES, set_producer
 
 EPOCH_MAX = 0x7FFF
+WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+"""A leader answers one of these when it has the batch, by this try or by one before."""
 
 
 class Verdict(Enum):
@@ -53,7 +63,7 @@ class Written:
 
     record_count: int = 0
     size_bytes: int = 0
-    """Of the record batches, compressed."""
+    """The size of the record batches, compressed."""
     first_offset: int = -1
     """-1: not told (acks=0)."""
     next_offset: int = -1
@@ -130,10 +140,10 @@ class Lane:
 
     def judge(self, batch: OutgoingBatch, error: ErrorCode) -> Verdict:
         """Return what an answer means for ``batch``."""
+        if error in WRITTEN:
+            return Verdict.WRITTEN
         is_next = batch.base_sequence == self.expected_sequence
         match error:
-            case ErrorCode.NONE | ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                return Verdict.WRITTEN
             case ErrorCode.MESSAGE_TOO_LARGE if batch.record_count > 1:
                 return Verdict.SPLIT
             case ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if self.is_idempotent and not is_next:
@@ -143,8 +153,6 @@ class Lane:
                 # that records may be missing.
                 is_plain = self.is_idempotent and self.identity.transactional_id is None
                 return Verdict.NEXT_EPOCH if is_plain else Verdict.LOST
-            case ErrorCode.UNKNOWN_TOPIC_ID | ErrorCode.INCONSISTENT_TOPIC_ID:
-                return Verdict.AGAIN  # the topic was made anew
         return Verdict.AGAIN if error.retriable else Verdict.LOST
 
     def succeed(self, batch: OutgoingBatch, base_offset: int) -> None:
@@ -153,7 +161,7 @@ class Lane:
         self.written.add(batch, base_offset)
         self.try_count = 0
         if self.is_idempotent:
-            end = (batch.base_sequence + batch.record_count) % SEQUENCES
+            end = sequence_after(batch.base_sequence, batch.record_count)
             if (end - self.expected_sequence) % SEQUENCES < SEQUENCES // 2:
                 self.expected_sequence = end
 
@@ -217,10 +225,15 @@ class Lane:
     def _number(self, batch: OutgoingBatch) -> None:
         if self.is_idempotent:
             batch.base_sequence = self.next_sequence
-            self.next_sequence = (self.next_sequence + batch.record_count) % SEQUENCES
+            self.next_sequence = sequence_after(self.next_sequence, batch.record_count)
         set_producer(
             batch.view, self.identity.producer_id, self.identity.epoch, batch.base_sequence
         )
+
+
+def sequence_after(first: int, record_count: int) -> int:
+    """Return the number behind ``record_count`` records that begin at ``first``; they wrap."""
+    return (first + record_count) % SEQUENCES
 
 
 def failure(partition: TopicPartition, appended: Appended) -> KafkaError:

@@ -43,8 +43,8 @@ class Scram:
     def next(self, answer: bytes) -> bytes | None:
         """Return what follows ``answer``; None when both sides are sure of each other.
 
-        Raises KafkaError SASL_AUTHENTICATION_FAILED for an answer that is none, and for a server
-        that does not know the password.
+        Raises KafkaError SASL_AUTHENTICATION_FAILED for a malformed answer, and for a server that
+        does not know the password.
         """
         fields = _fields(answer)
         if b"e" in fields:

@@ -93,8 +93,8 @@ _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
 def read_security(texts: Mapping[str, str]) -> Security:
     """Return what the options in ``texts`` (no others) mean. Reads no file.
 
-    Raises InvalidConfig: a value that is none, one that is missing, a mechanism or a kind of file
-    that cannot be had.
+    Raises InvalidConfig: a value is impossible or missing, or a mechanism or a kind of file cannot
+    be had.
     """
     protocol = texts.get(_PROTOCOL, "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:

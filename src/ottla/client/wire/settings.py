@@ -67,8 +67,8 @@ class ClientSettings:
     it is the cluster that is away, not the address that is wrong."""
     security: Security = NO_SECURITY
     missing_topic_ms: int | None = None
-    """How long a call goes on trying when the answer is that there is no such topic; None: as long
-    as for anything else."""
+    """How long a call goes on trying while brokers say that a topic does not exist; None: as long
+    as for any other error."""
 
 
 def read_settings(texts: dict[str, str]) -> ClientSettings:
@@ -88,7 +88,7 @@ def read_settings(texts: dict[str, str]) -> ClientSettings:
         elif key in NAMES:
             secured[key] = text
         else:
-            raise InvalidConfig(key, None, f"unknown client setting {key}; known: {_known()}")
+            raise InvalidConfig(key, None, f"unknown client setting {key}{near_settings(key)}")
     return ClientSettings(**values, security=read_security(secured))  # type: ignore[arg-type]
 
 
@@ -103,8 +103,16 @@ _TIMES = {
 }
 
 
-def _known() -> str:
-    return ", ".join(("bootstrap.servers", "client.id", *_TIMES, *sorted(NAMES)))
+KNOWN = ("bootstrap.servers", "metadata.broker.list", "client.id", *_TIMES, *sorted(NAMES))
+"""Every key that ``read_settings`` knows."""
+
+
+def near_settings(key: str) -> str:
+    """Return the words about the keys that ``key`` may have meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 - 2 ms, after a mistake only
+
+    near = get_close_matches(key, KNOWN, 2)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _milliseconds(key: str, text: str) -> int:

@@ -1,1 +1,1 @@
-"""The group coordinator: committed offsets and classic groups, in ``__consumer_offsets``."""
+"""The group coordinator: groups of all kinds, and committed offsets, in ``__consumer_offsets``."""

@@ -1,8 +1,8 @@
-"""Answers many that waited, some per turn of the loop.
+"""Answers many clients that waited, some per turn of the loop.
 
-A rebalance that completes answers every member at once, and each answer is encoded and written: of
-10,000 members that is a third of a second. Whoever is in front is answered in this turn, the rest
-in the next ones. Knows nothing of groups; what is answered is decided already.
+A rebalance that completes answers every member at once, and each answer is encoded and written: for
+10,000 members that takes a third of a second. The first ones are answered in this turn, the others
+in the next turns. Knows nothing of groups: the answers are decided already.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 class Answering:
-    """See the module."""
+    """The answers that are still to be given, in one shard."""
 
     def __init__(self, turns: Turns) -> None:
         self._left: deque[Iterator[object]] = deque()
@@ -23,13 +23,14 @@ class Answering:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nobody is to be answered."""
+        """Tell whether no answer is left to be given."""
         return not self._left
 
     def take(self, answer: Callable[[Item], object], items: Iterable[Item]) -> None:
-        """Call ``answer`` with each of ``items``, in order; those of an earlier call come first.
+        """Call ``answer`` with each of ``items``, in order, after the items of earlier calls.
 
-        ``items`` is the caller's own: nobody changes it. One that raises does not keep the others.
+        The caller does not change ``items`` any more. An item whose answer raises does not keep
+        back the others.
         """
         self._left.append(map(answer, items))
         self._work.go_on()

@@ -1,33 +1,34 @@
-"""The group coordinator of this node: what the handlers of group and offset requests talk to.
+"""The group coordinator of this node, which the handlers of group and offset requests call.
 
 Finds the shard of a group, checks what can be checked before its turn, and lets the operation run
-in its turn. Every answer is a value or a KafkaError, never an exception: which field an error goes
-to is the handler's business. Source: Kafka's GroupCoordinatorService.
+in its turn. A Pending fails with the KafkaError of whatever refuses the operation; which field of
+an answer the code goes to is the handler's business. Source: Kafka's GroupCoordinatorService.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
 
 from collections.abc import Callable, Collection, Sequence
-from enum import Enum
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ottla.cluster.arriving import Arriving
-from ottla.coordinator.group import records
 from ottla.coordinator.group.classic import events
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Member
-from ottla.coordinator.group.committing import CommitRequest
-from ottla.coordinator.group.configs import GroupConfigs
-from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.configs import GroupConfigs
+from ottla.coordinator.group.consumer.groups import ConsumerGroups
 from ottla.coordinator.group.consumer.machine import (
     Heartbeat,
     HeartbeatAnswer,
     check_heartbeat,
 )
-from ottla.coordinator.group.offset_write import NewGroups, OffsetWrite
-from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey
-from ottla.coordinator.group.registry import GroupKind
+from ottla.coordinator.group.offsets import records
+from ottla.coordinator.group.offsets.committed import CommittedOffset, OffsetKey
+from ottla.coordinator.group.offsets.committing import CommitRequest
+from ottla.coordinator.group.offsets.offset_write import NewGroups, OffsetWrite
+from ottla.coordinator.group.registry import Group, GroupKind
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.group.shard import Groups, GroupsShard
+from ottla.coordinator.operations import Refuse
 from ottla.coordinator.records import CoordinatorRecord, EndMarker
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.shard import ShardState
@@ -35,20 +36,10 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
-from ottla.pending import Pending
+from ottla.pending import Pending, failed
 from ottla.protocol.compiler import STRING_BYTES_MAX
 
 Value = TypeVar("Value")
-
-
-class _Turn(Enum):
-    """When an operation runs, beside others on its shard."""
-
-    IN_ORDER = "in order"
-    ALONE = "alone"
-    """After what came before is durable; what comes later waits. See ``Shard``."""
-    AT_ONCE = "at once"
-    """It only reads."""
 
 
 class FetchedOffset(NamedTuple):
@@ -74,12 +65,12 @@ class DescribedGroup(NamedTuple):
 
     group: ClassicGroup
     protocol: str
-    """Empty unless the group is stable; members' metadata is told for it only."""
+    """Empty unless the group is stable. The answer has members' metadata for this protocol only."""
     members: tuple[Member, ...]
 
 
 class GroupCoordinator:
-    """See the module. All methods are for the loop; none blocks."""
+    """The coordinator of all groups of this node. Its methods run on the loop; none blocks."""
 
     def __init__(
         self,
@@ -118,27 +109,27 @@ class GroupCoordinator:
             shard.machine.forget_topics(deleted)
         names = _topics_resized(delta)
         for shard in self._runtime.shards if names else ():
-            shard.machine.consumers.topics_changed(names)
+            shard.machine.topics_changed(names)
 
     def hosted(self, where: TopicPartition) -> None:
-        """Load a partition that has been made since the image told of it."""
+        """Load a partition whose log was made after the image named its leader."""
         self._runtime.hosted(where)
 
     def stop(self) -> None:
-        """Let go of all groups; members that wait are sent away."""
+        """Close all shards; members that wait are refused."""
         self._runtime.close()
 
     # Classic groups.
 
     def join(
         self, group_id: str, make_event: Callable[[object, bool], events.Join]
-    ) -> Pending[events.JoinAnswer | KafkaError]:
-        """Let a member join; answered when the rebalance is over.
+    ) -> Pending[events.JoinAnswer]:
+        """Let a member join; resolves when the rebalance has ended.
 
-        ``make_event`` is given who waits, and whether the group is new.
+        ``make_event`` gets the Pending that waits, and whether the group is new.
         """
 
-        def run(shard: GroupsShard, pending: Pending[events.JoinAnswer | KafkaError]) -> None:
+        def run(shard: GroupsShard, pending: Pending[events.JoinAnswer]) -> None:
             machine = shard.machine
             event = make_event(pending, machine.classic.is_new(group_id))
             self._check_join(event)
@@ -159,10 +150,10 @@ class GroupCoordinator:
 
     def sync(
         self, group_id: str, make_event: Callable[[object], events.Sync]
-    ) -> Pending[events.SyncAnswer | KafkaError]:
-        """Take a leader's assignment, or hand one out; answered when it is durable."""
+    ) -> Pending[events.SyncAnswer]:
+        """Take a leader's assignment, or hand one out; resolves when the assignment is durable."""
 
-        def run(shard: GroupsShard, pending: Pending[events.SyncAnswer | KafkaError]) -> None:
+        def run(shard: GroupsShard, pending: Pending[events.SyncAnswer]) -> None:
             requests = shard.machine.requests_to(group_id)
             requests.sync(group_id, make_event(pending), pending)
 
@@ -170,10 +161,10 @@ class GroupCoordinator:
 
     def heartbeat(
         self, group_id: str, make_event: Callable[[object], events.Heartbeat]
-    ) -> Pending[ErrorCode | KafkaError]:
+    ) -> Pending[ErrorCode]:
         """Keep a member alive."""
 
-        def run(shard: GroupsShard, pending: Pending[ErrorCode | KafkaError]) -> None:
+        def run(shard: GroupsShard, pending: Pending[ErrorCode]) -> None:
             requests = shard.machine.requests_to(group_id)
             requests.heartbeat(group_id, make_event(pending), pending)
 
@@ -181,98 +172,91 @@ class GroupCoordinator:
 
     def leave(
         self, group_id: str, members: Sequence[events.LeavingMember]
-    ) -> Pending[tuple[events.LeaveAnswer, ...] | KafkaError]:
+    ) -> Pending[tuple[events.LeaveAnswer, ...]]:
         """Take members out of a group."""
 
-        def run(
-            shard: GroupsShard, pending: Pending[tuple[events.LeaveAnswer, ...] | KafkaError]
-        ) -> None:
+        def run(shard: GroupsShard, pending: Pending[tuple[events.LeaveAnswer, ...]]) -> None:
             shard.machine.requests_to(group_id).leave(group_id, members, pending)
 
         return self._in_turn_of_group(group_id, run)
 
     # KIP-848 groups.
 
-    def consumer_heartbeat(
-        self, group_id: str, beat: Heartbeat
-    ) -> Pending[HeartbeatAnswer | KafkaError]:
-        """Let a member join, live on, take a step to its target, or leave."""
+    def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> Pending[HeartbeatAnswer]:
+        """Let a member join, stay alive, take a step towards its target, or leave."""
+        arrived: Callable[[], None] | None = None
 
-        def run(shard: GroupsShard, pending: Pending[HeartbeatAnswer | KafkaError]) -> None:
+        def run(shard: GroupsShard, pending: Pending[HeartbeatAnswer]) -> None:
+            nonlocal arrived
             if beat.epoch == 0 and group_id not in shard.machine.groups:
                 self._check_room(group_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
-                pending = _before(pending, self._arriving.begin(group_id))
-            shard.machine.consumers.heartbeat(group_id, beat, pending)
+                arrived = self._arriving.begin(group_id)
+            shard.machine.room(ConsumerGroups).heartbeat(group_id, beat, pending)
+
+        def over() -> None:
+            if arrived is not None:
+                arrived()
 
         try:
             check_heartbeat(beat, group_id)
         except KafkaError as error:
-            refused: Pending[HeartbeatAnswer | KafkaError] = Pending()
-            refused.resolve(error.as_value())
-            return refused
-        return self._in_turn_of_group(group_id, run)
-
-    def describe_consumer_group(self, group_id: str) -> Pending[ConsumerGroup | KafkaError]:
-        """Return a KIP-848 group, to be looked at at once; GROUP_ID_NOT_FOUND if it is none."""
-
-        def run(shard: GroupsShard, pending: Pending[ConsumerGroup | KafkaError]) -> None:
-            pending.resolve(shard.machine.consumers.group(group_id))
-
-        return self._in_turn(group_id, run, turn=_Turn.AT_ONCE)
+            return failed(error.as_value())
+        asked = self._in_turn_of_group(group_id, run)
+        return _before(asked, over) if beat.epoch == 0 else asked
 
     # Offsets.
 
-    def commit(self, request: CommitRequest) -> Pending[list[ErrorCode] | KafkaError]:
-        """Write offsets; answered when they are durable. One code per commit, in order."""
-        pending: Pending[list[ErrorCode] | KafkaError] = Pending()
-        self.commit_then(request, pending.resolve)
+    def commit_offsets(self, request: CommitRequest) -> Pending[list[ErrorCode]]:
+        """Write offsets; resolves when they are durable, with a code per partition, in order."""
+        pending: Pending[list[ErrorCode]] = Pending()
+        self.commit_offsets_then(request, pending.resolve, pending.fail)
         return pending
 
-    def commit_then(
-        self, request: CommitRequest, told: Callable[[list[ErrorCode] | KafkaError], None]
+    def commit_offsets_then(
+        self, request: CommitRequest, told: Callable[[list[ErrorCode]], None], refused: Refuse
     ) -> None:
-        """Do as ``commit``, but call ``told``, perhaps before this returns."""
+        """Do as ``commit_offsets``, but call one of two functions, maybe before this returns."""
         try:
             if not request.group_id and request.producer is not None:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
             shard = self._runtime.shard_for(request.group_id)
         except KafkaError as error:
-            told(error.as_value())
+            refused(error.as_value())
             return
-        write = OffsetWrite(shard, request, told, self._new_groups)
-        shard.execute(write.run, write.resolve)
+        write = OffsetWrite(shard, request, told, refused, self._new_groups)
+        shard.execute(write.run, write.refuse)
 
     def end_transaction(
         self, partition: int, batch: bytearray, marker: EndMarker, transaction_version: int
-    ) -> Pending[KafkaError | None]:
-        """Write a transaction's marker into a partition of the topic; done when it counts."""
-        ended: Pending[KafkaError | None] = Pending()
+    ) -> Pending[None]:
+        """Write a transaction's marker into a partition; resolves when memory has followed it."""
+        ended: Pending[None] = Pending()
         shard = self._runtime.shard_of(partition)
         if shard is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            ended.resolve(KafkaError(code, f"{self._runtime.topic}-{partition}"))
+            ended.fail(KafkaError(code, f"{self._runtime.topic}-{partition}"))
         else:
-            shard.execute(
-                lambda: shard.append_marker(
-                    batch, marker, ended.resolve, transaction_version=transaction_version
-                ),
-                ended.resolve,
+            append = partial(
+                shard.append_marker,
+                batch,
+                marker,
+                partial(ended.resolve, None),
+                ended.fail,
+                transaction_version=transaction_version,
             )
+            shard.execute(append, ended.fail)
         return ended
 
     def partitions_of(
         self, group_id: str, *, require_stable: bool
-    ) -> Pending[list[tuple[str, int]] | KafkaError]:
+    ) -> Pending[list[tuple[str, int]]]:
         """Return the partitions that a group has committed offsets of; see ``fetch_offsets``."""
 
-        def run(shard: GroupsShard, pending: Pending[list[tuple[str, int]] | KafkaError]) -> None:
-            topics = shard.machine.offsets.of_group(group_id)
-            pending.resolve(
-                [(topic, index) for topic, committed in topics.items() for index in committed]
-            )
+        def read(machine: Groups) -> list[tuple[str, int]]:
+            topics = machine.offsets.of_group(group_id)
+            return [(topic, index) for topic, committed in topics.items() for index in committed]
 
-        turn = _Turn.ALONE if require_stable else _Turn.AT_ONCE
-        return self._in_turn(group_id, run, empty_id=True, turn=turn)
+        return self._read(group_id, read, empty_id=True, alone=require_stable)
 
     def fetch_offsets(
         self,
@@ -281,38 +265,37 @@ class GroupCoordinator:
         *,
         require_stable: bool,
         member: tuple[str | None, int] = (None, -1),
-    ) -> Pending[list[FetchedOffset] | KafkaError]:
-        """Return durable offsets, of ``wanted`` in its order.
+    ) -> Pending[list[FetchedOffset]]:
+        """Return the durable offsets of ``wanted``, in its order.
 
-        With ``require_stable`` one that a transaction is about to change is refused
-        (UNSTABLE_OFFSET_COMMIT), and commits on their way are waited for. ``member``, an id and an
-        epoch, counts for groups of the consumer protocol; None and -1: of no member.
+        With ``require_stable``, commits on their way are waited for, and an offset that an open
+        transaction changes is refused (UNSTABLE_OFFSET_COMMIT). ``member``, an id and an epoch, is
+        checked by groups of the consumer protocol; None and -1: the client names no member.
         """
 
-        def run(shard: GroupsShard, pending: Pending[list[FetchedOffset] | KafkaError]) -> None:
-            offsets = shard.machine.offsets
-            group = shard.machine.groups.get(group_id)
+        def read(machine: Groups) -> list[FetchedOffset]:
+            offsets = machine.offsets
+            group = machine.groups.get(group_id)
             if group is not None:
-                group.check_fetch(*member)
+                group.check_offset_fetch(*member)
             found = []
             for topic, partition in wanted:
                 if require_stable and offsets.is_pending(group_id, topic, partition):
                     code = ErrorCode.UNSTABLE_OFFSET_COMMIT
                     found.append(FetchedOffset(topic, partition, None, code))
                 else:
-                    committed = shard.machine.committed(group_id, topic, partition)
+                    committed = machine.committed(group_id, topic, partition)
                     found.append(FetchedOffset(topic, partition, committed))
-            pending.resolve(found)
+            return found
 
-        turn = _Turn.ALONE if require_stable else _Turn.AT_ONCE
-        return self._in_turn(group_id, run, empty_id=True, turn=turn)
+        return self._read(group_id, read, empty_id=True, alone=require_stable)
 
     def delete_offsets(
         self, group_id: str, wanted: Sequence[tuple[str, int]]
-    ) -> Pending[list[ErrorCode] | KafkaError]:
-        """Forget offsets; answered when that is durable. One code each, in order."""
+    ) -> Pending[list[ErrorCode]]:
+        """Delete offsets; resolves when that is durable, with a code for each, in order."""
 
-        def run(shard: GroupsShard, pending: Pending[list[ErrorCode] | KafkaError]) -> None:
+        def run(shard: GroupsShard, pending: Pending[list[ErrorCode]]) -> None:
             machine = shard.machine
             group = machine.groups.known(group_id)
             group.check_offset_delete()
@@ -328,59 +311,61 @@ class GroupCoordinator:
                     key = OffsetKey(group_id, topic, partition)
                     found.append(records.offset_tombstone(key))
 
-            shard.append_each(
-                found, lambda error: pending.resolve(codes if error is None else error)
-            )
+            shard.append_each(found, partial(pending.resolve, codes), pending.fail)
 
-        return self._in_turn(group_id, run, turn=_Turn.ALONE)
+        return self._in_turn(group_id, run, alone=True)
 
     # Admin.
 
-    def list_groups(
-        self, states: Collection[str], types: Collection[str]
-    ) -> list[ListedGroup] | KafkaError:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """Return the groups this node coordinates, filtered; empty filters let all through.
 
-        An error while any of its shards is loading: the list would have a hole.
+        Raises KafkaError (COORDINATOR_LOAD_IN_PROGRESS) while a shard is loading: the list would
+        have a hole.
         """
         states = {state.lower() for state in states}
-        wanted = {one.lower() for one in types} or {kind.value for kind in GroupKind}
+        wanted = {one.lower() for one in types}
         found: list[ListedGroup] = []
         for shard in self._runtime.shards:
             if shard.state is ShardState.LOADING:
                 why = f"{shard.where} is loading"
-                return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
             found += [
-                ListedGroup(one.group_id, one.protocol_type or "", one.state.value, one.kind.value)
+                ListedGroup(one.group_id, one.protocol_type or "", one.state.value, one.kind)
                 for one in shard.machine.groups
-                if one.kind.value in wanted
+                if not wanted or one.kind in wanted
             ]
         return [group for group in found if not states or group.state.lower() in states]
 
-    def describe_group(self, group_id: str) -> Pending[DescribedGroup | KafkaError]:
-        """Return a group's members; GROUP_ID_NOT_FOUND when there is no such group."""
+    def describe(self, kind: GroupKind, group_id: str) -> Pending[Group]:
+        """Return a group of one kind, to be read at once; fails with GROUP_ID_NOT_FOUND."""
+        return self._read(group_id, lambda machine: machine.kinds[kind].groups.group(group_id))
 
-        def run(shard: GroupsShard, pending: Pending[DescribedGroup | KafkaError]) -> None:
-            group = shard.machine.classic.group(group_id)
+    def describe_group(self, group_id: str) -> Pending[DescribedGroup]:
+        """Return a classic group with its members; fails with GROUP_ID_NOT_FOUND."""
+
+        def read(machine: Groups) -> DescribedGroup:
+            group = machine.classic.group(group_id)
             is_stable = group.state is GroupState.STABLE
             protocol = (group.protocol or "") if is_stable else ""
-            pending.resolve(DescribedGroup(group, protocol, tuple(group.members.values())))
+            return DescribedGroup(group, protocol, tuple(group.members.values()))
 
-        return self._in_turn(group_id, run, empty_id=True, turn=_Turn.AT_ONCE)
+        return self._read(group_id, read, empty_id=True)
 
-    def delete_group(self, group_id: str) -> Pending[KafkaError | None]:
-        """Delete an empty group and all its offsets; answered when that is durable."""
+    def delete_group(self, group_id: str) -> Pending[None]:
+        """Delete an empty group and all its offsets; resolves when that is durable."""
 
-        def run(shard: GroupsShard, pending: Pending[KafkaError | None]) -> None:
+        def run(shard: GroupsShard, pending: Pending[None]) -> None:
             shard.machine.groups.known(group_id).check_delete()
-            shard.append_each(shard.machine.tombstones_of_group(group_id), pending.resolve)
+            tombstones = shard.machine.tombstones_of_group(group_id)
+            shard.append_each(tombstones, partial(pending.resolve, None), pending.fail)
 
-        return self._in_turn(group_id, run, empty_id=True, turn=_Turn.ALONE)
+        return self._in_turn(group_id, run, empty_id=True, alone=True)
 
     # Common.
 
     def _check_room(self, group_id: str, code: ErrorCode) -> None:
-        """Raise KafkaError of that code if there may not be one more group."""
+        """Raise KafkaError with ``code`` if there may not be one more group."""
         limit = self._settings.groups_max
         count = len(self._arriving) + sum(
             len(shard.machine.groups) for shard in self._runtime.shards
@@ -389,37 +374,54 @@ class GroupCoordinator:
             raise KafkaError(code, f"there are {count} groups; ottla.groups.max is {limit}")
 
     def _in_turn_of_group(
-        self, group_id: str, run: Callable[[GroupsShard, Pending[Value | KafkaError]], None]
-    ) -> Pending[Value | KafkaError]:
-        """Run an operation of a member: behind what its group is writing."""
+        self, group_id: str, run: Callable[[GroupsShard, Pending[Value]], None]
+    ) -> Pending[Value]:
+        """Run an operation of a member in its turn: after what its group is writing."""
 
-        def in_turn(shard: GroupsShard, pending: Pending[Value | KafkaError]) -> None:
-            shard.machine.consumers.line.in_turn(
-                group_id, lambda: run(shard, pending), pending.resolve
-            )
+        def in_turn(shard: GroupsShard, pending: Pending[Value]) -> None:
+            shard.machine.line.in_turn(group_id, lambda: run(shard, pending), pending.fail)
 
         return self._in_turn(group_id, in_turn)
 
     def _in_turn(
         self,
         group_id: str,
-        run: Callable[[GroupsShard, Pending[Value | KafkaError]], None],
+        run: Callable[[GroupsShard, Pending[Value]], None],
         *,
         empty_id: bool = False,
-        turn: _Turn = _Turn.IN_ORDER,
-    ) -> Pending[Value | KafkaError]:
-        """Run an operation on a group's shard. ``empty_id``: "" is a group like any other."""
+        alone: bool = False,
+    ) -> Pending[Value]:
+        """Run an operation on a group's shard. ``empty_id``: "" is a group like any other.
+
+        ``alone``: when everything before it is durable; operations behind it wait. See ``Shard``.
+        """
         try:
-            if not group_id and not empty_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
-            shard = self._runtime.shard_for(group_id)
+            shard = self._shard_for(group_id, empty_id=empty_id)
         except KafkaError as error:
-            refused: Pending[Value | KafkaError] = Pending()
-            refused.resolve(error.as_value())
-            return refused
-        if turn is _Turn.AT_ONCE:
-            return shard.look(lambda pending: run(shard, pending))
-        return shard.answer(lambda pending: run(shard, pending), alone=turn is _Turn.ALONE)
+            return failed(error.as_value())
+        return shard.answer(lambda pending: run(shard, pending), alone=alone)
+
+    def _read(
+        self,
+        group_id: str,
+        read: Callable[[Groups], Value],
+        *,
+        empty_id: bool = False,
+        alone: bool = False,
+    ) -> Pending[Value]:
+        """Read from the memory of a group's shard, at once unless ``alone``: see ``_in_turn``."""
+        try:
+            shard = self._shard_for(group_id, empty_id=empty_id)
+        except KafkaError as error:
+            return failed(error.as_value())
+        if alone:
+            return shard.answer(lambda pending: pending.resolve(read(shard.machine)), alone=True)
+        return shard.look(lambda: read(shard.machine))
+
+    def _shard_for(self, group_id: str, *, empty_id: bool) -> GroupsShard:
+        if not group_id and not empty_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+        return self._runtime.shard_for(group_id)
 
 
 def _topics_resized(delta: MetadataDelta) -> set[str]:
@@ -431,13 +433,16 @@ def _topics_resized(delta: MetadataDelta) -> set[str]:
     return names
 
 
-def _before(pending: Pending[Value], first: Callable[[], None]) -> Pending[Value]:
-    """Return what resolves ``pending``, after calling ``first``."""
-    ahead: Pending[Value] = Pending()
+def _before(asked: Pending[Value], first: Callable[[], None]) -> Pending[Value]:
+    """Return a Pending that ends as ``asked`` does, after ``first`` was called.
+
+    A cancel does not reach ``asked``, so ``first`` is called in any case.
+    """
+    answer: Pending[Value] = Pending()
 
     def done(_: Pending[Value]) -> None:
         first()
-        pending.take_over(ahead)
+        answer.take_over(asked)
 
-    ahead.on_done(done)
-    return ahead
+    asked.on_done(done)
+    return answer

@@ -1,86 +1,82 @@
-"""The groups of one shard by id, and what a group of any kind answers.
+"""The groups of one shard by id, and the questions that a group of any kind answers.
 
-A kind of group is a room (``classic``, ``consumer``) whose group answers what stands in ``Group``.
-A group that has offsets and never had a member is a classic one. Who has an id asks here once, and
-then asks the group; only what concerns one kind (a heartbeat of KIP-848, DescribeGroups) names it.
-Source: Kafka's Group interface.
+A kind of group is a room (``classic``, ``consumer``) whose group fulfils ``Group``; ``kinds`` has
+the table of kinds. A group that has offsets and never had a member is a classic one. A caller looks
+an id up here once, and then asks the group; only requests of one kind (a heartbeat of KIP-848,
+DescribeGroups) name the kind. Source: Kafka's Group interface.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import NewType, Protocol, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 
-
-class GroupKind(Enum):
-    """The value is what ListGroups says."""
-
-    CLASSIC = "classic"
-    CONSUMER = "consumer"
+GroupKind = NewType("GroupKind", str)
+"""The name of a kind of group in ListGroups. Each room defines its own."""
 
 
-class Committer(Protocol):
-    """What is looked at of an OffsetCommit."""
+class OffsetCommitter(Protocol):
+    """The part of an OffsetCommit that a group checks."""
 
     @property
     def member_id(self) -> str:
-        """Empty: it names none."""
+        """The member that commits; empty: none."""
 
     @property
     def instance_id(self) -> str | None:
-        """None: no static member."""
+        """The name of the static member; None: no static member."""
 
     @property
     def generation(self) -> int:
-        """Negative: of a client that is in no group."""
+        """The generation or epoch; negative: the client is in no group."""
 
     @property
     def tells_unknown_group(self) -> bool:
-        """Whether it understands GROUP_ID_NOT_FOUND."""
+        """Whether the client's version knows GROUP_ID_NOT_FOUND."""
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it is part of a transaction."""
+        """Whether the commit is part of a transaction."""
 
     def places(self) -> Iterable[tuple[TopicId, int]]:
-        """Return the partitions it commits."""
+        """Return the partitions that are committed."""
 
 
 class Group(Protocol):
-    """What every kind of group answers. The checks raise KafkaError with Kafka's code."""
+    """What a group of any kind answers. The checks raise KafkaError with Kafka's code."""
 
     @property
     def group_id(self) -> str:
-        """Its id."""
+        """The group's id."""
 
     @property
     def kind(self) -> GroupKind:
-        """Its room."""
+        """The group's kind."""
 
     @property
     def state(self) -> Enum:
-        """The value is what ListGroups and the Describes say."""
+        """The group's state; its value is the text in ListGroups and the Describe APIs."""
 
     @property
     def protocol_type(self) -> str | None:
-        """What its members are; None: nobody ever joined."""
+        """What the members are, such as "consumer"; None: nobody ever joined."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Tell whether a member reads ``topic``, as far as that is known."""
 
-    def check_commit(self, commit: Committer) -> None:
+    def check_offset_commit(self, commit: OffsetCommitter) -> None:
         """Raise KafkaError unless the offsets may be written."""
 
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raise KafkaError unless who says to be this member may read offsets.
+    def check_offset_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Raise KafkaError unless a client that names this member may read offsets.
 
-        None and -1: a client that names no member.
+        None and -1: the client names no member.
         """
 
     def check_offset_delete(self) -> None:
@@ -90,14 +86,17 @@ class Group(Protocol):
         """Raise KafkaError (NON_EMPTY_GROUP) unless the group may be deleted."""
 
     def retained_from_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
-        """Return from when on the retention of an offset counts; None: the group keeps it."""
+        """Return when the retention of an offset begins; None: the group keeps the offset."""
+
+    def topics_changed(self, names: Collection[str]) -> None:
+        """Hear that these topics were made, deleted or resized."""
 
     def check(self) -> None:
         """Assert the invariants; for tests."""
 
 
-def check_unknown_commit(commit: Committer) -> None:
-    """Raise KafkaError unless offsets may be written to a group that is not there."""
+def check_commit_without_group(commit: OffsetCommitter) -> None:
+    """Raise KafkaError unless offsets may be written for a group that does not exist."""
     if commit.generation >= 0:
         code = ErrorCode.ILLEGAL_GENERATION
         if commit.tells_unknown_group:
@@ -115,7 +114,7 @@ AnyGroup = TypeVar("AnyGroup")
 
 
 class Registry:
-    """One group per id; one of another kind takes the place of the first."""
+    """The groups by id: one group per id, of whatever kind."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -130,7 +129,7 @@ class Registry:
         return iter(self._groups.values())
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group; None: there is none of that id."""
+        """Return a group; None: no group has that id."""
         return self._groups.get(group_id)
 
     def known(self, group_id: str) -> Group:
@@ -141,7 +140,7 @@ class Registry:
         return group
 
     def of(self, kind: type[AnyGroup], group_id: str) -> AnyGroup | None:
-        """Return a group of one kind; None: there is none of that id and kind."""
+        """Return a group of one kind; None: no group of that kind has that id."""
         group = self._groups.get(group_id)
         return group if isinstance(group, kind) else None
 
@@ -150,14 +149,14 @@ class Registry:
         return [group for group in self._groups.values() if isinstance(group, kind)]
 
     def put(self, group: Group) -> None:
-        """Take a group in, in the place of any other of its id."""
+        """Add a group; it replaces any other group of its id."""
         self._groups[group.group_id] = group
 
     def remove(self, group: Group) -> None:
-        """Forget a group, unless another one has its id by now."""
+        """Remove a group, unless another group has its id by now."""
         if self._groups.get(group.group_id) is group:
             del self._groups[group.group_id]
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all groups."""
         self._groups = {}

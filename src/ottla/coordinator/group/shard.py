@@ -1,73 +1,42 @@
-"""The groups of one partition of ``__consumer_offsets``, and their offsets: what is in memory.
+"""The memory of one partition of ``__consumer_offsets``: groups, and committed offsets.
 
-One registry of the groups; what happens to those of each kind is carried out in ``classic_groups``,
-``consumer_groups`` and ``classic_members``. Knows nothing of requests' formats.
-Source: Kafka's GroupCoordinatorShard.
+One registry has all groups; the room of each kind (``kinds``) carries out what happens to its
+groups. Knows nothing of the formats of requests. Source: Kafka's GroupCoordinatorShard.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeAlias, TypeVar
 
-from ottla.coordinator.group import records, tables
-from ottla.coordinator.group.classic import events
-from ottla.coordinator.group.classic_groups import ClassicGroups
-from ottla.coordinator.group.classic_members import ClassicMembers
-from ottla.coordinator.group.commit_timeouts import CommitTimeouts
-from ottla.coordinator.group.committing import CommitRequest, Written, take
-from ottla.coordinator.group.consumer import records as consumer_records
-from ottla.coordinator.group.consumer.targets import Topics
-from ottla.coordinator.group.consumer_groups import ConsumerGroups
-from ottla.coordinator.group.expiry import expired_offsets, is_of_former, offsets_of_former
+from ottla.coordinator.group.classic.groups import ClassicGroups
+from ottla.coordinator.group.classic.requests import ClassicRequests
+from ottla.coordinator.group.consumer.settings import ConsumerSettingsByGroup
 from ottla.coordinator.group.group_line import GroupLine
-from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey, Offsets
+from ottla.coordinator.group.kinds import Common, Kind, MakeKinds, kinds_of
+from ottla.coordinator.group.offsets import records
+from ottla.coordinator.group.offsets.commit_timeouts import CommitTimeouts
+from ottla.coordinator.group.offsets.committed import CommittedOffset, OffsetKey, Offsets
+from ottla.coordinator.group.offsets.committing import CommitRequest, Written, take
+from ottla.coordinator.group.offsets.expiry import expired_offsets, is_of_former, offsets_of_former
+from ottla.coordinator.group.record_bytes import key_type
 from ottla.coordinator.group.registry import Group, GroupKind, Registry
-from ottla.coordinator.group.settings import ConsumerSettingsByGroup, GroupSettings
+from ottla.coordinator.group.settings import GroupSettings
+from ottla.coordinator.group.topics import Topics
+from ottla.coordinator.operations import Refuse
 from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
 from ottla.coordinator.shard import Shard, ShardState
 from ottla.errors import KafkaError
-from ottla.pending import Pending
 from ottla.sliced import Steps
 
 logger = logging.getLogger(__name__)
 
+Room = TypeVar("Room")
 GroupsShard: TypeAlias = "Shard[Groups]"
 _EXPIRY_TIMER = "expiry"
 FORGET_RETRY_MS = 1000
-"""Until what could not be forgotten is tried again."""
-
-
-class GroupsOfKind(Protocol):
-    """What happens to the groups of one kind."""
-
-    def loaded(self) -> Iterator[None]:
-        """Give the members of every group a new session."""
-
-    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """Return what deletes a group, without its offsets."""
-
-
-class ClassicRequests(Protocol):
-    """Requests of the classic protocol to a group of one kind. In the group's turn."""
-
-    def join(self, group_id: str, event: events.Join, pending: Pending[Any]) -> None:
-        """Let a member join."""
-
-    def sync(self, group_id: str, event: events.Sync, pending: Pending[Any]) -> None:
-        """Take a leader's assignment, or hand one out."""
-
-    def heartbeat(self, group_id: str, event: events.Heartbeat, pending: Pending[Any]) -> None:
-        """Keep a member alive."""
-
-    def leave(
-        self, group_id: str, members: Sequence[events.LeavingMember], pending: Pending[Any]
-    ) -> None:
-        """Take members out."""
-
-    def heard_of(self, group_id: str, member_id: str) -> None:
-        """Hear that a member commits."""
+"""The pause until tombstones that could not be written are tried again."""
 
 
 class Groups:
@@ -79,53 +48,56 @@ class Groups:
         settings: GroupSettings,
         topics: Topics,
         consumer_settings: ConsumerSettingsByGroup | None = None,
+        make_kinds: MakeKinds = kinds_of,
     ) -> None:
-        """``consumer_settings`` None: those of ``settings`` hold for all."""
+        """``consumer_settings`` None: the settings in ``settings`` hold for all groups."""
         by_group = consumer_settings or ConsumerSettingsByGroup(settings.consumer)
         self._shard = shard
         self._settings = settings
         self._topics = topics
         self.groups = Registry()
         self.line = GroupLine(shard, self._note_changed)
-        """Use: of all groups: a classic one may be about to become another."""
-        self.classic = ClassicGroups(shard, settings.classic, self.groups, self.line)
-        self.consumers = ConsumerGroups(
-            shard, by_group, topics, groups=self.groups, classic=self.classic, line=self.line
-        )
-        """Those of KIP-848."""
-        self._kinds: Mapping[GroupKind, GroupsOfKind] = {
-            GroupKind.CLASSIC: self.classic,
-            GroupKind.CONSUMER: self.consumers,
+        """Use: one line for all kinds: a group may be about to become one of another kind."""
+        common = Common(shard, settings, by_group, topics, self.groups, self.line, self._tombstones)
+        self.kinds: Mapping[GroupKind, Kind] = {
+            kind.groups.kind: kind for kind in make_kinds(common)
         }
-        self._requests: Mapping[GroupKind, ClassicRequests] = {
-            GroupKind.CLASSIC: self.classic,
-            GroupKind.CONSUMER: ClassicMembers(shard, by_group, topics, self.consumers),
-        }
+        self.classic = self.room(ClassicGroups)
+        """Use: a group that has offsets and never had a member is a classic one."""
         self.offsets = Offsets()
         self._offset_keys = records.OffsetKeyReader()
-        self.commit_timeouts = CommitTimeouts(shard.timers, shard.clock, settings.commit_timeout_ms)
+        self._readers: dict[int, Callable[[int, StoredRecord], None]] = dict.fromkeys(
+            records.OFFSET_KEY_TYPES, self._replay_offset
+        )
+        """Use: what replays a record, by the type of its key."""
+        for kind in self.kinds.values():
+            self._readers |= dict.fromkeys(kind.groups.key_types, kind.groups.replay)
+        self.commit_timeouts = CommitTimeouts(
+            shard.timers, shard.clock, settings.offset_commit_timeout_ms
+        )
         self._unknown_types: set[int] = set()
+
+    def room(self, of: type[Room]) -> Room:
+        """Return the room of one kind of group, for requests that only that kind serves."""
+        return next(kind.groups for kind in self.kinds.values() if isinstance(kind.groups, of))
 
     # What the runtime calls.
 
     def replay(self, stored: StoredRecord) -> None:
-        """Take a durable record. Kinds of records that this version does not know are left."""
-        kind = records.key_type(stored)
-        if kind in records.OFFSET_KEY_TYPES:
-            self._replay_offset(stored)
-        elif kind == tables.GROUP_METADATA:
-            self.classic.replay(stored)
-        elif kind in consumer_records.KEY_TYPES:
-            self.consumers.replay(kind, stored)
-        elif kind not in self._unknown_types:
-            self._unknown_types.add(kind)
+        """Take a durable record. Records of types that this version does not know are skipped."""
+        number = key_type(stored)
+        reader = self._readers.get(number)
+        if reader is not None:
+            reader(number, stored)
+        elif number not in self._unknown_types:
+            self._unknown_types.add(number)
             logger.warning(
                 "%s has records of type %d, which this version does not serve: they stay unread",
                 self._shard.where,
-                kind,
+                number,
             )
 
-    def _replay_offset(self, stored: StoredRecord) -> None:
+    def _replay_offset(self, _: int, stored: StoredRecord) -> None:
         group, topic, partition = self._offset_keys.read(stored)
         if stored.value is None:
             self.offsets.remove(group, topic, partition)
@@ -135,52 +107,64 @@ class Groups:
         self.classic.know(group)
 
     def take_commit(self, request: CommitRequest, written: Written, base_offset: int) -> None:
-        """Take what a durable commit says: as a replay of its records, which begin there, would."""
+        """Take a durable offset commit, with the effect of a replay of its records.
+
+        ``base_offset``: the offset of the first of them in the log.
+        """
         producer_id = -1 if request.producer is None else request.producer.producer_id
         take(self.offsets, request.group_id, written, base_offset, producer_id)
         self.classic.know(request.group_id)
 
     def end_transaction(self, marker: EndMarker) -> Iterator[None]:
         """Take or drop a transaction's offsets."""
-        return self.offsets.end_transaction(marker.producer_id, committed=marker.is_committed)
+        return self.offsets.end_transaction(marker.producer_id, is_commit=marker.is_commit)
+
+    def topics_changed(self, names: Collection[str]) -> None:
+        """Let groups hear of topics that were made, deleted or resized."""
+        self.line.topics_changed(names)
+        for kind in self.kinds.values():
+            kind.groups.topics_changed(names)
 
     def _note_changed(self, group_id: str, names: Collection[str]) -> None:
-        self.consumers.note_changed(group_id, names)
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.topics_changed(names)
 
     def loaded(self) -> Iterator[None]:
         """Give the members of every group a new session."""
-        for kind in self._kinds.values():
-            yield from kind.loaded()
+        for kind in self.kinds.values():
+            yield from kind.groups.loaded()
         self._schedule_expiry()
 
     def unloaded(self, error: KafkaError) -> None:
-        """Answer everybody who waits."""
+        """Answer every client that waits."""
         self.line.unloaded(error)
-        self.classic.unloaded(error)
+        for kind in self.kinds.values():
+            kind.groups.unloaded(error)
         self.groups.clear()
         self.offsets = Offsets()
 
     def committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Return a committed offset of the topic that there is; None when there is none.
+        """Return the committed offset of a partition; None: there is none.
 
-        Not one that was committed for an earlier topic of the name.
+        An offset that was committed for an earlier topic of the name does not count.
         """
         found = self.offsets.get(group, topic, partition)
         return None if found is None or is_of_former(found, topic, self._topics) else found
 
     def requests_to(self, group_id: str) -> ClassicRequests:
-        """Return who serves requests of the classic protocol to a group.
-
-        A group without members is what those who join make of it.
-        """
+        """Return what serves requests of the classic protocol for a group, or makes the group."""
         group = self.groups.get(group_id)
-        kind = GroupKind.CLASSIC if group is None or group.is_empty else group.kind
-        return self._requests[kind]
+        return self.classic if group is None else self.kinds[group.kind].requests_to(group)
+
+    def heard_of(self, group_id: str, member_id: str) -> None:
+        """Extend the session of a member that commits, if its kind of group does that."""
+        self.requests_to(group_id).heard_of(group_id, member_id)
 
     # What is forgotten.
 
     def tombstones_of_group(self, group_id: str) -> list[CoordinatorRecord]:
-        """Return what deletes a group with all its offsets."""
+        """Return the records that delete a group with all its offsets."""
         found = [
             records.offset_tombstone(OffsetKey(group_id, topic, partition))
             for topic, partition in self.offsets.all_of_group(group_id)
@@ -188,21 +172,22 @@ class Groups:
         return found + self._tombstones(self.groups.known(group_id))
 
     def _tombstones(self, group: Group) -> list[CoordinatorRecord]:
-        return self._kinds[group.kind].tombstones(group.group_id)
+        return self.kinds[group.kind].groups.tombstones(group)
 
     def forget_topics(self, names: Collection[str]) -> None:
-        """Forget all offsets of topics that are gone, those included that are being written.
+        """Delete all offsets of deleted topics, commits on their way included.
 
-        What cannot be written now is tried again, until a name is another topic's: then it is for
-        ``expire`` to find.
+        Tombstones that cannot be written now are tried again, until another topic has the name:
+        then ``expire`` finds the offsets.
         """
         self._shard.execute(
             lambda: self._shard.in_steps(self._forget_topics(frozenset(names))), _forget, alone=True
         )
 
     def _forget_topics(self, names: frozenset[str]) -> Iterator[None]:
-        def again(error: KafkaError | None) -> None:
-            if error is not None and self._shard.state is ShardState.ACTIVE:
+        def again(error: KafkaError) -> None:
+            _note(error)
+            if self._shard.state is ShardState.ACTIVE:
                 self._shard.timers.schedule(("forget", names), FORGET_RETRY_MS, forget_if_gone)
 
         def forget_if_gone() -> None:
@@ -218,7 +203,7 @@ class Groups:
             self._delete(found, again)
 
     def expire(self) -> None:
-        """Forget what has been kept for long enough, and empty groups that nothing is left of."""
+        """Delete offsets that have been kept for long enough, and empty groups without offsets."""
         self._shard.in_steps(self._expire())
 
     def _expire(self) -> Steps[None]:
@@ -233,20 +218,11 @@ class Groups:
             keys += expired
             keys += offsets_of_former(self.offsets, group.group_id, self._topics)
         if self._shard.state is ShardState.ACTIVE:
-            self._delete([*map(records.offset_tombstone, keys), *found])
+            self._delete([*map(records.offset_tombstone, keys), *found], _note)
 
-    def _delete(
-        self,
-        tombstones: list[CoordinatorRecord],
-        told: Callable[[KafkaError | None], None] = lambda _: None,
-    ) -> None:
-        def done(error: KafkaError | None) -> None:
-            if error is not None:
-                logger.warning("what is to be forgotten could not be written: %s", error)
-            told(error)
-
+    def _delete(self, tombstones: list[CoordinatorRecord], refuse: Refuse) -> None:
         if tombstones:
-            self._shard.append_each(tombstones, done)
+            self._shard.append_each(tombstones, lambda: None, refuse)
 
     def _schedule_expiry(self) -> None:
         def again() -> None:
@@ -264,5 +240,10 @@ class Groups:
             group.check()
 
 
+def _note(error: KafkaError) -> None:
+    """Log that tombstones could not be written."""
+    logger.warning("what is to be forgotten could not be written: %s", error)
+
+
 def _forget(_: KafkaError) -> None:
-    """Whoever waited for it is gone with the shard."""
+    """Do nothing: the operation ended with the shard."""

@@ -1,1 +1,1 @@
-"""Transactions: who may write under a transactional id, to what, and how that ends."""
+"""Transactions: which producer may write under a transactional id, where, and how that ends."""

@@ -1,7 +1,8 @@
-"""The transaction coordinator of this node: what the handlers of transactional requests talk to.
+"""The transaction coordinator of this node, which the handlers of transactional requests call.
 
-Finds the shard of a transactional id and lets the event happen in its turn. Every answer is a value
-or a code, never an exception. Source: Kafka's TransactionCoordinator.
+Finds the shard of a transactional id and lets the event happen in its turn. An event's answer has a
+code of its own, also when the event is refused. What only reads raises KafkaError.
+Source: Kafka's TransactionCoordinator.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -23,7 +24,7 @@ from ottla.pending import Pending
 
 
 class Producer(NamedTuple):
-    """Who claims to be in a transaction."""
+    """A producer as it names itself in a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -31,7 +32,7 @@ class Producer(NamedTuple):
 
 
 class TransactionCoordinator:
-    """See the module. All methods are for the loop; none blocks."""
+    """The coordinator of this node's transactional ids. All methods run on the loop."""
 
     def __init__(
         self,
@@ -53,23 +54,23 @@ class TransactionCoordinator:
         self._runtime.load_all()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Follow leaderships."""
+        """Follow changes of leadership."""
         del image
         self._runtime.apply(delta)
 
     def hosted(self, where: TopicPartition) -> None:
-        """Load a partition that has been made since the image told of it."""
+        """Load a partition whose log was made after the image named its leader."""
         self._runtime.hosted(where)
 
     def stop(self) -> None:
-        """Let go of everything; what is decided is carried on after the next start."""
+        """Close all shards; the next start carries on decided transactions."""
         self._runtime.close()
         self._markers.close()
 
     # Requests.
 
     def init_producer_id(self, event: machine.InitProducerId) -> Pending[Answer]:
-        """Give a producer the id's next epoch; what its predecessor left open is aborted."""
+        """Give a producer the id's next epoch; abort what its predecessor left open."""
         if not 0 < event.timeout_ms <= self._settings.timeout_max_ms:
             return _answered(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         return self._happen(event.transactional_id, event)
@@ -77,10 +78,11 @@ class TransactionCoordinator:
     def add_partitions(
         self, producer: Producer, partitions: Collection[TopicPartition], *, client_version: int
     ) -> Pending[Answer]:
-        """Add partitions to the producer's transaction; begins it if need be.
+        """Add partitions to the producer's transaction, and begin it if it is not open.
 
-        Version 2 adds as it writes, so there it waits for the end of the transaction before, for
-        as long as Kafka does: CONCURRENT_TRANSACTIONS then says to ask again.
+        A producer of version 2 adds as it writes, so there this waits for the end of the
+        transaction before, for as long as Kafka does; then CONCURRENT_TRANSACTIONS tells it to ask
+        again.
         """
         transactional_id, producer_id, epoch = producer
         event = machine.AddPartitions(producer_id, epoch, frozenset(partitions), client_version)
@@ -91,16 +93,16 @@ class TransactionCoordinator:
         return self._in_turn(transactional_id, adding.run)
 
     def end(self, transactional_id: str, event: machine.EndTransaction) -> Pending[Answer]:
-        """Decide; answered when that is durable. The markers come after."""
+        """Decide how a transaction ends; resolves when that is durable. The markers follow."""
         return self._happen(transactional_id, event)
 
     def write_markers(
         self, marker: Marker, partitions: Sequence[TopicPartition]
     ) -> Pending[list[ErrorCode]]:
-        """Write a marker that another coordinator, or a tool, asks for: once to each partition.
+        """Write a marker for another coordinator, or for a tool: once to each partition.
 
-        Not that of a coordinator that there cannot be, nor of an epoch that its producer cannot
-        have: the partitions would believe both, and keep the real ones out for good.
+        Refuses the epoch of a coordinator that cannot exist, and an epoch that the producer cannot
+        have: the partitions would believe them, and keep the real ones out for good.
         """
         code = self._why_impossible(marker)
         if code is None:
@@ -124,7 +126,7 @@ class TransactionCoordinator:
     def verify(
         self, producer: Producer, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Tell of each partition whether the producer may write to it now; see ``machine``."""
+        """Tell for each partition whether the producer may write to it now; see ``machine``."""
         transactional_id, producer_id, epoch = producer
         try:
             known = self._known(transactional_id)
@@ -132,23 +134,23 @@ class TransactionCoordinator:
             return dict.fromkeys(partitions, error.code)
         return {where: machine.verify(known, producer_id, epoch, where) for where in partitions}
 
-    def describe(self, transactional_id: str) -> Transaction | KafkaError:
-        """Return what is known of an id."""
-        try:
-            known = self._known(transactional_id)
-        except KafkaError as error:
-            return error.as_value()
+    def describe(self, transactional_id: str) -> Transaction:
+        """Return a transactional id's state. Raises KafkaError."""
+        known = self._known(transactional_id)
         if known is None:
-            return KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return known
 
-    def list_all(self) -> Sequence[Transaction] | KafkaError:
-        """Return every id that this node coordinates; an error while some are not known yet."""
+    def list_all(self) -> Sequence[Transaction]:
+        """Return every id that this node coordinates.
+
+        Raises KafkaError (COORDINATOR_LOAD_IN_PROGRESS) while a shard is loading.
+        """
         found: list[Transaction] = []
         for shard in self._runtime.shards:
             if shard.state is ShardState.LOADING:
                 why = f"{shard.where} is loading"
-                return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
             found += shard.machine.transactions.values()
         return found
 
@@ -196,7 +198,7 @@ def _answered(code: ErrorCode) -> Pending[Answer]:
 
 
 class _Adding:
-    """Partitions that are added when the transaction before has ended, if that is soon."""
+    """Adds partitions when the transaction before has ended, if that is soon."""
 
     __slots__ = ("_deadline", "_event", "_transactional_id", "_wait_ms")
 
@@ -207,7 +209,7 @@ class _Adding:
         self._deadline: float | None = None
 
     def run(self, shard: TransactionsShard, tell: Callable[[Answer], None]) -> None:
-        """Add them, or come back when the id is settled."""
+        """Add the partitions, or come back when the id is settled."""
 
         def again() -> None:
             shard.execute(lambda: self.run(shard, tell), lambda error: tell(Answer(error.code)))

@@ -1,9 +1,9 @@
-"""What may happen to a transactional id, and what follows: ``step``. Pure.
+"""Decides what an event does to a transactional id: ``step``. Pure.
 
-An event meets the id as it is (or None: nobody has it) and has one outcome: an answer at once; a
-new value to be written, which is in force, and answered, when it is durable; or the wish for a
-fresh producer id, to be asked again with. While a write is on its way the id is ``pending``:
-whoever comes then is sent away with CONCURRENT_TRANSACTIONS, and comes back.
+An event meets the present value of the id (None: no producer has it) and has one outcome: an answer
+at once; a new value to be written, which is in force, and answered, when it is durable; or the need
+of a fresh producer id, with which the event happens again. While a write is on its way the id is
+``pending``: other events get CONCURRENT_TRANSACTIONS, and their clients come back.
 
     InitProducerId      idle: the next epoch (a fresh id when there is none left)   -> Empty
                         Ongoing: fences the producer, that is, aborts               -> PrepareAbort
@@ -37,14 +37,14 @@ from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
 class InitProducerId(NamedTuple):
-    """A producer begins, or goes on after an error with the id and epoch it had (else -1)."""
+    """A producer begins, or goes on after an error with the id and epoch that it had (else -1)."""
 
     transactional_id: str
     timeout_ms: int
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     fresh_producer_id: int = NO_PRODUCER_ID
-    """What is to be used when a fresh id is needed; -1: ask for it."""
+    """The producer id to use when a fresh one is needed; -1: there is none yet."""
 
 
 class AddPartitions(NamedTuple):
@@ -68,18 +68,18 @@ class EndTransaction(NamedTuple):
 
 
 class TimedOut(NamedTuple):
-    """The transaction of this producer and epoch has been open for too long."""
+    """The transaction of this producer and epoch is open for longer than its timeout."""
 
     producer_id: int
     producer_epoch: int
 
 
 class MarkersWritten(NamedTuple):
-    """Every partition has its marker, durably."""
+    """Every partition has its marker, and the markers are durable."""
 
 
 class Expired(NamedTuple):
-    """Nobody has used the id for long."""
+    """No producer has used the id for a long time."""
 
 
 Event = InitProducerId | AddPartitions | EndTransaction | TimedOut | MarkersWritten | Expired
@@ -88,7 +88,7 @@ Event = InitProducerId | AddPartitions | EndTransaction | TimedOut | MarkersWrit
 
 
 class Answer(NamedTuple):
-    """What whoever asked is told."""
+    """The answer to the client."""
 
     code: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -96,18 +96,18 @@ class Answer(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Write ``transaction``; then it is in force, and ``answer`` is due."""
+    """Write ``transaction``; when it is durable, it is in force and ``answer`` is given."""
 
     transaction: Transaction
     answer: Answer
 
 
 class Forget(NamedTuple):
-    """Write that the id is forgotten."""
+    """Write the tombstone of the id."""
 
 
 class NeedProducerId(NamedTuple):
-    """Ask once more, with a fresh producer id."""
+    """Let the event happen again, with a fresh producer id."""
 
 
 Outcome = Answer | Write | Forget | NeedProducerId
@@ -191,13 +191,13 @@ def _init(
         return CONCURRENT
     if known.state is TransactionState.ONGOING:
         fence = _fence(known, now_ms)
-        # Told to come back: the epoch that fences is never handed out.
+        # The client comes back: it never gets the epoch that fences.
         return Write(fence.transaction, CONCURRENT)
     return _next_epoch(known, event, now_ms, goes_on=goes_on)
 
 
 def _is_of(known: Transaction, event: InitProducerId) -> bool:
-    """Tell whether a producer that goes on may have the id: its own, or the one before."""
+    """Tell whether a producer may go on with this id: it has the present one, or the last one."""
     return event.producer_id == known.producer_id or (
         event.producer_id == known.previous_producer_id
         and event.producer_epoch >= LAST_CLIENT_EPOCH
@@ -237,7 +237,7 @@ def _next_epoch(
             )
         )
     if has_last:
-        return _begun(begun)  # It asked before, and did not get the answer.
+        return _begun(begun)  # The producer asked before, and did not get the answer.
     return FENCED
 
 
@@ -294,7 +294,7 @@ def _end(known: Transaction, event: EndTransaction, now_ms: int, *, pending: boo
 def _end_bumping(
     known: Transaction, event: EndTransaction, now_ms: int, *, pending: bool
 ) -> Outcome:
-    """End in version 2: the epoch tells a repeated request from the next transaction's."""
+    """End a transaction of version 2, whose epoch tells repeated requests from new ones."""
     state = known.state
     is_of_former_id = _is_of_former_id(known, event)
     if known.producer_id != event.producer_id and not is_of_former_id:
@@ -321,7 +321,7 @@ _ENDED = PREPARED | {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE
 
 
 def _is_of_former_id(known: Transaction, event: EndTransaction) -> bool:
-    """Tell whether it repeats the end that used up its producer id's epochs."""
+    """Tell whether the event repeats the end that used up its producer id's epochs."""
     return (
         event.producer_id == known.previous_producer_id != known.producer_id
         and event.producer_epoch == LAST_CLIENT_EPOCH
@@ -348,7 +348,7 @@ def _prepare_bumping(known: Transaction, event: EndTransaction, now_ms: int) -> 
 
 
 def _fence(known: Transaction, now_ms: int) -> Write:
-    """Abort on our own account: the epoch above the producer's keeps it out from now on."""
+    """Abort for the coordinator: the epoch above the producer's fences the producer."""
     return Write(
         known._replace(
             producer_epoch=min(known.producer_epoch + 1, EPOCH_MAX),

@@ -1,13 +1,13 @@
 """Writes the markers that end a transaction, until every partition has its own.
 
-Owns the retries. Knows partitions of this node: those of groups' offsets are written by way of the
-group coordinator, whose memory follows them, all others by the replica manager. Of the end it
-tells by callback, once; a marker that is written twice does no harm.
+Owns the retries. Knows partitions of this node only: the group coordinator writes the markers of
+groups' offsets, because its memory follows them; the replica manager writes all others. Calls back
+once, at the end. A marker that is written twice does no harm.
 
-A partition fences the markers of a coordinator older than the last one it heard of. An epoch that
-no coordinator ever had stays in a log for as long as its producer is remembered, and would keep
-the markers of the real coordinator out: that one takes the epoch over. Source: Kafka's
-TransactionMarkerChannelManager.
+A partition refuses the markers of coordinators older than the newest of which it knows. An epoch
+that no coordinator ever had stays in a log for as long as its producer is remembered, and would
+keep the markers of the real coordinator out: so that coordinator takes the epoch over. Source:
+Kafka's TransactionMarkerChannelManager.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -22,8 +22,9 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.records import EndMarker
 from ottla.coordinator.step_line import StepLine
-from ottla.env.clock import Clock, Timer
-from ottla.errors import ErrorCode, KafkaError
+from ottla.deadlines import Deadlines
+from ottla.env.clock import Clock
+from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.append import own
 from ottla.log.results import AppendResult
@@ -43,11 +44,11 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
 RETRY_SECONDS_MAX = 5.0
-"""Each wait is twice the one before, up to this."""
+"""The longest pause; each pause is twice the one before."""
 PARTITIONS_PER_STEP = 64
-"""Written to before it is looked whether the others are to have a turn: some 1.5 ms."""
+"""Partitions written to between two chances for other work to have its turn: some 1.5 ms."""
 WARN_AFTER = 4
-"""Tries in vain until it is told: a partition that is still loading is no news."""
+"""Failed tries until the log has a warning: a partition may be loading at first."""
 
 
 class Marker(NamedTuple):
@@ -55,14 +56,14 @@ class Marker(NamedTuple):
 
     producer_id: int
     producer_epoch: int
-    """In version 2 one above that of the records."""
+    """In version 2 it is one above the epoch of the records."""
     is_commit: bool
     coordinator_epoch: int
     transaction_version: int
 
 
 class MarkerWriter:
-    """See the module. All methods are for the loop."""
+    """The writer of one node's markers. Its methods run on the loop."""
 
     def __init__(
         self,
@@ -76,21 +77,22 @@ class MarkerWriter:
         self._groups = groups
         self._image = image
         self._clock = clock
-        self._retries: set[Timer] = set()
+        self._retries = Deadlines(clock, turns, name="retries of markers")
         self._line = StepLine(turns, "markers of transactions")
 
     @property
     def epoch_max(self) -> int:
-        """The newest epoch that any coordinator of this cluster has; 0 when there is none yet."""
+        """The newest epoch of any coordinator in this cluster; 0: there is none yet."""
         topic = self._image.topic(TRANSACTION_STATE_TOPIC)
         return max((state.leader_epoch for state in topic.partitions), default=0) if topic else 0
 
     def write(
         self, marker: Marker, partitions: Sequence[TopicPartition], *, attempt: int | None = None
     ) -> Pending[list[ErrorCode]]:
-        """Write the marker once to each; answered, in order, when what is written is committed.
+        """Write the marker once to each partition; resolves with their codes when it is durable.
 
-        ``attempt``: which one it is of this node's own coordinator; None: of another's.
+        ``attempt``: the number of this try by the node's own coordinator; None: another coordinator
+        asks.
         """
         answer: Pending[list[ErrorCode]] = Pending()
         codes: dict[TopicPartition, ErrorCode] = {}
@@ -104,8 +106,9 @@ class MarkerWriter:
             if not left:
                 answer.resolve([codes[where] for where in partitions])
 
-        def offsets_done(where: TopicPartition, done: Pending[KafkaError | None]) -> None:
-            codes[where] = ErrorCode.NONE if done.value is None else done.value.code
+        def offsets_done(where: TopicPartition, done: Pending[ErrorCode]) -> None:
+            assert done.value is not None, "only a KafkaError keeps a marker out"
+            codes[where] = done.value
             one_done()
 
         for where in offsets:
@@ -146,12 +149,12 @@ class MarkerWriter:
         *,
         attempt: int = 0,
     ) -> None:
-        """Write the marker to each until all have it, while ``is_wanted``; then ``done``.
+        """Write the marker until all partitions have it, while ``is_wanted``; then call ``done``.
 
-        To some partitions at once, to many in turn with everybody else on the loop.
+        Some partitions are written to at once; many take turns with other work of the loop.
         """
         left: list[TopicPartition] = []
-        unanswered = 1  # It is not over before all are under way.
+        unanswered = 1  # One more, until all are under way.
 
         def one_over() -> None:
             nonlocal unanswered
@@ -186,7 +189,7 @@ class MarkerWriter:
         codes: Sequence[ErrorCode],
         attempt: int,
     ) -> list[TopicPartition]:
-        """Return those that do not have the marker yet."""
+        """Return the partitions that do not have the marker yet."""
         return [
             where
             for where, code in zip(partitions, codes, strict=True)
@@ -209,16 +212,14 @@ class MarkerWriter:
         )
 
     def close(self) -> None:
-        """Retry nothing more."""
-        for timer in self._retries:
-            timer.cancel()
-        self._retries.clear()
+        """Cancel all retries."""
+        self._retries.close()
 
     def _heard(self, marker: Marker, where: TopicPartition, attempt: int | None) -> Marker:
-        """Return the marker with an epoch that the partition hears, if this node may give it one.
+        """Return the marker with an epoch that the partition accepts, if this node may use it.
 
-        The epoch in the log is believed for some tries: leadership may have moved without this
-        node having heard of it. One above every coordinator's is nobody's from the start.
+        For some tries the epoch in the log is believed: leadership may have moved before this node
+        hears of it. An epoch above those of all coordinators is never believed.
         """
         if attempt is None:
             return marker
@@ -242,13 +243,13 @@ class MarkerWriter:
     def _is_over(
         self, marker: Marker, where: TopicPartition, code: ErrorCode, *, is_news: bool
     ) -> bool:
-        """Tell whether nothing is left to be done in a partition."""
+        """Tell whether the partition needs no other try."""
         if code is ErrorCode.NONE:
             return True
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._image.partition(where) is None:
-            return True  # It was deleted, and its part of the transaction with it.
+            return True  # It was deleted with its part of the transaction.
         if code is ErrorCode.INVALID_PRODUCER_EPOCH:
-            # A later epoch has written: that one's log refuses while this one's is open.
+            # A later epoch has written here: so this transaction is not open any more.
             logger.warning("%s has no open transaction of %s any more", where, marker)
             return True
         if is_news:
@@ -256,22 +257,17 @@ class MarkerWriter:
         return False
 
     def _retry(self, work: Callable[[], None], attempt: int) -> None:
-        def ring() -> None:
-            self._retries.discard(timer)
-            work()
+        delay_seconds = min(RETRY_SECONDS * 2 ** min(attempt, 10), RETRY_SECONDS_MAX)
+        self._retries.schedule(object(), int(delay_seconds * 1000), work)
 
-        timer = self._clock.call_later(
-            min(RETRY_SECONDS * 2 ** min(attempt, 10), RETRY_SECONDS_MAX), ring
-        )
-        self._retries.add(timer)
-
-    def _write_to_group(self, marker: Marker, where: TopicPartition) -> Pending[KafkaError | None]:
-        return self._groups.end_transaction(
+    def _write_to_group(self, marker: Marker, where: TopicPartition) -> Pending[ErrorCode]:
+        ended = self._groups.end_transaction(
             where.partition,
             self._batch(marker),
             EndMarker(marker.producer_id, marker.is_commit),
             marker.transaction_version,
         )
+        return ended.then(lambda _: ErrorCode.NONE, lambda error: error.code)
 
     def _batch(self, marker: Marker) -> bytearray:
         control_type = ControlType.COMMIT if marker.is_commit else ControlType.ABORT

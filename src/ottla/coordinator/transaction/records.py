@@ -1,6 +1,6 @@
-"""Between the transaction coordinator's memory and the bytes of ``__transaction_state``. Pure.
+"""Writes and reads the records of ``__transaction_state``. Pure.
 
-What is written is what Kafka 4.3 writes; read is every version there ever was.
+Writes what Kafka 4.3 writes; reads every version there ever was.
 """
 
 from struct import Struct
@@ -33,7 +33,7 @@ def transaction_record(transaction: Transaction) -> CoordinatorRecord:
         producer_epoch=transaction.producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=STATE_NUMBERS[transaction.state],
-        # Kafka's: an empty list where there were partitions, null where there are none yet.
+        # As Kafka: an empty list where there were partitions, null where there were none yet.
         transaction_partitions=(
             None
             if transaction.state is TransactionState.EMPTY
@@ -52,7 +52,7 @@ def transaction_record(transaction: Transaction) -> CoordinatorRecord:
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
-    """Return the record that forgets an id."""
+    """Return the tombstone of an id."""
     return CoordinatorRecord(transaction_key(transactional_id), None)
 
 
@@ -65,7 +65,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def is_transaction(stored: StoredRecord) -> bool:
-    """Tell whether a record is one of the kind that this version knows."""
+    """Tell whether this version knows the type of the record."""
     return (
         len(stored.key) >= _INT16.size
         and _INT16.unpack_from(stored.key)[0] == tables.TRANSACTION_KEY
@@ -84,7 +84,7 @@ def read_id(stored: StoredRecord) -> str:
 
 
 def read_transaction(transactional_id: str, stored: StoredRecord) -> Transaction:
-    """Return what was written of an id. Raises KafkaError (CORRUPT_MESSAGE)."""
+    """Return the state of an id. Raises KafkaError (CORRUPT_MESSAGE)."""
     data = memoryview(stored.value or b"")
     version: int = _INT16.unpack_from(data)[0] if len(data) >= _INT16.size else -1
     if version not in _VERSIONS:

@@ -1,9 +1,9 @@
-"""The transactional ids of one partition of ``__transaction_state``: memory, and effects done.
+"""The transactional ids of one partition of ``__transaction_state``: memory, and effects.
 
-Between the pure machine and the runtime's shard, which writes and tells what is durable: a change
-is in force when it is durable, and then answered. What is decided (PrepareCommit, PrepareAbort) is
-carried on at once: markers into every partition, then the record that says so. So is what a
-restart finds decided. Source: Kafka's TransactionStateManager.
+Between the pure machine and the runtime's shard, which writes: a change is in force, and answered,
+when it is durable. A decided transaction (PrepareCommit, PrepareAbort) is carried on at once, also
+after a restart: markers into every partition, then the record that says so. Source: Kafka's
+TransactionStateManager.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
@@ -36,15 +36,15 @@ logger = logging.getLogger(__name__)
 TransactionsShard: TypeAlias = "Shard[Transactions]"
 Tell = Callable[[Answer], None]
 RETRY_MS = 1000
-"""Until what could not be written is tried again: the disk was full, or too slow."""
+"""The pause until a failed write is tried again: the disk was full, or too slow."""
 EXPIRED_PER_STEP = 16
-"""Ids looked at before it is looked whether the others are to have a turn: to forget one is an
-append."""
+"""Ids looked at between two chances for other work to have its turn: an expired one is an append.
+"""
 _EXPIRY_TIMER = "expiry"
 
 
 class Collaborators(NamedTuple):
-    """What all shards of the coordinator work with."""
+    """The collaborators of all shards of the coordinator."""
 
     settings: TransactionSettings
     producer_ids: ProducerIds
@@ -61,12 +61,12 @@ class Transactions:
         self._markers = collaborators.markers
         self.transactions: dict[str, Transaction] = {}
         self._pending: set[str] = set()
-        """Use: ids with a write, or the wish for a producer id, on its way."""
+        """Use: ids that wait for a write, or for a producer id."""
         self._arriving = Arriving()
         self._ids: dict[int, str] = {}
-        """Use: the transactional id of a producer id. Invariant: of all ``transactions``."""
+        """Use: transactional ids by producer id. Invariant: has all of ``transactions``."""
         self._waiting: dict[str, dict[int, Callable[[], None]]] = {}
-        """Use: who comes back when the id's transaction has ended, by a number of its own."""
+        """Use: callbacks for the end of an id's transaction, by id and by a number of their own."""
         self._waiting_count = 0
         self._next_waiter = 0
 
@@ -94,10 +94,10 @@ class Transactions:
             del self._ids[former.producer_id]
 
     def end_transaction(self, marker: EndMarker) -> None:
-        """Do nothing: nobody writes to this topic in a transaction."""
+        """Do nothing: no record of this topic is written in a transaction."""
 
     def loaded(self) -> Iterator[None]:
-        """Go on with what was decided, and let what is open time out."""
+        """Carry on decided transactions, and begin the timeouts of open ones."""
         for transaction in list(self.transactions.values()):
             yield
             if transaction.state in PREPARED:
@@ -107,7 +107,7 @@ class Transactions:
         self._schedule_expiry()
 
     def unloaded(self, error: KafkaError) -> None:
-        """Send those away who wait."""
+        """Call back every client that waits."""
         del error
         self.transactions.clear()
         self._arriving.clear()
@@ -121,7 +121,7 @@ class Transactions:
     # Events.
 
     def of_producer(self, producer_id: int) -> Transaction | None:
-        """Return the transactional id that a producer id belongs to; None: to none of these."""
+        """Return the transactional id of a producer id; None: no id of this shard has it."""
         transactional_id = self._ids.get(producer_id)
         return None if transactional_id is None else self.transactions[transactional_id]
 
@@ -137,9 +137,9 @@ class Transactions:
         event: machine.InitProducerId | machine.AddPartitions | machine.EndTransaction,
         tell: Tell,
     ) -> None:
-        """Let a request's event happen; ``tell`` its answer, once what it changes is durable.
+        """Let a request's event happen; ``tell`` its answer when its change is durable.
 
-        An id more than are kept is refused: to forget another's would hurt whoever has that one.
+        One id more than may be kept is refused: to forget another one would hurt its owner.
         """
         is_new = transactional_id not in self.transactions
         if not is_new or not isinstance(event, machine.InitProducerId):
@@ -165,10 +165,10 @@ class Transactions:
         *,
         within_ms: int,
     ) -> None:
-        """Run ``come_back`` when the id is settled, or this node coordinates it no more.
+        """Run ``come_back`` when the id is settled, or when the shard ends.
 
-        Or ``give_up``: when ``within_ms`` are over, or at once if too many wait already. An end may
-        take for ever, since a partition of the transaction may be out of service for good.
+        Or ``give_up``: after ``within_ms``, or at once if too many wait already. The end of a
+        transaction may take for ever: one of its partitions may be out of service for good.
         """
         if within_ms <= 0 or self._waiting_count >= self._settings.waiting_max:
             give_up()
@@ -262,22 +262,25 @@ class Transactions:
     ) -> None:
         self._pending.add(transactional_id)
 
-        def done(error: KafkaError | None) -> None:
+        def done() -> None:
             self._pending.discard(transactional_id)
-            if error is not None:
-                logger.warning("%.249r could not be written: %s", transactional_id, error)
-                tell(Answer(error.code))
-            elif self._shard.state is not ShardState.ACTIVE:
-                tell(Answer(ErrorCode.NOT_COORDINATOR))
-            else:
+            if self._shard.state is ShardState.ACTIVE:
                 applied()
                 tell(answer)
+            else:
+                tell(Answer(ErrorCode.NOT_COORDINATOR))
             self._settle(transactional_id)
 
-        self._shard.append([record], done, replayed=False)
+        def refuse(error: KafkaError) -> None:
+            logger.warning("%.249r could not be written: %s", transactional_id, error)
+            self._pending.discard(transactional_id)
+            tell(Answer(error.code))
+            self._settle(transactional_id)
+
+        self._shard.append([record], done, refuse, replayed=False)
 
     def _follow(self, transaction: Transaction) -> None:
-        """Do what a state that has just come into force asks for."""
+        """Begin what the new state of a transaction needs: its timeout, or its markers."""
         key = ("timeout", transaction.transactional_id)
         if transaction.state is TransactionState.ONGOING:
             if key not in self._shard.timers:
@@ -310,7 +313,7 @@ class Transactions:
         )
 
     def _complete(self, transaction: Transaction) -> None:
-        """Note that all markers are written; until that is durable, again and again."""
+        """Write that all markers are written; try again until that is durable."""
         transactional_id = transaction.transactional_id
 
         def run() -> None:
@@ -327,7 +330,7 @@ class Transactions:
     def _schedule_timeout(self, transaction: Transaction) -> None:
         now_ms = self._shard.clock.wall_ms()
         delay_ms = transaction.start_ms + transaction.timeout_ms - now_ms
-        # A clock that was set back since must not keep it open for longer than it may be.
+        # If the clock was set back, the transaction does not stay open for longer.
         self._time_out_in(transaction, min(delay_ms, transaction.timeout_ms))
 
     def _time_out_in(self, transaction: Transaction, delay_ms: int) -> None:
@@ -363,7 +366,7 @@ class Transactions:
         self._append(transactional_id, record, applied, machine.DONE, tell)
 
     def expire(self) -> None:
-        """Forget the ids that nobody has used for long enough; some at a time."""
+        """Delete the ids that no producer has used for long enough, in steps."""
         self._shard.in_steps(self._expire())
 
     def _expire(self) -> Iterator[None]:

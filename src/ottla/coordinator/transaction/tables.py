@@ -26,7 +26,7 @@ class PartitionsOfTopic(Struct):
 
 
 class TransactionLogValue(Message, versions="0-1", flexible="1+"):
-    """How far a transactional id is."""
+    """The state of a transactional id."""
 
     producer_id: int = int64()
     previous_producer_id: int = int64("1+", default=-1, tag=0)

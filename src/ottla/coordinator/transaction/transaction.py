@@ -1,10 +1,10 @@
-"""A transactional id as its coordinator knows it: a value, its states, and what follows what. Pure.
+"""The value of a transactional id, its states, and which state may follow which. Pure.
 
     Empty, CompleteCommit, CompleteAbort   a producer has the id, nothing is open
     Ongoing                                partitions have been added
     PrepareCommit, PrepareAbort            decided and durable: the markers are being written
     Dead                                   being forgotten; nothing is written in this state
-    PrepareEpochFence                      of Kafka's numbering only: here a fence is one write
+    PrepareEpochFence                      never used: here a fence is one write
 
 Source: KIP-98, KIP-360, KIP-890; Kafka's TransactionState.
 """
@@ -19,15 +19,15 @@ from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 NO_TIME = -1
 EPOCH_MAX = 32767
 LAST_CLIENT_EPOCH = EPOCH_MAX - 1
-"""The last one that a producer gets: one more is left to fence it with."""
+"""The last epoch that a producer gets: one more is left, which fences the producer."""
 BUMPS_EPOCH_SINCE = 2
 """The transaction version that raises the epoch with every transaction (KIP-890)."""
 SERVER_VERSION = 2
-"""The transaction version that is finalized here, and that this node's own aborts have."""
+"""The transaction version that is finalized here; this node's own aborts have it."""
 
 
 class TransactionState(Enum):
-    """Named as Kafka tells them."""
+    """The names are those in Kafka's answers."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -57,11 +57,11 @@ FOLLOWS: Mapping[TransactionState, frozenset[TransactionState]] = {
     TransactionState.DEAD: IDLE,
     TransactionState.PREPARE_EPOCH_FENCE: frozenset(),
 }
-"""The states that each may come behind. An abort of nothing raises the epoch: version 2 only."""
+"""For each state, the states that it may follow. Version 2 aborts an idle id to raise its epoch."""
 
 
 class Transaction(NamedTuple):
-    """What is durable of a transactional id; a change is a new value."""
+    """The durable state of a transactional id; a change makes a new value."""
 
     transactional_id: str
     producer_id: int
@@ -69,16 +69,16 @@ class Transaction(NamedTuple):
     timeout_ms: int
     state: TransactionState
     partitions: frozenset[TopicPartition]
-    """Where markers will have to be written."""
+    """The partitions that need a marker at the end."""
     start_ms: int
     """When the first partition of the (last) transaction was added; -1: none was."""
     last_update_ms: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """The one before the last change."""
+    """The producer id before the last change."""
     next_producer_id: int = NO_PRODUCER_ID
-    """Which the producer goes on with when its epochs are used up by this transaction; else -1."""
+    """The producer id for the next transaction, if this one uses up the epochs; else -1."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """What the producer had before its epoch was raised. Memory only: -1 after a restart."""
+    """The producer's epoch before it was raised. Memory only: -1 after a restart."""
     client_version: int = 0
     """The transaction version of its last step."""
 
@@ -89,7 +89,7 @@ class Transaction(NamedTuple):
 
     @property
     def is_commit(self) -> bool:
-        """Tell whether it is decided, and to commit."""
+        """Tell whether the transaction is decided, and commits."""
         return self.state is TransactionState.PREPARE_COMMIT
 
     def may_become(self, state: TransactionState) -> bool:

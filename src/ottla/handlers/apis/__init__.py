@@ -1,1 +1,1 @@
-"""A file or folder for each API, by its protocol name. ``ottla.handlers.routes`` is the table."""
+"""One file or folder per API, named as in the protocol; ``ottla.handlers.routes`` lists them."""

@@ -1,6 +1,6 @@
 """AddOffsetsToTxn, key 25: registers a group's offsets with a transaction.
 
-That is, the partition of ``__consumer_offsets`` that holds them: it will get a marker.
+It adds the partition of ``__consumer_offsets`` that holds them, which will then get a marker.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ottla.protocol.messages.add_offsets_to_txn import (
 
 
 class AddOffsetsToTxn:
-    """Has the coordinator add the group's partition."""
+    """Has the transaction coordinator add the group's partition."""
 
     def __init__(
         self, transactions: TransactionCoordinator, partition_for: Callable[[str], int]
@@ -30,7 +30,7 @@ class AddOffsetsToTxn:
     def handle(
         self, request: AddOffsetsToTxnRequest, call: Call
     ) -> Pending[AddOffsetsToTxnResponse]:
-        """Answer when it is durable."""
+        """Answer when the addition is durable."""
         where = TopicPartition(GROUP_METADATA_TOPIC, self._partition_for(request.group_id))
         producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
         added = self._transactions.add_partitions(producer, [where], client_version=NOT_OF_CLIENTS)

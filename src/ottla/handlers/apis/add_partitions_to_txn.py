@@ -1,7 +1,7 @@
 """AddPartitionsToTxn, key 24: registers partitions with a transaction before they are written to.
 
-Clients send v0-3, one transaction; brokers v4 and v5, many, also to ask only (``verify_only``).
-All or none of a transaction's partitions are added.
+Clients send v0-3, with one transaction. Brokers send v4 and v5, with many, also to verify only
+(``verify_only``). Of each transaction, all partitions are added or none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 )
 from ottla.sliced import STRIDE, Steps, each
 
-BATCHED_SINCE = 4
+MANY_SINCE = 4
 NOT_OF_CLIENTS = 0
-"""The transaction version of those who add partitions by this request."""
+"""The transaction version of producers that add partitions by this request."""
 
 Topics = Sequence[AddPartitionsToTxnTopic]
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class AddPartitionsToTxn:
-    """Has the coordinator add what exists."""
+    """Has the transaction coordinator add or verify partitions that exist."""
 
     def __init__(self, transactions: TransactionCoordinator, image: MetadataImage) -> None:
         self._transactions = transactions
@@ -43,10 +43,10 @@ class AddPartitionsToTxn:
     def handle(
         self, request: AddPartitionsToTxnRequest, call: Call
     ) -> Steps[AddPartitionsToTxnResponse]:
-        """Answer per partition."""
+        """Return one code per partition, when the additions are durable."""
         version = call.api_version
-        if version >= BATCHED_SINCE:
-            return (yield from self._batched(request.transactions, version))
+        if version >= MANY_SINCE:
+            return (yield from self._many(request.transactions, version))
         producer = Producer(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
@@ -57,7 +57,7 @@ class AddPartitionsToTxn:
         results = yield from _results(topics, codes)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
-    def _batched(
+    def _many(
         self, transactions: Sequence[AddPartitionsToTxnTransaction], version: int
     ) -> Steps[AddPartitionsToTxnResponse]:
         added: list[Pending[Codes]] = []

@@ -1,8 +1,8 @@
-"""AlterConfigs, key 33, and IncrementalAlterConfigs, key 44: change configs of what there is.
+"""AlterConfigs, key 33, and IncrementalAlterConfigs, key 44: change configs of resources.
 
-The older one gives a resource the named configs and no others: what the request does not name goes
-back to its default. The other one changes only what it names. They differ in their message tables,
-and in that each config of the second says what becomes of it.
+AlterConfigs sets the configs that it names and resets all others of the resource to their defaults.
+IncrementalAlterConfigs changes only what it names; each config comes with an operation (set,
+delete, append, subtract).
 Source: KIP-133 (v2 flexible), KIP-339 (v1 flexible).
 """
 
@@ -23,13 +23,16 @@ _TWICE = "Each resource must appear at most once."
 
 
 class _Altering(Generic[Request]):
-    """Answers when the changes are in force on this node; each succeeds or fails on its own."""
+    """The part that both APIs share: answers when the changes are in force on this node."""
 
     def __init__(self, configs: Configs) -> None:
         self._configs = configs
 
     def _alter(self, request: Request) -> Steps[list[Outcome]]:
-        """Have the configs changed, but none of a resource that is named twice; in order."""
+        """Alter each resource that is named once; return one outcome per resource, in order.
+
+        Resources that are named twice are refused. Each resource succeeds or fails on its own.
+        """
         alterations = yield from each(request.resources, _alteration)
         times: Counter[tuple[int, str]] = Counter()
         yield from each(alterations, lambda one: times.update((_resource(one),)))
@@ -49,12 +52,12 @@ class _Altering(Generic[Request]):
 
 
 class AlterConfigs(_Altering[whole.AlterConfigsRequest]):
-    """Replaces configs."""
+    """Replaces all configs of resources."""
 
     def handle(
         self, request: whole.AlterConfigsRequest, call: Call
     ) -> Steps[whole.AlterConfigsResponse]:
-        """Give each resource the configs that are named, and no others."""
+        """Set the named configs of each resource, and reset its others."""
         del call
         outcomes = yield from self._alter(request)
         told = yield from each(
@@ -64,12 +67,12 @@ class AlterConfigs(_Altering[whole.AlterConfigsRequest]):
 
 
 class IncrementalAlterConfigs(_Altering[incremental.IncrementalAlterConfigsRequest]):
-    """Changes configs."""
+    """Changes single configs of resources."""
 
     def handle(
         self, request: incremental.IncrementalAlterConfigsRequest, call: Call
     ) -> Steps[incremental.IncrementalAlterConfigsResponse]:
-        """Change the configs of each resource that are named."""
+        """Change the named configs of each resource."""
         del call
         outcomes = yield from self._alter(request)
         told = yield from each(
@@ -79,7 +82,7 @@ class IncrementalAlterConfigs(_Altering[incremental.IncrementalAlterConfigsReque
 
 
 def _alteration(resource: Resource) -> Alteration:
-    configs = resource.configs[: CHANGES_MAX + 1]  # One more than is taken.
+    configs = resource.configs[: CHANGES_MAX + 1]  # One more than allowed: it will be refused.
     return Alteration(
         resource.resource_type,
         resource.resource_name,
@@ -99,7 +102,7 @@ def _resource(alteration: Alteration) -> tuple[int, str]:
 
 
 def _told(alteration: Alteration, error: KafkaError | None) -> dict[str, Any]:
-    """Return what the answer says of one resource; the fields are the message's."""
+    """Return the fields of the answer for one resource."""
     return {
         "error_code": ErrorCode.NONE if error is None else error.code,
         "error_message": None if error is None else error.why or None,

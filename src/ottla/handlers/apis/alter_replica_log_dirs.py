@@ -1,8 +1,10 @@
-"""AlterReplicaLogDirs, key 34: replicas move to other log directories of this node. v2 is flexible.
+"""AlterReplicaLogDirs, key 34: moves replicas to other log directories of this node. v2 flexible.
 
-Answered when the move has begun; DescribeLogDirs tells how far it is (KIP-113). A directory is
-known by the exact text of ``log.dirs``, made absolute.
+Answers when the moves have begun; DescribeLogDirs tells how far they are (KIP-113). A directory is
+named by its text in ``log.dirs``, made absolute.
 """
+
+from itertools import islice
 
 from ottla.handlers.call import Call
 from ottla.housekeeping.relocation import Relocation
@@ -17,7 +19,7 @@ from ottla.sliced import STRIDE, Steps
 
 
 class AlterReplicaLogDirs:
-    """Begins moves."""
+    """Begins moves of replicas."""
 
     def __init__(self, relocation: Relocation) -> None:
         self._relocation = relocation
@@ -25,7 +27,7 @@ class AlterReplicaLogDirs:
     def handle(
         self, request: AlterReplicaLogDirsRequest, call: Call
     ) -> Steps[AlterReplicaLogDirsResponse]:
-        """Answer per partition; of one named twice the last directory counts, as in Kafka."""
+        """Return one code per partition; of one named twice the last directory counts (Kafka)."""
         del call
         wanted = {
             TopicPartition(topic.name, index): directory.path
@@ -34,15 +36,17 @@ class AlterReplicaLogDirs:
             for index in topic.partitions
         }
         answers: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-        for ordinal, (where, path) in enumerate(wanted.items()):
-            if ordinal % STRIDE == STRIDE - 1:
-                yield None
-            answers.setdefault(where.topic, []).append(
-                AlterReplicaLogDirPartitionResult(
-                    partition_index=where.partition,
-                    error_code=self._relocation.move(where, path),
+        left = iter(wanted.items())
+        while some := list(islice(left, STRIDE)):
+            beginning = [(where, self._relocation.move(where, path)) for where, path in some]
+            for where, pending in beginning:
+                code = yield pending
+                answers.setdefault(where.topic, []).append(
+                    AlterReplicaLogDirPartitionResult(
+                        partition_index=where.partition, error_code=code
+                    )
                 )
-            )
+            yield None
         return AlterReplicaLogDirsResponse(
             results=[
                 AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)

@@ -1,10 +1,10 @@
-"""ApiVersions, key 18: what this broker serves, asked first on every connection.
+"""ApiVersions, key 18: tells which APIs this broker serves. Clients ask it first.
 
 v3 adds the client's software name and version (KIP-511), v4 advertises features whose lowest level
-is 0 (KIP-584). The table comes from the router: nothing is advertised that is not served.
-Of the features ``transaction.version`` 2 tells clients to raise their epoch with every transaction,
-and to add partitions by writing to them (KIP-890); ``group.version`` 1 that there are groups of the
-consumer protocol (KIP-848).
+is 0 (KIP-584). The table comes from the router, so nothing is advertised that is not served.
+Two features are advertised. ``transaction.version`` 2 tells clients to raise their epoch with every
+transaction, and to add partitions by writing to them (KIP-890). ``group.version`` 1 tells them that
+there are groups of the consumer protocol (KIP-848).
 """
 
 import re
@@ -26,10 +26,10 @@ from ottla.protocol.messages.api_versions import (
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_SINCE = 3
 _LEVEL_0_SINCE = 4
-"""Before, a client may stumble over a feature whose lowest level is 0."""
+"""Before this version a client may fail on a feature whose lowest level is 0."""
 _FEATURES_EPOCH = 0
 FEATURES: Mapping[str, int] = {"group.version": 1, "transaction.version": SERVER_VERSION}
-"""The features and the levels they are at, which are the highest; the lowest is 0."""
+"""The level of each feature, which is also the highest supported one; the lowest is 0."""
 
 
 class ApiVersions:
@@ -40,7 +40,7 @@ class ApiVersions:
         self._keys: list[ApiVersion] | None = None
 
     def handle(self, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-        """Answer with every API served; INVALID_REQUEST for an unusable software name."""
+        """Return every served API; INVALID_REQUEST for an unusable software name or version."""
         if call.api_version >= _SOFTWARE_SINCE and not (
             _SOFTWARE.fullmatch(request.client_software_name)
             and _SOFTWARE.fullmatch(request.client_software_version)

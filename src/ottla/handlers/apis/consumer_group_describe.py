@@ -1,11 +1,11 @@
 """ConsumerGroupDescribe, key 69: members, epochs and assignments of KIP-848 groups.
 
-v1 tells which protocol a member speaks (KIP-1099).
+v1 adds which protocol each member speaks (KIP-1099).
 """
 
 from collections.abc import Iterable, Mapping
 
-from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.group import CONSUMER, ConsumerGroup
 from ottla.coordinator.group.consumer.member import ConsumerMember
 from ottla.coordinator.group.consumer.targets import preferred_assignor
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -26,15 +26,14 @@ from ottla.protocol.messages.consumer_group_describe import (
 from ottla.sliced import Steps, distinct, each
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
-"""A member that speaks the consumer protocol; 0 would be the classic one."""
-
+"""Values of ``member_type``: the protocol that the member speaks."""
 
 _NUMBERS = 16
-"""Numbers of partitions that count as one element."""
+"""So many partition indexes count as one element of the answer."""
 
 
 class ConsumerGroupDescribe:
-    """Answers from memory."""
+    """Answers from the group coordinator's memory."""
 
     def __init__(
         self, groups: GroupCoordinator, image: MetadataImage, *, elements_max: int
@@ -46,17 +45,17 @@ class ConsumerGroupDescribe:
     def handle(
         self, request: ConsumerGroupDescribeRequest, call: Call
     ) -> Steps[ConsumerGroupDescribeResponse]:
-        """Answer every group by itself, and once."""
+        """Return each group once, with its own error if it has one."""
         del call
         room = AnswerRoom(self._elements_max)
         groups: list[DescribedGroup] = []
         for group_id in (yield from distinct(request.group_ids)):
-            found: ConsumerGroup | KafkaError
-            found = yield self._groups.describe_consumer_group(group_id)
-            if not isinstance(found, KafkaError) and not room.take((yield from _weight(found))):
-                found = room.refusal
-            if isinstance(found, KafkaError):
-                groups.append(_refused(group_id, found))
+            try:
+                found: ConsumerGroup = yield self._groups.describe(CONSUMER, group_id)
+                if not room.take((yield from _weight(found))):
+                    raise room.refusal
+            except KafkaError as error:
+                groups.append(_refused(group_id, error))
                 continue
             described = yield from self._described(
                 found, with_operations=request.include_authorized_operations
@@ -98,7 +97,7 @@ class ConsumerGroupDescribe:
         )
 
     def _assignment(self, partitions: Mapping[TopicId, Iterable[int]]) -> Assignment:
-        """Return partitions with their topics' names; topics that are gone are left out."""
+        """Return the partitions with their topics' names, without deleted topics."""
         found = []
         for topic_id, numbers in partitions.items():
             topic = self._image.topic_by_id(topic_id)
@@ -112,7 +111,7 @@ class ConsumerGroupDescribe:
 
 
 def _weight(group: ConsumerGroup) -> Steps[int]:
-    """Return its members, their topics, and their partitions: those they have and are to have."""
+    """Return how many elements a group counts for: members, topics, owned and target partitions."""
     topics = yield from each(list(group.members.values()), lambda member: len(member.topics))
     targets = yield from each(
         list(group.targets.values()), lambda one: sum(len(numbers) for numbers in one.values())
@@ -122,7 +121,7 @@ def _weight(group: ConsumerGroup) -> Steps[int]:
 
 
 def _refused(group_id: str, error: KafkaError) -> DescribedGroup:
-    # The only refusal with a text, as in Kafka; the other one is ours.
+    # In Kafka only GROUP_ID_NOT_FOUND has a text; INVALID_REQUEST is our own refusal.
     is_told = error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST)
     return DescribedGroup(
         error_code=error.code,

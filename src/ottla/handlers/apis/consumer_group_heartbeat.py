@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat, key 68: all that a member of a KIP-848 group says, and is told.
+"""ConsumerGroupHeartbeat, key 68: the one request by which members of KIP-848 groups take part.
 
-Before v1 a member may come without an id and gets one; from then on it brings its own (KIP-1082).
+In v0 a member may join without an id and is given one; from v1 on it makes its own (KIP-1082).
 """
 
 from base64 import urlsafe_b64encode
@@ -22,7 +22,7 @@ OWN_IDS_SINCE = 1
 
 
 class ConsumerGroupHeartbeat:
-    """Hands the request to the group."""
+    """Passes the heartbeat to the group coordinator."""
 
     def __init__(self, groups: GroupCoordinator, rng: Rng, *, names_max: int) -> None:
         self._groups = groups
@@ -32,10 +32,10 @@ class ConsumerGroupHeartbeat:
     def handle(
         self, request: ConsumerGroupHeartbeatRequest, call: Call
     ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
-        """Answer when what the heartbeat changes is durable."""
+        """Answer when everything that the heartbeat changes is durable."""
         if len(request.subscribed_topic_names or ()) > self._names_max:
             why = f"More than {self._names_max} subscribed topic names."
-            return _respond(KafkaError(ErrorCode.INVALID_REQUEST, why))
+            return _refused(KafkaError(ErrorCode.INVALID_REQUEST, why))
         member_id = request.member_id
         if not member_id and request.member_epoch == 0 and call.api_version < OWN_IDS_SINCE:
             member_id = urlsafe_b64encode(self._rng.random_bytes(16)).decode().rstrip("=")
@@ -55,28 +55,27 @@ class ConsumerGroupHeartbeat:
             call.client_id or "",
             f"/{call.client.host}",
         )
-        return self._groups.consumer_heartbeat(request.group_id, beat).then(_respond)
+        return self._groups.consumer_heartbeat(request.group_id, beat).then(_respond, _refused)
 
 
-def _respond(outcome: HeartbeatAnswer | KafkaError) -> ConsumerGroupHeartbeatResponse:
-    if isinstance(outcome, KafkaError):
-        return ConsumerGroupHeartbeatResponse(
-            error_code=outcome.code,
-            error_message=outcome.why,
-            member_epoch=0,
-            heartbeat_interval_ms=0,
-        )
+def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=error.code, error_message=error.why, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def _respond(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
     assignment = None
-    if outcome.assignment is not None:
+    if answer.assignment is not None:
         assignment = Assignment(
             topic_partitions=[
                 TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
-                for topic_id, numbers in outcome.assignment.items()
+                for topic_id, numbers in answer.assignment.items()
             ]
         )
     return ConsumerGroupHeartbeatResponse(
-        member_id=outcome.member_id,
-        member_epoch=outcome.epoch,
-        heartbeat_interval_ms=outcome.heartbeat_interval_ms,
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
         assignment=assignment,
     )

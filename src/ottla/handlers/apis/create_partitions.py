@@ -1,4 +1,4 @@
-"""CreatePartitions, key 37: more partitions for topics that exist (KIP-195)."""
+"""CreatePartitions, key 37: adds partitions to existing topics (KIP-195)."""
 
 from operator import attrgetter
 
@@ -19,7 +19,7 @@ from ottla.sliced import Steps, each
 
 
 class CreatePartitions:
-    """Asks the controller; answers when the partitions are there to be used."""
+    """Asks the controller; answers when the partitions can be used."""
 
     def __init__(self, controller: Controller, clock: Clock) -> None:
         self._controller = controller

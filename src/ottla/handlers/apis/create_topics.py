@@ -24,16 +24,16 @@ _REPEATED = "Duplicate topic name."
 
 
 class CreateTopics:
-    """Asks the controller; answers when the topics are there to be used."""
+    """Asks the controller; answers when the topics can be used."""
 
     def __init__(self, controller: Controller, clock: Clock, *, elements_max: int) -> None:
         self._controller = controller
         self._clock = clock
         self._configs_max = max(elements_max // len(list(TOPIC_TABLE)), 1)
-        """So many topics are answered with their configs."""
+        """The answer holds the configs of at most so many topics."""
 
     def handle(self, request: CreateTopicsRequest, call: Call) -> Steps[CreateTopicsResponse]:
-        """Create what can be created; each topic succeeds or fails on its own."""
+        """Create topics; each succeeds or fails on its own."""
         topics, repeated = yield from without_repeated(request.topics, attrgetter("name"))
         wanted = yield from each(topics, _new_topic)
         outcomes: list[TopicOutcome | KafkaError] = yield self._controller.create_topics(
@@ -45,7 +45,7 @@ class CreateTopics:
         answers: list[CreatableTopicResult] = []
         for topic, outcome in zip(wanted, outcomes, strict=True):
             answers.append(_answer(topic.name, outcome))
-            yield None  # With some thirty configs it is worth that.
+            yield None  # After each: a topic may have some thirty configs.
         answers += yield from each(
             repeated, lambda name: _refused(name, ErrorCode.INVALID_REQUEST, _REPEATED)
         )
@@ -65,7 +65,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 def _answer(name: str, outcome: TopicOutcome | KafkaError) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return _refused(name, outcome.code, outcome.why or outcome.code.text)
-    if outcome.config is None:  # As Kafka answers those who may not see configs.
+    if outcome.config is None:  # As Kafka answers clients that may not see configs.
         return CreatableTopicResult(
             name=name,
             topic_id=outcome.topic_id,

@@ -1,9 +1,9 @@
-"""DeleteRecords, key 21: partitions forget what lies below an offset. v2 is flexible (KIP-107).
+"""DeleteRecords, key 21: deletes a partition's records below an offset. v2 is flexible (KIP-107).
 
-Answered when the new log start offsets are durable. ``timeout_ms`` bounds the wait for followers,
-of which there are none. As with a live Kafka a topic that is only compacted refuses, one without
-any cleanup policy does not, and an internal one refuses whatever its policy: all of its records
-together tell what groups and transactions are.
+Answers when the new log start offsets are durable. ``timeout_ms`` limits the wait for followers, of
+which there are none. As in a live Kafka, a topic that is only compacted refuses, and one without a
+cleanup policy does not. An internal topic refuses whatever its policy, because its records together
+are the state of groups and transactions.
 """
 
 from ottla.errors import ErrorCode, KafkaError
@@ -24,14 +24,14 @@ NO_LOW_WATERMARK = -1
 
 
 class DeleteRecords:
-    """Has log start offsets raised."""
+    """Has the log start offsets of partitions raised."""
 
     def __init__(self, replica_manager: ReplicaManager, deletion: Deletion) -> None:
         self._replica_manager = replica_manager
         self._deletion = deletion
 
     def handle(self, request: DeleteRecordsRequest, call: Call) -> Steps[DeleteRecordsResponse]:
-        """Answer per partition; of one named twice the last offset counts, as in Kafka."""
+        """Return one result per partition; of one named twice the last offset counts (Kafka)."""
         del call
         wanted: dict[TopicPartition, int] = {}
         refused: dict[TopicPartition, KafkaError] = {}

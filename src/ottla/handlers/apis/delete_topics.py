@@ -1,6 +1,6 @@
-"""DeleteTopics, key 20. v5 error texts, v6 deletes by topic id too (KIP-516).
+"""DeleteTopics, key 20. v5 adds error texts, v6 deletes by topic id, too (KIP-516).
 
-A topic that is named more than once, be it by name and by id, is not deleted: one answer says so.
+A topic that is named more than once, also once by name and once by id, is refused.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ Deleted = tuple[str, TopicId]
 
 
 class DeleteTopics:
-    """Asks the controller; answers when the topics are gone."""
+    """Asks the controller; answers when the topics are deleted."""
 
     def __init__(self, controller: Controller, image: MetadataImage, clock: Clock) -> None:
         self._controller = controller
@@ -35,7 +35,7 @@ class DeleteTopics:
         self._image = image
 
     def handle(self, request: DeleteTopicsRequest, call: Call) -> Steps[DeleteTopicsResponse]:
-        """Delete what is there; each topic succeeds or fails on its own."""
+        """Delete topics; each succeeds or fails on its own."""
         asked = request.topics
         if call.api_version < BY_STATE_SINCE:
             asked = yield from each(

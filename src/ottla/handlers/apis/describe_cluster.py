@@ -26,7 +26,7 @@ class DescribeCluster:
         self._advertised = advertised
 
     def handle(self, request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
-        """Answer; a controller endpoint is not here, any other type is unknown."""
+        """Describe the cluster; refuse any endpoint type but that of brokers."""
         if request.endpoint_type == ENDPOINT_CONTROLLER:
             return _refused(
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE,

@@ -1,4 +1,4 @@
-"""DescribeConfigs, key 32: every option of a topic, a group or this broker, and its sources.
+"""DescribeConfigs, key 32: the options of a topic, a group or this broker, and their sources.
 
 v1 sources and synonyms (KIP-226), v3 type and documentation (KIP-569), v4 flexible.
 """
@@ -29,7 +29,7 @@ from ottla.sliced import Steps
 
 
 class DescribeConfigs:
-    """Answers from the option tables, the given values and the metadata image."""
+    """Answers from the option tables, the node's configuration and the metadata image."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class DescribeConfigs:
         self._topic_config = topic_config
 
     def handle(self, request: DescribeConfigsRequest, call: Call) -> Steps[DescribeConfigsResponse]:
-        """Answer per resource, in the request's order; the same asked of it again is left out."""
+        """Return one result per resource, in the request's order, without exact repetitions."""
         del call
         room = AnswerRoom(self._elements_max)
         resources = {
@@ -99,7 +99,7 @@ class DescribeConfigs:
                     documentation=request.include_documentation,
                 )
                 if is_default:
-                    del entry.synonyms[1:]  # What holds where it is not set is no part of it.
+                    del entry.synonyms[1:]  # Only what is set; not what applies otherwise.
                 yield entry
         if resource.resource_type == ResourceType.BROKER:
             for entry in self._meaningless(resource.resource_name, request.include_synonyms):
@@ -107,7 +107,7 @@ class DescribeConfigs:
                     yield entry
 
     def _meaningless(self, name: str, synonyms: bool) -> Iterator[DescribeConfigsResourceResult]:
-        """Give what is set for a broker but means nothing here; as Kafka does, without values."""
+        """Yield keys that are set for brokers but are no options here; without values, as Kafka."""
         layers = [(Source.DYNAMIC_DEFAULT_BROKER, CLUSTER_DEFAULT)]
         if name:
             layers.insert(0, (Source.DYNAMIC_BROKER, str(self._node_id)))
@@ -143,7 +143,7 @@ class DescribeConfigs:
         return self._topic_config(name)
 
     def _config_of_group(self, name: str) -> Config:
-        """Return what holds for a group, whether there is one or not, as Kafka does."""
+        """Return a group's configuration, whether the group exists or not, as Kafka does."""
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         texts = self._image.config(ConfigType.GROUP, name)

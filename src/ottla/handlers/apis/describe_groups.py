@@ -1,6 +1,6 @@
 """DescribeGroups, key 15: state, protocol and members of classic groups.
 
-A group that is not there is "Dead" before v6 and GROUP_ID_NOT_FOUND from then on (KIP-1043).
+A group that does not exist is "Dead" before v6, and GROUP_ID_NOT_FOUND from v6 on (KIP-1043).
 """
 
 from ottla.coordinator.group.classic.group import GroupState
@@ -22,28 +22,32 @@ NOT_FOUND_SINCE = 6
 
 
 class DescribeGroups:
-    """Answers from memory."""
+    """Answers from the group coordinator's memory."""
 
     def __init__(self, groups: GroupCoordinator, *, elements_max: int) -> None:
         self._groups = groups
         self._elements_max = elements_max
 
     def handle(self, request: DescribeGroupsRequest, call: Call) -> Steps[DescribeGroupsResponse]:
-        """Answer every group by itself, and once."""
+        """Return each group once, with its own error if it has one."""
         version, room = call.api_version, AnswerRoom(self._elements_max)
         groups: list[DescribedGroup] = []
         for group_id in (yield from distinct(request.groups)):
-            found: Described | KafkaError
-            found = room.refusal if room.is_full else (yield self._groups.describe_group(group_id))
-            if not isinstance(found, KafkaError) and not room.take((yield from _weight(found))):
-                found = room.refusal
-            if isinstance(found, KafkaError):
-                groups.append(_refused(group_id, found, version))
-            else:
-                groups.append((yield from _described(found)))
+            try:
+                groups.append((yield from self._describe(group_id, room)))
+            except KafkaError as error:
+                groups.append(_refused(group_id, error, version))
             if request.include_authorized_operations and groups[-1].error_code == ErrorCode.NONE:
                 groups[-1].authorized_operations = GROUP_OPERATIONS
         return DescribeGroupsResponse(groups=groups)
+
+    def _describe(self, group_id: str, room: AnswerRoom) -> Steps[DescribedGroup]:
+        if room.is_full:
+            raise room.refusal
+        found: Described = yield self._groups.describe_group(group_id)
+        if not room.take((yield from _weight(found))):
+            raise room.refusal
+        return (yield from _described(found))
 
 
 def _weight(found: Described) -> Steps[int]:

@@ -1,6 +1,7 @@
-"""DescribeLogDirs, key 35: the directories that logs lie in, and how large the logs are.
+"""DescribeLogDirs, key 35: the log directories, and how large the logs in them are.
 
-v2 flexible, v3 an error of the whole, v4 the volume (KIP-827), v5 cordoned directories.
+v2 flexible, v3 an error for the whole answer, v4 the sizes of volumes (KIP-827), v5 cordoned
+directories.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,18 +28,18 @@ from ottla.sliced import STRIDE, Steps, each
 
 
 class MeasuredDirectory(NamedTuple):
-    """A log directory, and the volume it is on, as they were found just now."""
+    """A log directory and the sizes of its volume, as measured now."""
 
     path: str
     """Absolute."""
     total_bytes: int
     usable_bytes: int
     error: Exception | None = None
-    """Why it is offline, or its sizes are not known."""
+    """Why it is offline or could not be measured; None: it was measured."""
 
 
 class DescribeLogDirs:
-    """Answers from the open logs and from what the operating system says of the volumes."""
+    """Answers from the open logs and from measurements of the volumes."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class DescribeLogDirs:
         relocation: Relocation,
         measure: Callable[[], Pending[list[MeasuredDirectory]]],
     ) -> None:
-        """``measure`` looks at every log directory, off the loop."""
+        """Build the handler; ``measure`` measures every log directory, off the loop."""
         self._replicas = replicas
         self._relocation = relocation
         self._measure = measure
@@ -54,7 +55,7 @@ class DescribeLogDirs:
     def handle(
         self, request: DescribeLogDirsRequest, call: Call
     ) -> Pending[Steps[DescribeLogDirsResponse]]:
-        """Describe every directory with the partitions asked for; None asks for all."""
+        """Describe every directory with the requested partitions in it; null topics means all."""
         del call
 
         def respond(directories: list[MeasuredDirectory]) -> Steps[DescribeLogDirsResponse]:
@@ -94,7 +95,7 @@ class DescribeLogDirs:
         )
 
     def _copies(self, log_dir: str, wanted: set[tuple[str, int]] | None) -> Iterable["_Told"]:
-        """Return the copies being made in a directory: replicas that move there."""
+        """Yield the copies that are being made in a directory, of replicas that move there."""
         for copy in self._relocation.copies_in(log_dir):
             where = copy.topic_partition
             if wanted is None or where in wanted:
@@ -102,12 +103,12 @@ class DescribeLogDirs:
 
 
 class _Told(NamedTuple):
-    """A log, or a copy of one being made, as it is told."""
+    """A log, or a copy that is being made of one, as the answer describes it."""
 
     topic_partition: TopicPartition
     size_bytes: int
     offset_lag: int = 0
-    """Of a leader: none; of a copy: how far it is behind its log."""
+    """How many offsets a copy is behind its log; 0 for a leader's log."""
     is_copy: bool = False
 
 

@@ -1,7 +1,7 @@
-"""DescribeProducers, key 61: what a partition remembers of who wrote to it (KIP-664).
+"""DescribeProducers, key 61: what a partition knows of its idempotent producers (KIP-664).
 
-Tools find hanging transactions with it. A partition that is named again is left out (Kafka answers
-it again). Source: the answers of a live Kafka 4.3.
+Tools find hanging transactions with it. A partition that is named twice is answered once (Kafka
+answers it twice). Source: the answers of a live Kafka 4.3.
 """
 
 from ottla.cluster.topics import topic_name_error
@@ -24,7 +24,7 @@ from ottla.sliced import Steps, each, each_in_steps
 
 
 class DescribeProducers:
-    """Asks the logs that this node leads."""
+    """Answers from the logs of partitions that this node leads."""
 
     def __init__(
         self, replica_manager: ReplicaManager, image: MetadataImage, *, elements_max: int
@@ -36,7 +36,7 @@ class DescribeProducers:
     def handle(
         self, request: DescribeProducersRequest, call: Call
     ) -> Steps[DescribeProducersResponse]:
-        """Answer per partition."""
+        """Return the producers, or an error, of each partition."""
         del call
         room = AnswerRoom(self._elements_max)
         seen: set[TopicPartition] = set()

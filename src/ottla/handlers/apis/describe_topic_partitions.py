@@ -1,7 +1,7 @@
 """DescribeTopicPartitions, key 75: topics in name order, a page of partitions at a time (KIP-966).
 
-A topic that is not there is UNKNOWN_TOPIC_OR_PARTITION. (Apache Kafka 4.3 answers -1 for it, which
-tells a user nothing; clients treat both alike.)
+A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION. (Apache Kafka 4.3 answers -1, which tells
+a user nothing; clients treat both alike.)
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class DescribeTopicPartitions:
     def handle(
         self, request: DescribeTopicPartitionsRequest, call: Call
     ) -> Steps[DescribeTopicPartitionsResponse]:
-        """Answer one page; the cursor says where the next begins."""
+        """Return one page; its cursor says where the next page begins, None: it was the last."""
         del call
         image = self._image
         asked: dict[str, None] = dict.fromkeys(image.topics) if not request.topics else {}

@@ -17,7 +17,7 @@ from ottla.sliced import STRIDE, Steps, distinct, each_in_steps, sorted_in_steps
 
 
 class DescribeTransactions:
-    """Answers from memory."""
+    """Answers from the transaction coordinator's memory."""
 
     def __init__(self, transactions: TransactionCoordinator, *, elements_max: int) -> None:
         self._transactions = transactions
@@ -26,7 +26,7 @@ class DescribeTransactions:
     def handle(
         self, request: DescribeTransactionsRequest, call: Call
     ) -> Steps[DescribeTransactionsResponse]:
-        """Answer every id by itself, and once."""
+        """Return each transactional id once, with its own error if it has one."""
         del call
         room = AnswerRoom(self._elements_max)
         asked = yield from distinct(request.transactional_ids)
@@ -34,12 +34,13 @@ class DescribeTransactions:
         return DescribeTransactionsResponse(transaction_states=states)
 
     def _describe(self, transactional_id: str, room: AnswerRoom) -> Steps[TransactionState]:
-        found = self._transactions.describe(transactional_id)
-        if not isinstance(found, KafkaError) and not room.take(1 + len(found.partitions)):
-            found = room.refusal
-        if isinstance(found, KafkaError):
+        try:
+            found = self._transactions.describe(transactional_id)
+            if not room.take(1 + len(found.partitions)):
+                raise room.refusal
+        except KafkaError as error:
             return TransactionState(
-                error_code=found.code,
+                error_code=error.code,
                 transactional_id=transactional_id,
                 transaction_state="",
                 transaction_timeout_ms=0,
@@ -63,7 +64,7 @@ class DescribeTransactions:
 
 
 def _topics(partitions: Iterable[TopicPartition]) -> Steps[list[TopicData]]:
-    """Return the partitions by topic, in order."""
+    """Return the partitions grouped by topic, both sorted."""
     topics: dict[str, list[int]] = {}
     for count, where in enumerate((yield from sorted_in_steps(partitions)), 1):
         topics.setdefault(where.topic, []).append(where.partition)

@@ -1,6 +1,7 @@
-"""EndTxn, key 26: commits or aborts. Answered when the decision is durable; markers come after.
+"""EndTxn, key 26: commits or aborts a transaction.
 
-From v5 on (KIP-890) every transaction raises the producer's epoch, and the answer tells it.
+Answers when the decision is durable; the markers are written after that. From v5 on (KIP-890) every
+transaction raises the producer's epoch, and the answer holds the new one.
 """
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
@@ -16,13 +17,13 @@ BUMPS_SINCE = 5
 
 
 class EndTxn:
-    """Hands the decision to the coordinator."""
+    """Passes the decision to the transaction coordinator."""
 
     def __init__(self, transactions: TransactionCoordinator) -> None:
         self._transactions = transactions
 
     def handle(self, request: EndTxnRequest, call: Call) -> Pending[EndTxnResponse]:
-        """Answer with the producer's id and epoch from now on (v5)."""
+        """Return the code; from v5 on also the producer id and epoch of the next transaction."""
         version = call.api_version
         event = EndTransaction(
             request.producer_id,
@@ -42,7 +43,7 @@ class EndTxn:
 
 
 def told(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the code that clients of a transactional API's version understand."""
+    """Return the code that clients of this version of a transactional API know."""
     if version < FENCED_SINCE and code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

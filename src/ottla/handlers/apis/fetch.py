@@ -1,12 +1,14 @@
-"""Fetch, key 1: read committed records of some partitions, waiting for them if asked to.
+"""Fetch, key 1: reads committed records of some partitions, and waits for more if asked to.
+
+Looks the topics up, has ``replication.fetches`` read or wait, and makes the answer.
+``handlers.fetch_session`` knows what a session is and what it leaves out of an answer.
 
 v4 isolation level (KIP-98), v5 log start offset, v7 sessions (KIP-227), v9 leader epoch (KIP-320),
 v11 rack (KIP-392), v12 flexible, v13 topic ids (KIP-516), v15 replica state as a tag (KIP-903),
-v16 node endpoints (KIP-951), v18 high watermark of the follower. What a session is and leaves out
-of an answer: ``handlers.fetch_session``.
+v16 node endpoints (KIP-951), v18 high watermark of the follower.
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -51,34 +53,34 @@ from ottla.sliced import STRIDE, Steps, at_once, each
 
 NODE_ENDPOINTS_SINCE = 16
 AT_ONCE_MAX = 500
-"""So many partitions are read and answered in one turn: some milliseconds."""
+"""Up to so many partitions are read and answered in one turn of the loop: some milliseconds."""
 PARTITIONS_MAX = 10_000
-"""A larger session does not begin, or ends: each of its answers would be a long turn. What names
-more is answered completely, in slices."""
+"""A session cannot have more partitions: each of its answers would hold the loop for long. A
+request that names more is answered completely, in slices, without a session."""
 _ISOLATIONS = frozenset(Isolation)
 
 
 class _Asked:
-    """What a request asks for, sorted out: what can be read, what is refused, in which order."""
+    """The partitions of a request: those to be read, those that are refused, and their order."""
 
     __slots__ = ("refused", "specs", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[tuple[str, TopicId], dict[int, TopicPartition]] = {}
-        """By the topic as the client named it: its partitions in the order of the request."""
+        """By the topic as the client named it: its partitions, in the order of the request."""
         self.specs: dict[TopicPartition, FetchSpec] = {}
         self.refused: dict[TopicPartition, ErrorCode] = {}
 
     @property
     def is_not_held(self) -> bool:
-        """Tell whether it names too much that is not here to be held for the time of a wait."""
+        """Whether it names too much that does not exist to be kept in memory while it waits."""
         return len(self.refused) > REFUSED_MAX or any(
             len(name) > TOPIC_NAME_LENGTH_MAX for name, _ in self.topics
         )
 
 
 class Fetch:
-    """Reads through the replica manager."""
+    """Reads with or without a fetch session."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class Fetch:
         self._wait_ms_max = wait_ms_max
 
     def handle(self, request: FetchRequest, call: Call) -> Response:
-        """Answer once ``min_bytes`` are there, an error is, or ``max_wait_ms`` have passed."""
+        """Answer when there are ``min_bytes`` or an error, or when ``max_wait_ms`` have passed."""
         if request.isolation_level not in _ISOLATIONS:
             return _refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
@@ -137,7 +139,7 @@ class Fetch:
     def _few(
         self, request: FetchRequest, limits: FetchLimits, call: Call
     ) -> FetchResponse | Pending[FetchResponse]:
-        """Do as ``_without_session`` in one step: half of what they cost are steps otherwise."""
+        """Do as ``_without_session``, but not in steps, which cost as much as few partitions."""
         asked, by_id = _Asked(), call.api_version >= TOPIC_IDS_SINCE
         for topic in request.topics:
             self._ask(asked, topic, topic.partitions, by_id=by_id)
@@ -184,7 +186,7 @@ class Fetch:
         limits: FetchLimits,
         answer: Callable[[list[FetchedPartition]], Steps[FetchResponse]],
     ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
-        """Read, now or when there is more, and ``answer`` with it."""
+        """Read now, or when there is more, and return what ``answer`` makes of the result."""
         if len(specs) <= AT_ONCE_MAX:
             found = self._replica_manager.fetch(specs, limits)
             if isinstance(found, Pending):
@@ -205,7 +207,7 @@ class Fetch:
     def _begin_session(
         self, request: FetchRequest, limits: FetchLimits, call: Call
     ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
-        """Answer completely; a session begins with the answer, if there is room for it."""
+        """Answer completely, and begin a session if the cache has room for it."""
         session = FetchSession(uses_topic_ids=call.api_version >= TOPIC_IDS_SINCE)
         session.update(request.topics, ())
         yield None
@@ -226,9 +228,9 @@ class Fetch:
         return (yield from self._read(plan.specs, limits, answer))
 
     def _continued(self, request: FetchRequest, named: int, *, by_id: bool) -> FetchSession | None:
-        """Return the session that is asked to go on, changed as asked; None: it is empty and ends.
+        """Return the session that the request continues, updated by it.
 
-        Raises KafkaError.
+        None: it is empty now, and has ended. Raises KafkaError when the session cannot go on.
         """
         session = self._sessions.get(
             request.session_id, request.session_epoch, uses_topic_ids=by_id
@@ -247,11 +249,11 @@ class Fetch:
     def _go_on(
         self, session: FetchSession, limits: FetchLimits, call: Call
     ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
-        """Answer what is new since the session's last answer."""
+        """Answer with what is new since the session's last answer."""
         plan, epoch = session.plan(), session.epoch
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
-            if session.epoch != epoch:  # Another request went on with it while this one waited.
+            if session.epoch != epoch:  # Another request used the session while this one waited.
                 return FetchResponse(
                     error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                     session_id=session.session_id,
@@ -264,7 +266,7 @@ class Fetch:
         return (yield from self._read(plan.specs, limits, answer))
 
     def _with_endpoints(self, response: FetchResponse, call: Call) -> FetchResponse:
-        """Say how to reach the leaders that the answer names (KIP-951)."""
+        """Add the addresses of the leaders that the answer names (KIP-951)."""
         if call.api_version < NODE_ENDPOINTS_SINCE:
             return response
         leaders = {
@@ -284,7 +286,7 @@ class Fetch:
         return response
 
     def _look_up(self, session: FetchSession) -> None:
-        """Look for the partitions of the session that could not be read so far."""
+        """Look again for the partitions of the session that could not be read so far."""
         for partition in session.plan().refused:
             name, topic_id, index = partition.key
             if session.uses_topic_ids:
@@ -301,17 +303,17 @@ class Fetch:
                 session.found(partition, where, hosted)
 
     def _why_unknown(self, partition: SessionPartition) -> ErrorCode:
-        """Return what is said of a topic id that is not there (any more), as Kafka does."""
+        """Return the code of a topic id that does not exist, or no longer, as Kafka does."""
         if partition.spec.topic_id is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         if self._replica_manager.get(partition.spec.topic_partition) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.INCONSISTENT_TOPIC_ID  # Its name is another's.
+        return ErrorCode.INCONSISTENT_TOPIC_ID  # A newer topic has its name.
 
-    # Without.
+    # Without a session.
 
     def _sort_out(self, request: FetchRequest, *, by_id: bool) -> Steps[_Asked]:
-        """Resolve the topics; of a partition that is named twice, the last wish counts."""
+        """Look the partitions up; if one is named twice, the last time counts."""
         asked = _Asked()
         for topic in request.topics:
             for begin in range(0, len(topic.partitions) or 1, STRIDE):
@@ -323,7 +325,7 @@ class Fetch:
     def _ask(
         self, asked: _Asked, topic: FetchTopic, parts: Sequence[FetchPartition], *, by_id: bool
     ) -> None:
-        """Take over what is wished of some partitions of a topic."""
+        """Put some partitions of a topic into ``asked``, to be read or refused."""
         name = topic.topic
         refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if by_id:
@@ -384,7 +386,7 @@ def _session_response(
     refused: Iterable[SessionPartition],
     isolation: Isolation,
 ) -> Steps[FetchResponse]:
-    """Return an answer with what was read; what cannot be read is in each."""
+    """Return an answer with ``news`` and all partitions that cannot be read."""
     topics: dict[tuple[str, TopicId], list[PartitionData]] = {}
     for count, (partition, fetched) in enumerate(news, 1):
         name, topic_id, _ = partition.key
@@ -424,7 +426,7 @@ def _refuse_all(request: FetchRequest, code: ErrorCode) -> Steps[FetchResponse]:
 
 
 def _named(request: FetchRequest) -> int:
-    """Return how many partitions a request names; at least, when they are very many."""
+    """Return how many partitions and topics a request names; stops above ``PARTITIONS_MAX``."""
     named = 0
     for topic in request.topics:
         named += 1 + len(topic.partitions)
@@ -438,7 +440,7 @@ def _named(request: FetchRequest) -> int:
 
 
 def _is_follower(request: FetchRequest) -> bool:
-    """Tell whether a broker claims to ask. There is one node only: nobody follows it."""
+    """Whether the request says that a broker sends it. With one node there are no followers."""
     state = request.replica_state
     return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
 

@@ -1,7 +1,7 @@
-"""InitProducerId, key 22: an id that a producer numbers its batches under (KIP-98).
+"""InitProducerId, key 22: gives a producer the id under which it numbers its batches (KIP-98).
 
-With a transactional id it is the same id again, in the next epoch, and who had it is fenced. v3
-lets a producer go on with its id after an error (KIP-360), v4 and v5 add error codes.
+A transactional id keeps its producer id and gets the next epoch, which fences the producer that had
+it before. v3 lets a producer keep its id after an error (KIP-360), v4 and v5 add error codes.
 """
 
 from ottla.cluster.producer_ids import ProducerIds
@@ -17,7 +17,7 @@ FENCED_SINCE = 4
 
 
 class InitProducerId:
-    """Hands out ids from this node's block, and epochs of transactional ids."""
+    """Gives ids from this node's block, or has the coordinator raise a transactional id's epoch."""
 
     def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinator) -> None:
         self._producer_ids = producer_ids
@@ -26,9 +26,9 @@ class InitProducerId:
     def handle(
         self, request: InitProducerIdRequest, call: Call
     ) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
-        """Answer with an id and its epoch; INVALID_REQUEST for what cannot be served.
+        """Return an id and its epoch; INVALID_REQUEST for an id without epoch or the reverse.
 
-        COORDINATOR_LOAD_IN_PROGRESS while the metadata store does not answer: clients ask again.
+        COORDINATOR_LOAD_IN_PROGRESS while the metadata store does not answer: clients retry.
         """
         has_half = (request.producer_id == -1) != (request.producer_epoch == -1)
         if has_half:

@@ -1,6 +1,6 @@
-"""JoinGroup, key 11: a member wants to take part in the next generation of a classic group.
+"""JoinGroup, key 11: a member joins the next generation of a classic group.
 
-The answer waits until the rebalance is over. What each version adds is in its message table.
+The answer waits until the rebalance is over. The message table tells what each version adds.
 """
 
 from base64 import urlsafe_b64encode
@@ -9,7 +9,7 @@ from ottla.coordinator.group.classic.events import Join, JoinAnswer
 from ottla.coordinator.group.classic.group import Protocol
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.env.rng import Rng
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.pending import Pending
 from ottla.protocol.messages.join_group import (
@@ -25,7 +25,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 
 class JoinGroup:
-    """Hands the request to the group's machine."""
+    """Passes the join to the group coordinator."""
 
     def __init__(self, groups: GroupCoordinator, rng: Rng, *, protocols_max: int) -> None:
         self._groups = groups
@@ -35,7 +35,7 @@ class JoinGroup:
     def handle(
         self, request: JoinGroupRequest, call: Call
     ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
-        """Answer once the group has a new generation, or at once with why not."""
+        """Answer when the group has a new generation, or at once with an error."""
         version = call.api_version
         if len(request.protocols) > self._protocols_max:
             refused = JoinAnswer(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -64,12 +64,10 @@ class JoinGroup:
                 is_new_group=is_new_group,
             )
 
-        def respond(answer: JoinAnswer | KafkaError) -> JoinGroupResponse:
-            if isinstance(answer, KafkaError):
-                answer = JoinAnswer(request.member_id, answer.code)
-            return _response(answer, version)
-
-        return self._groups.join(request.group_id, make_event).then(respond)
+        return self._groups.join(request.group_id, make_event).then(
+            lambda answer: _response(answer, version),
+            lambda error: _response(JoinAnswer(request.member_id, error.code), version),
+        )
 
     def _new_member_id(self, request: JoinGroupRequest, call: Call) -> str:
         raw = bytearray(self._rng.random_bytes(16))
@@ -81,7 +79,7 @@ class JoinGroup:
         return f"{call.client_id or '' if name is None else name}-{uuid}"
 
     def _new_consumer_id(self) -> str:
-        """Return an id as Kafka writes its own: 22 characters, the first one no hyphen."""
+        """Return an id in Kafka's form: 22 characters, the first one not a hyphen."""
         while True:
             text = urlsafe_b64encode(self._rng.random_bytes(16)).decode().rstrip("=")
             if not text.startswith("-"):

@@ -1,6 +1,7 @@
-"""LeaveGroup, key 13: takes members out of a classic group without waiting for their timeout.
+"""LeaveGroup, key 13: removes members from a classic group at once, before their session expires.
 
-Before v3 one member, whose error is the answer's; from v3 on many, each with its own.
+Before v3 a request names one member, and its error is the answer's; from v3 on it names many, each
+with an error of its own.
 """
 
 from ottla.coordinator.group.classic.events import LeaveAnswer, LeavingMember
@@ -16,17 +17,17 @@ from ottla.sliced import Steps, each
 
 MANY_SINCE = 3
 MEMBERS_AT_A_TIME = 500
-"""More of them leave as if by several requests."""
+"""More members leave in several steps, as if by several requests."""
 
 
 class LeaveGroup:
-    """Hands the request to the group's machine."""
+    """Passes the leaving members to the group coordinator."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
     def handle(self, request: LeaveGroupRequest, call: Call) -> Steps[LeaveGroupResponse]:
-        """Answer at once; the others' rebalance begins behind it."""
+        """Answer at once; the rebalance of the other members begins after that."""
         is_many = call.api_version >= MANY_SINCE
         members = [LeavingMember(request.member_id, None)]
         if is_many:
@@ -36,14 +37,12 @@ class LeaveGroup:
         answers: list[LeaveAnswer] = []
         for begin in range(0, max(len(members), 1), MEMBERS_AT_A_TIME):
             some = members[begin : begin + MEMBERS_AT_A_TIME]
-            outcome: tuple[LeaveAnswer, ...] | KafkaError = yield self._groups.leave(
-                request.group_id, some
-            )
-            if isinstance(outcome, KafkaError):
-                if not (is_many and outcome.code is ErrorCode.UNKNOWN_MEMBER_ID):
-                    return LeaveGroupResponse(error_code=outcome.code)
-                outcome = tuple(LeaveAnswer(member, outcome.code) for member in some)
-            answers += outcome
+            try:
+                answers += yield self._groups.leave(request.group_id, some)
+            except KafkaError as error:
+                if not (is_many and error.code is ErrorCode.UNKNOWN_MEMBER_ID):
+                    return LeaveGroupResponse(error_code=error.code)
+                answers += [LeaveAnswer(member, error.code) for member in some]
             yield None
         if not is_many:
             return LeaveGroupResponse(error_code=answers[0].code)

@@ -1,6 +1,6 @@
 """ListConfigResources, key 74: the resources whose configs can be described.
 
-v0 asks for client metrics resources only (KIP-714), v1 for those of the types it names, for all
+v0 asks for client metrics resources only (KIP-714). v1 asks for the types that it names, or for all
 when it names none (KIP-1142). Loggers and client metrics have no configs here.
 """
 
@@ -16,7 +16,7 @@ from ottla.protocol.messages.list_config_resources import (
 )
 
 _EMPTY_TYPES = frozenset({8, 16})
-"""Broker loggers, client metrics: types that Kafka knows and that have no configs here."""
+"""Broker loggers and client metrics: types that Kafka knows, but without configs here."""
 _TYPES = frozenset(ResourceType) | _EMPTY_TYPES
 _V0_TYPES = frozenset({16})
 
@@ -30,7 +30,7 @@ class ListConfigResources:
     def handle(
         self, request: ListConfigResourcesRequest, call: Call
     ) -> ListConfigResourcesResponse:
-        """Name the brokers, the topics, and the groups that have configs of their own."""
+        """Return the brokers, the topics, and the groups that have configs of their own."""
         wanted = frozenset(request.resource_types) or _TYPES
         if call.api_version == 0:
             wanted = _V0_TYPES

@@ -9,21 +9,22 @@ from ottla.sliced import Steps, each
 
 
 class ListGroups:
-    """Answers from memory."""
+    """Answers from the group coordinator's memory."""
 
     def __init__(self, groups: GroupCoordinator, *, elements_max: int) -> None:
         self._groups = groups
         self._elements_max = elements_max
 
     def handle(self, request: ListGroupsRequest, call: Call) -> Steps[ListGroupsResponse]:
-        """Answer with all groups or, while some are not known or they are too many, an error.
+        """Return all groups, or an error while some are still loading or when they are too many.
 
-        A part of them would look like all; who asks may ask for some states or types.
+        A part of them would look like all. A client can filter by state or type to get fewer.
         """
         del call
-        found = self._groups.list_groups(request.states_filter, request.types_filter)
-        if isinstance(found, KafkaError):
-            return ListGroupsResponse(error_code=found.code, groups=[])
+        try:
+            found = self._groups.list_groups(request.states_filter, request.types_filter)
+        except KafkaError as error:
+            return ListGroupsResponse(error_code=error.code, groups=[])
         room = AnswerRoom(self._elements_max)
         weights = yield from each(found, lambda group: weight(group.group_id, group.protocol_type))
         if not room.take(sum(weights), first_is_free=False):

@@ -1,4 +1,4 @@
-"""ListOffsets, key 2: offsets by time, and by the times that stand for a place in the log.
+"""ListOffsets, key 2: finds offsets by timestamp, or by special timestamps such as "earliest".
 
 v2 isolation level (KIP-98), v4 leader epochs (KIP-320), v7 the largest timestamp (KIP-734), v8 the
 earliest local offset, v9 the latest tiered one (KIP-405/1005), v11 the earliest not yet tiered.
@@ -39,7 +39,7 @@ class ListOffsets:
         self._replica_manager = replica_manager
 
     def handle(self, request: ListOffsetsRequest, call: Call) -> Steps[ListOffsetsResponse]:
-        """Answer per partition; one named twice is INVALID_REQUEST.
+        """Return one offset per partition; INVALID_REQUEST for one that is named twice.
 
         Batches that take long to search are searched in an executor, one at a time.
         """
@@ -93,16 +93,16 @@ class ListOffsets:
     def _find(
         self, partition: Partition, timestamp: int, isolation: Isolation
     ) -> Steps[TimestampedOffset | None]:
-        """Return what stands at a time or at a special one; None when nothing does.
+        """Return the offset for a timestamp or a special one; None when there is none.
 
-        Only what the isolation level may see counts. Reads the log, and so may block on the disk.
+        Sees only what the isolation level may see. Reads the log, and so may block on the disk.
         """
         if timestamp == LATEST:
             return end_of(partition, isolation)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return start_of(partition)
         if timestamp < 0 and timestamp != MAX_TIMESTAMP:
-            return None  # Nothing is tiered, so nothing waits for it either.
+            return None  # The special timestamps of tiered storage: nothing is tiered.
         return (
             yield from find_by_time(
                 partition,

@@ -1,7 +1,7 @@
 """ListTransactions, key 66: the transactional ids that this node coordinates (KIP-664).
 
-v1 filters by how long a transaction has been open (KIP-994), v2 by a regular expression that the
-whole id has to match (KIP-1152).
+v1 filters by how long a transaction has been open (KIP-994), v2 by a regular expression that must
+match the whole id (KIP-1152).
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _STATES = frozenset(state.value for state in TransactionState)
 
 
 class ListTransactions:
-    """Answers from memory."""
+    """Answers from the transaction coordinator's memory."""
 
     def __init__(
         self, transactions: TransactionCoordinator, clock: Clock, *, elements_max: int
@@ -36,7 +36,7 @@ class ListTransactions:
     def handle(
         self, request: ListTransactionsRequest, call: Call
     ) -> Steps[ListTransactionsResponse]:
-        """Answer with all that the filters let through or, while some are not known, an error."""
+        """Return the ids that pass all filters, or an error while some are still loading."""
         del call
         try:
             found = yield from self._matching(request.transactional_id_pattern)
@@ -79,11 +79,9 @@ class ListTransactions:
         )
 
     def _matching(self, pattern: str | None) -> Steps[Sequence[Transaction]]:
-        """Return the transactions whose ids match; an empty pattern is none. Raises KafkaError."""
+        """Return the transactions whose ids match; None and "" match all. Raises KafkaError."""
         matches = TopicPattern(pattern).matches if pattern else None
         found = self._transactions.list_all()
-        if isinstance(found, KafkaError):
-            raise found
         if matches is None:
             return found
         matching = []

@@ -1,9 +1,9 @@
-"""Metadata, key 3: the brokers, and where the partitions of some topics are.
+"""Metadata, key 3: the brokers, and the leaders of the partitions of some topics.
 
 v1 null means all topics, v4 auto-creation is the client's choice, v5 offline replicas, v7 leader
 epochs, v8-v10 authorized operations (KIP-430), v10 topic ids, v12 topics by id, v13 rebootstrap
-(KIP-1102). A topic that is created on the way is answered UNKNOWN_TOPIC_OR_PARTITION once, as Kafka
-does: clients ask again.
+(KIP-1102). While a topic is being created automatically it is UNKNOWN_TOPIC_OR_PARTITION, as in
+Kafka: clients ask again.
 """
 
 from ottla.cluster.controller import Controller
@@ -49,7 +49,7 @@ class Metadata:
         self._auto_create = auto_create
 
     def handle(self, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
-        """Answer at once; auto-creation goes on behind."""
+        """Answer without waiting for automatic creation, which goes on after the answer."""
         image = self._image
         refused = _refusal(request, call.api_version)
         if refused is not None:
@@ -155,12 +155,12 @@ class Metadata:
 
 
 def is_internal(name: str) -> bool:
-    """Tell whether a topic is the broker's own."""
+    """Whether a topic holds state of the broker's own (groups, transactions)."""
     return name in ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 def _refusal(request: MetadataRequest, version: int) -> MetadataResponse | None:
-    """Return the whole answer to a request that names topics in a way its version cannot."""
+    """Return the answer to a request that names topics in a way its version cannot; else None."""
     code = ErrorCode.NONE
     for topic in request.topics or []:
         if topic.topic_id != NULL_TOPIC_ID and version < BY_ID_SINCE:

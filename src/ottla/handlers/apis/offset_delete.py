@@ -1,4 +1,4 @@
-"""OffsetDelete, key 47: forgets a group's offsets of topics that it does not read any more."""
+"""OffsetDelete, key 47: deletes a group's offsets of topics that it no longer reads."""
 
 from itertools import islice
 
@@ -17,14 +17,14 @@ from ottla.sliced import STRIDE, Steps, each
 
 
 class OffsetDelete:
-    """Hands what exists to the group."""
+    """Passes the existing partitions to the group coordinator."""
 
     def __init__(self, groups: GroupCoordinator, image: MetadataImage) -> None:
         self._groups = groups
         self._image = image
 
     def handle(self, request: OffsetDeleteRequest, call: Call) -> Steps[OffsetDeleteResponse]:
-        """Answer per partition, or with an error for all."""
+        """Return one code per partition, or one error for all."""
         del call
         asked: list[TopicPartition] = []
         wanted: dict[TopicPartition, None] = {}
@@ -37,12 +37,11 @@ class OffsetDelete:
                 asked.append(where)
                 if self._image.partition(where) is not None:
                     wanted[where] = None
-        outcome: list[ErrorCode] | KafkaError = yield self._groups.delete_offsets(
-            request.group_id, list(wanted)
-        )
-        if isinstance(outcome, KafkaError):
-            return OffsetDeleteResponse(error_code=outcome.code, topics=[])
-        codes = dict(zip(wanted, outcome, strict=True))
+        try:
+            deleted = yield self._groups.delete_offsets(request.group_id, list(wanted))
+        except KafkaError as error:
+            return OffsetDeleteResponse(error_code=error.code, topics=[])
+        codes = dict(zip(wanted, deleted, strict=True))
         answers = yield from each(
             asked,
             lambda where: OffsetDeleteResponsePartition(

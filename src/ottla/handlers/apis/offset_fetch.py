@@ -1,15 +1,15 @@
 """OffsetFetch, key 9: reads back what OffsetCommit stored.
 
-Before v8 one group, from v8 on many. v1 has no error of its own, so that each partition carries it.
-v7 may ask for stable offsets only (KIP-447), v10 names topics by id: offsets of a topic that is
-gone, or has been made anew, are not shown there.
+Before v8 a request names one group, from v8 on many. v1 has no error for the whole answer, so each
+partition carries it. v7 may ask for stable offsets only (KIP-447). v10 names topics by id, and does
+not show offsets of a topic that was deleted, even if it was created again.
 """
 
 from collections.abc import Sequence
 from itertools import islice
 
 from ottla.coordinator.group.coordinator import FetchedOffset, GroupCoordinator
-from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.offsets.committed import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.answer_room import AnswerRoom, weight
 from ottla.handlers.call import Call
@@ -29,18 +29,16 @@ from ottla.protocol.messages.offset_fetch import (
 from ottla.sliced import STRIDE, Steps, each
 
 TOP_LEVEL_ERROR_SINCE = 2
-BATCHED_SINCE = 8
+MANY_SINCE = 8
 IDS_SINCE = 10
 OFFSETS_AT_A_TIME = 256
-"""They are looked up together: a millisecond or two."""
+"""So many offsets are looked up without a yield: a millisecond or two."""
 NOTHING = CommittedOffset(-1, -1, "", -1)
-"""What a partition without a commit is answered with."""
-
-Fetched = list[FetchedOffset] | KafkaError
+"""The answer for a partition without a committed offset."""
 
 
 class OffsetFetch:
-    """Asks the group for its durable offsets."""
+    """Asks the group coordinator for durable committed offsets."""
 
     def __init__(
         self, groups: GroupCoordinator, image: MetadataImage, *, elements_max: int
@@ -50,9 +48,9 @@ class OffsetFetch:
         self._elements_max = elements_max
 
     def handle(self, request: OffsetFetchRequest, call: Call) -> Steps[OffsetFetchResponse]:
-        """Answer every group by itself; the same asked of it again is left out."""
+        """Return each group's offsets or error; exact repetitions are left out."""
         room = AnswerRoom(self._elements_max)
-        if call.api_version < BATCHED_SINCE:
+        if call.api_version < MANY_SINCE:
             return (yield from self._single(request, call.api_version, room))
         groups: list[OffsetFetchResponseGroup] = []
         wishes: dict[tuple[object, ...], OffsetFetchRequestGroup] = {}
@@ -76,21 +74,22 @@ class OffsetFetch:
         unknown: list[bool] = []
         if asked.topics is not None:
             wanted, unknown = yield from self._wanted(asked.topics, version)
-        outcome = yield from self._fetch(
-            asked.group_id,
-            wanted,
-            room,
-            require_stable=require_stable,
-            member=(asked.member_id, asked.member_epoch),
-        )
-        if isinstance(outcome, KafkaError):
+        try:
+            found = yield from self._fetch(
+                asked.group_id,
+                wanted,
+                room,
+                require_stable=require_stable,
+                member=(asked.member_id, asked.member_epoch),
+            )
+        except KafkaError as error:
             return OffsetFetchResponseGroup(
-                group_id=asked.group_id, topics=[], error_code=outcome.code
+                group_id=asked.group_id, topics=[], error_code=error.code
             )
         if asked.topics is None:
-            topics = yield from self._all_topics(outcome, version)
+            topics = yield from self._all_topics(found, version)
         else:
-            topics = yield from self._topics(asked.topics, unknown, outcome, version)
+            topics = yield from self._topics(asked.topics, unknown, found, version)
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
     def _fetch(
@@ -101,30 +100,26 @@ class OffsetFetch:
         *,
         require_stable: bool,
         member: tuple[str | None, int] = (None, -1),
-    ) -> Steps[Fetched]:
-        """Return what is ``wanted``, all there is if that is None, or why not, some at a time.
+    ) -> Steps[list[FetchedOffset]]:
+        """Return the offsets of ``wanted`` (None: of all partitions). Raises KafkaError.
 
-        A partition named again is answered again, as in Kafka, while there is room.
+        A partition that is named twice is answered twice, as in Kafka, while there is room.
         """
         names = wanted
         if names is None:
-            known: list[tuple[str, int]] | KafkaError = yield self._groups.partitions_of(
+            known: list[tuple[str, int]] = yield self._groups.partitions_of(
                 group_id, require_stable=require_stable
             )
-            if isinstance(known, KafkaError):
-                return known
             names = known
         found: list[FetchedOffset] = []
         elements, begin = 0, 0
-        while not begin or begin < len(names):  # Also if there are none: the group may be refused.
-            some: Fetched = yield self._groups.fetch_offsets(
+        while not begin or begin < len(names):  # Even without names: the group may be refused.
+            some: list[FetchedOffset] = yield self._groups.fetch_offsets(
                 group_id,
                 names[begin : begin + OFFSETS_AT_A_TIME],
                 require_stable=require_stable,
                 member=member,
             )
-            if isinstance(some, KafkaError):
-                return some
             if wanted is None:
                 some = [one for one in some if one.committed or one.code is not ErrorCode.NONE]
             found += some
@@ -132,12 +127,14 @@ class OffsetFetch:
             begin += OFFSETS_AT_A_TIME
             yield None
         has_repeated = wanted is not None and len(set(wanted)) < len(wanted)
-        return found if room.take(elements, first_is_free=not has_repeated) else room.refusal
+        if not room.take(elements, first_is_free=not has_repeated):
+            raise room.refusal
+        return found
 
     def _wanted(
         self, asked: Sequence[OffsetFetchRequestTopics], version: int
     ) -> Steps[tuple[list[tuple[str, int]], list[bool]]]:
-        """Return what is asked for by name, and which of the topics have an unknown id."""
+        """Return the partitions by topic name, and for each topic whether its id is unknown."""
         wanted: list[tuple[str, int]] = []
         unknown: list[bool] = []
         for topic in asked:
@@ -158,7 +155,7 @@ class OffsetFetch:
         found: Sequence[FetchedOffset],
         version: int,
     ) -> Steps[list[OffsetFetchResponseTopics]]:
-        """Put what was found into the request's order."""
+        """Return the found offsets in the request's order."""
         offsets = iter(found)
         topics: list[OffsetFetchResponseTopics] = []
         for topic, is_unknown in zip(asked, unknown, strict=True):
@@ -217,19 +214,20 @@ class OffsetFetch:
             for topic in request.topics:
                 wanted += [(topic.name, index) for index in topic.partition_indexes]
                 yield None
-        outcome = yield from self._fetch(
-            request.group_id, wanted, room, require_stable=request.require_stable
-        )
-        if isinstance(outcome, KafkaError):
+        try:
+            found = yield from self._fetch(
+                request.group_id, wanted, room, require_stable=request.require_stable
+            )
+        except KafkaError as error:
             if version >= TOP_LEVEL_ERROR_SINCE:
-                return OffsetFetchResponse(error_code=outcome.code)
-            failed = outcome.code
-            outcome = [FetchedOffset(*one, None, failed) for one in wanted or ()]
-        return OffsetFetchResponse(topics=(yield from _single_topics(request, outcome)))
+                return OffsetFetchResponse(error_code=error.code)
+            code = error.code
+            found = [FetchedOffset(*one, None, code) for one in wanted or ()]
+        return OffsetFetchResponse(topics=(yield from _single_topics(request, found)))
 
 
 def _wish(asked: OffsetFetchRequestGroup) -> tuple[object, ...]:
-    """Return what tells two groups of a request apart."""
+    """Return everything that one group entry asks for, to recognise exact repetitions."""
     topics = asked.topics
     if topics is not None:
         wanted = tuple((one.name, one.topic_id, tuple(one.partition_indexes)) for one in topics)
@@ -241,7 +239,7 @@ def _wish(asked: OffsetFetchRequestGroup) -> tuple[object, ...]:
 def _single_topics(
     request: OffsetFetchRequest, found: Sequence[FetchedOffset]
 ) -> Steps[list[OffsetFetchResponseTopic]]:
-    """Put what was found into the request's order; all there is if it names no topics."""
+    """Return the found offsets in the request's order; all of them if it names no topics."""
     if request.topics is not None:
         offsets = iter(found)
         topics: list[OffsetFetchResponseTopic] = []
@@ -261,7 +259,7 @@ def _single_topics(
 
 
 def _is_of_another(one: FetchedOffset, topic_id: bytes) -> bool:
-    """Tell whether an offset was committed for an earlier topic of the name."""
+    """Whether an offset was committed for an earlier topic of the same name."""
     known = NULL_TOPIC_ID if one.committed is None else one.committed.topic_id
     return known not in (NULL_TOPIC_ID, topic_id)
 

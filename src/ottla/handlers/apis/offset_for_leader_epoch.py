@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch, key 23: where the records of a leader epoch end.
+"""OffsetForLeaderEpoch, key 23: tells where the records of a leader epoch end.
 
-Consumers ask after a change of leaders whether what they read last is still in the log; followers,
-where to truncate. v2 current leader epoch (KIP-320), v3 replica id, v4 flexible. The answer reaches
-to the log's end, not to the high watermark, as Kafka's does.
+After a change of leaders consumers ask whether the last record they read is still in the log, and
+followers ask where to truncate. v2 current leader epoch (KIP-320), v3 replica id, v4 flexible. The
+answer may be up to the log end offset, above the high watermark, as Kafka's.
 """
 
 from ottla.errors import KafkaError
@@ -21,7 +21,7 @@ from ottla.sliced import Steps, each, each_in_steps
 
 
 class OffsetForLeaderEpoch:
-    """Asks the logs that this node leads."""
+    """Asks the logs of partitions that this node leads."""
 
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
@@ -29,7 +29,7 @@ class OffsetForLeaderEpoch:
     def handle(
         self, request: OffsetForLeaderEpochRequest, call: Call
     ) -> Steps[OffsetForLeaderEpochResponse]:
-        """Answer per partition, in the order of the request; -1 and -1: the log does not know."""
+        """Return epoch and end offset per partition, in order; both -1: the log does not know."""
         del call
         return OffsetForLeaderEpochResponse(
             topics=(yield from each_in_steps(request.topics, self._look_up_all))

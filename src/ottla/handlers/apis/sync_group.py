@@ -1,8 +1,8 @@
-"""SyncGroup, key 14: a classic group's leader hands in the assignment, members get theirs."""
+"""SyncGroup, key 14: a classic group's leader sends the assignment, each member gets its part."""
 
 from ottla.coordinator.group.classic.events import Sync, SyncAnswer
 from ottla.coordinator.group.coordinator import GroupCoordinator
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.pending import Pending
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -11,7 +11,7 @@ PROTOCOL_SINCE = 5
 
 
 class SyncGroup:
-    """Hands the request to the group's machine."""
+    """Passes the request to the group coordinator."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
@@ -19,7 +19,7 @@ class SyncGroup:
     def handle(
         self, request: SyncGroupRequest, call: Call
     ) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-        """Answer once the assignment is durable, or at once with why not."""
+        """Answer when the assignment is durable, or at once with an error."""
         has_protocol = request.protocol_type is not None and request.protocol_name is not None
         if call.api_version >= PROTOCOL_SINCE and not has_protocol:
             return SyncGroupResponse(
@@ -37,14 +37,15 @@ class SyncGroup:
                 {one.member_id: one.assignment for one in request.assignments},
             )
 
-        def respond(answer: SyncAnswer | KafkaError) -> SyncGroupResponse:
-            if isinstance(answer, KafkaError):
-                answer = SyncAnswer(answer.code)
-            return SyncGroupResponse(
-                error_code=answer.code,
-                protocol_type=answer.protocol_type,
-                protocol_name=answer.protocol,
-                assignment=answer.assignment,
-            )
+        return self._groups.sync(request.group_id, make_event).then(
+            _respond, lambda error: _respond(SyncAnswer(error.code))
+        )
 
-        return self._groups.sync(request.group_id, make_event).then(respond)
+
+def _respond(answer: SyncAnswer) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=answer.code,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )

@@ -1,11 +1,11 @@
 """TxnOffsetCommit, key 28: stores a group's offsets as part of a transaction.
 
-They count when the transaction is committed; until then OffsetFetch with ``require_stable`` is
-told to wait. From v5 on the request adds the group to the transaction by itself (KIP-890).
+They take effect when the transaction is committed; until then OffsetFetch with ``require_stable``
+is told to wait. From v5 on this request also adds the group to the transaction (KIP-890).
 """
 
-from ottla.coordinator.group.committing import CommitRequest, TopicCommit
 from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
@@ -31,7 +31,7 @@ NO_EXPIRY = -1
 
 
 class TxnOffsetCommit:
-    """Hands what exists to the group, if the transaction has the group in it."""
+    """Passes the offsets to the group coordinator, if the group is part of the transaction."""
 
     def __init__(
         self, groups: GroupCoordinator, transactions: TransactionCoordinator, image: MetadataImage
@@ -43,16 +43,19 @@ class TxnOffsetCommit:
     def handle(
         self, request: TxnOffsetCommitRequest, call: Call
     ) -> Steps[TxnOffsetCommitResponse | Pending[Steps[TxnOffsetCommitResponse]]]:
-        """Answer per partition, in the request's order."""
+        """Return one code per partition, in the request's order."""
         found = yield from sort_topics(request.topics, lambda asked: self._image.topic(asked.name))
         if not found.existing:
             return (yield from _response(request, found.codes([])))
         committed = self._commit(request, found.existing, call.api_version)
-        return committed.then(lambda outcome: _response(request, found.codes(outcome)))
+        return committed.then(
+            lambda codes: _response(request, found.codes(codes)),
+            lambda error: _response(request, found.codes_refused(error)),
+        )
 
     def _commit(
         self, request: TxnOffsetCommitRequest, topics: list[TopicCommit], version: int
-    ) -> Pending[list[ErrorCode] | KafkaError]:
+    ) -> Pending[list[ErrorCode]]:
         producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
         partition = self._groups.runtime.partition_for(request.group_id)
         where = TopicPartition(GROUP_METADATA_TOPIC, partition)
@@ -74,16 +77,16 @@ class TxnOffsetCommit:
             check=check,
         )
         if version < ADDS_SINCE or not request.group_id:
-            return self._groups.commit(asked)
-        committed: Pending[list[ErrorCode] | KafkaError] = Pending()
+            return self._groups.commit_offsets(asked)
+        committed: Pending[list[ErrorCode]] = Pending()
 
         def added(done: Pending[Answer]) -> None:
             code = (done.value or DONE).code
             if code is ErrorCode.NONE:
-                self._groups.commit(asked).on_done(committed.take_over)
+                self._groups.commit_offsets(asked).on_done(committed.take_over)
             else:
                 why = f"{where} cannot be added to the transaction"
-                committed.resolve(KafkaError(_told(code, version), why))
+                committed.fail(KafkaError(_told(code, version), why))
 
         adding = self._transactions.add_partitions(producer, [where], client_version=SERVER_VERSION)
         adding.on_done(added)
@@ -91,7 +94,7 @@ class TxnOffsetCommit:
 
 
 def _told(code: ErrorCode, version: int) -> ErrorCode:
-    """Return how a client of this version is told what the transaction coordinator said."""
+    """Return the code that a client of this version gets for a transaction coordinator's code."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE:

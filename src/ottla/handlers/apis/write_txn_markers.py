@@ -1,7 +1,7 @@
-"""WriteTxnMarkers, key 27: a coordinator ends a transaction in the partitions' logs.
+"""WriteTxnMarkers, key 27: writes the markers that end transactions into the logs of partitions.
 
-Between brokers, and of ``kafka-transactions.sh abort``. v2 tells the transaction's version
-(KIP-1228).
+Coordinators on other brokers send it, and ``kafka-transactions.sh abort``. v2 adds the
+transaction's version (KIP-1228).
 """
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
@@ -25,13 +25,13 @@ Codes = dict[TopicPartition, ErrorCode]
 
 
 class WriteTxnMarkers:
-    """Has each marker written once."""
+    """Has each marker written once to each partition."""
 
     def __init__(self, transactions: TransactionCoordinator) -> None:
         self._transactions = transactions
 
     def handle(self, request: WriteTxnMarkersRequest, call: Call) -> Steps[WriteTxnMarkersResponse]:
-        """Answer per partition when what is written is committed; some are written at a time."""
+        """Return one code per partition, when the markers are committed. Writes some at a time."""
         del call
         found = yield from each(request.markers, _no_codes)
         window = _Window()
@@ -64,7 +64,7 @@ class WriteTxnMarkers:
             codes = found.pop()
             markers.append((yield from _result(one, codes)))
             yield None
-            while codes:  # They are freed as slowly as they were made.
+            while codes:  # Freed in steps: there may be very many.
                 for _ in range(min(len(codes), STRIDE)):
                     codes.popitem()
                 yield None
@@ -76,7 +76,7 @@ def _no_codes(_: WritableTxnMarker) -> Codes:
 
 
 class _Window:
-    """Markers that are on their way to the logs, in the order in which they were given."""
+    """Markers that are being written, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -86,13 +86,13 @@ class _Window:
     def add(
         self, codes: Codes, some: list[TopicPartition], written: Pending[list[ErrorCode]]
     ) -> None:
-        """Note what was given to the logs, and whose codes it is about."""
+        """Note partitions that are being written to; their codes will go into ``codes``."""
         self.pendings.append(written)
         self._asked.append((codes, some))
         self.size += max(len(some), 1)
 
     def take(self, outcomes: list[list[ErrorCode]]) -> None:
-        """Note what came of all of them."""
+        """Put the codes of all writes, in order, where they belong, and begin anew."""
         for (codes, some), outcome in zip(self._asked, outcomes, strict=True):
             codes.update(zip(some, outcome, strict=True))
         self.size = 0

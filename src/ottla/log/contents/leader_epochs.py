@@ -14,8 +14,8 @@ from typing import NamedTuple
 from ottla.env.disk import Disk
 from ottla.log.files.checkpoints import EpochStart, write_epoch_checkpoint
 from ottla.log.files.layout import LEADER_EPOCH_CHECKPOINT
+from ottla.records.batch import NO_LEADER_EPOCH
 
-NO_EPOCH = -1
 NO_OFFSET = -1
 _epoch_of = itemgetter(0)
 _start_of = itemgetter(1)
@@ -36,7 +36,7 @@ class LeaderEpochs:
     def __init__(self, entries: list[EpochStart] | None = None) -> None:
         self.entries = list(entries or ())
         """Invariant: epochs strictly ascend, start offsets do not descend."""
-        self.latest = self.entries[-1].epoch if self.entries else NO_EPOCH
+        self.latest = self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
         """Use: compared at every append. Invariant: the last entry's epoch, -1 without entries."""
         self.is_dirty = False
         """True while the checkpoint file is behind ``entries``."""
@@ -72,20 +72,20 @@ class LeaderEpochs:
     def epoch_for_offset(self, offset: int) -> int:
         """Return the epoch of the leader that wrote ``offset``, or -1 when unknown."""
         after = bisect_right(self.entries, offset, key=_start_of)
-        return self.entries[after - 1].epoch if after else NO_EPOCH
+        return self.entries[after - 1].epoch if after else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return the largest known epoch <= ``epoch`` and where it ends, as Kafka answers it."""
-        if epoch == self.latest and epoch != NO_EPOCH:
+        if epoch == self.latest and epoch != NO_LEADER_EPOCH:
             return EpochEnd(epoch, log_end_offset)
         after = bisect_right(self.entries, epoch, key=_epoch_of)
         if epoch < 0 or after == len(self.entries):
-            return EpochEnd(NO_EPOCH, NO_OFFSET)
+            return EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
         end_offset = self.entries[after].start_offset
         return EpochEnd(self.entries[after - 1].epoch if after else epoch, end_offset)
 
     def _changed(self) -> None:
-        self.latest = self.entries[-1].epoch if self.entries else NO_EPOCH
+        self.latest = self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
         self.is_dirty = True
 
     def save(self, disk: Disk, directory: str) -> None:

@@ -1,4 +1,4 @@
-"""When the active segment takes no more: it is full, its indexes are, or it is old enough.
+"""Decides when the active segment rolls: it is full, its indexes are full, or it is old enough.
 
 Used by log.log before each append. Source: Kafka's LogSegment.shouldRoll.
 """

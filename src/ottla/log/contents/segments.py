@@ -191,6 +191,7 @@ class Segments(Sequence[Segment]):
         self._base_offsets[first : first + count] = [segment.base_offset for segment in new]
         self.unsynced = [segment for segment in self.unsynced if segment not in old]
         for segment in old:
+            self._full_files.forget(segment)
             segment.let_go()
 
     def truncate_to(self, offset: int) -> int:
@@ -213,6 +214,7 @@ class Segments(Sequence[Segment]):
         dropped = self._segments.pop()
         self._base_offsets.pop()
         self.active = self._segments[-1]
+        self._full_files.forget(self.active)
         self._take_synced(dropped)
         dropped.remove_transaction_index()
         self._disk.rename(dropped.path, dropped.path + DELETED_SUFFIX)
@@ -243,7 +245,10 @@ class Segments(Sequence[Segment]):
             self.unsynced.remove(segment)
 
     def note_read(self, segment: Segment) -> None:
-        """Tell that a reader opened the file of a full segment: few such files stay open."""
+        """Tell that the file of a full, synced segment is open: few such files stay so.
+
+        After a read, and when the segment has become a full one.
+        """
         self._full_files.note(segment)
 
     def let_go(self) -> None:

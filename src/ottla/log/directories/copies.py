@@ -1,25 +1,63 @@
 """Copies of logs in other log directories: begun, given up, and put in the log's place.
 
-The durable part of moving a replica. Everything here is on the loop and blocks for little: two
-renames, two syncs of directories, and opening the copy. Above log.manager and log.copying, below
-housekeeping.relocation. What a crash in between leaves is settled by log.futures. Source: KIP-113;
-reliability rules 3 and 14.
+The part of moving a replica that the loop does: what is decided, and taken, around the jobs that
+block. Above log.manager, log.copying and log.taking_over, below housekeeping.relocation. What a
+crash in between leaves is settled by log.futures. Source: KIP-113; reliability rules 3, 14 and 21.
 """
 
-import logging
+import errno
 from contextlib import suppress
-from posixpath import basename, dirname
+from posixpath import dirname
 
 from ottla.env.clock import Clock
-from ottla.errors import CorruptFile, ErrorCode, KafkaError, OttlaError
-from ottla.log.directories.copying import LogCopy, SourceUnreadable
+from ottla.env.disk import Disk
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.directories.copying import LogCopy
+from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
-from ottla.log.directories.recovery import open_log
-from ottla.log.files.faults import SyncFailed, sync_directory
-from ottla.log.files.layout import deleted_directory, future_directory, unique_part
+from ottla.log.directories.offset_checkpoints import CheckpointJob, OffsetCheckpoints
+from ottla.log.directories.taking_over import TakeOver
+from ottla.log.files.layout import future_directory
+from ottla.log.files.tenancy import TenancyOver
 from ottla.log.log import Log
 
-logger = logging.getLogger(__name__)
+
+class BeginJob:
+    """Makes the directory of a copy. Made on the loop, run in an executor."""
+
+    def __init__(
+        self, disk: Disk, checkpoints: OffsetCheckpoints, log: Log, directory: str
+    ) -> None:
+        self._disk = disk
+        self._checkpoints = checkpoints
+        self.log = log
+        self.directory = directory
+        self.forgotten: CheckpointJob | None = None
+        """What was done to the checkpoints, for ``LogManager.checkpointed``."""
+        self.is_begun = False
+        """Whether the directory is there."""
+        self.refused: OSError | None = None
+        """Why it is not."""
+
+    def run(self) -> None:
+        """Free the name in the log directory, and make the copy's. Blocks; on any thread.
+
+        While it runs the log's topic cannot be made anew: what is forgotten is not another's.
+        """
+        with suppress(TenancyOver), self.log.tenancy.inside():
+            try:
+                self._begin()
+            except OSError as error:
+                self.refused = error
+
+    def _begin(self) -> None:
+        # What the log directory tells of this name may be of a former topic that lay there.
+        names, log_dir = [self.log.topic_partition], dirname(self.directory)
+        self.forgotten = self._checkpoints.forget(names, log_dir=log_dir)
+        for error in self.forgotten.failures.values():
+            raise error
+        self._disk.make_directory(self.directory)
+        self.is_begun = True
 
 
 class LogCopies:
@@ -30,117 +68,66 @@ class LogCopies:
         self._disk = manager.disk
         self._clock = clock
 
-    def begin(self, log: Log, log_dir: str) -> LogCopy:
-        """Return a copy of ``log`` that is to be made in ``log_dir``.
-
-        From now on the checkpoints know of it. Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
+    def begin_job(self, log: Log, log_dir: str) -> BeginJob:
+        """Return the work that begins a copy of ``log`` in ``log_dir``: for ``begun``."""
         name = future_directory(log.topic_partition, self._manager.unique())
-        # What ``log_dir`` tells of this name may be of a former topic that lay there.
-        forgotten = self._manager.checkpoints.forget([log.topic_partition], log_dir=log_dir)
-        self._manager.checkpointed(forgotten)
-        for error in forgotten.failures.values():
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        try:
-            self._disk.make_directory(f"{log_dir}/{name}")
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._manager.copying[log.topic_partition] = log_dir
-        return LogCopy(self._disk, log, f"{log_dir}/{name}")
+        return BeginJob(self._disk, self._manager.checkpoints, log, f"{log_dir}/{name}")
+
+    def begun(self, job: BeginJob) -> LogCopy:
+        """Take a job that ran; return the copy, which is empty.
+
+        From now on the checkpoints know of it. Raises KafkaError: KAFKA_STORAGE_ERROR when the disk
+        refused, UNKNOWN_TOPIC_OR_PARTITION when the topic is gone.
+        """
+        if job.forgotten is not None:
+            self._manager.checkpointed(job.forgotten)
+        if job.refused is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(job.refused)) from job.refused
+        if not job.is_begun:
+            why = f"{job.log.topic_partition} is gone"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+        log_dir = dirname(job.directory)
+        if not self._manager.directories[log_dir].is_online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log_dir} is offline")
+        self._manager.copying[job.log.topic_partition] = log_dir
+        return LogCopy(self._disk, job.log, job.directory)
 
     def drop(self, copy: LogCopy) -> None:
         """Give up a copy; its space is freed later."""
         self._manager.copying.pop(copy.log.topic_partition, None)
         self._manager.remove_later(copy.directory)
 
-    def put_in_place(self, copy: LogCopy) -> Log:
-        """Let a complete copy be the partition's log, durably; return it.
+    def take_over(self, copy: LogCopy) -> TakeOver:
+        """Return the work that lets ``copy`` be the partition's log: for ``taken``.
 
-        Its log start offset must have been checkpointed where it is. Raises OSError or OttlaError:
-        then the log before goes on, or has failed.
+        The log is held until then.
         """
-        with copy.log.tenancy.alone():  # Jobs in the directory end first; others wait.
-            return self._put_in_place(copy)
+        return TakeOver(self._disk, self._clock, copy)
 
-    def _put_in_place(self, copy: LogCopy) -> Log:
-        before, disk = copy.log, self._disk
-        log_dir, target_dir = dirname(before.directory), dirname(copy.directory)
-        target = f"{target_dir}/{before.topic_partition}"
-        # It would be too late to find it bad below.
-        self._open(copy, copy.directory).abandon()
-        unique = bytes.fromhex(unique_part(basename(copy.directory)) or "")
-        old = f"{log_dir}/{deleted_directory(before.topic_partition, unique)}"
-        try:
-            disk.rename(before.directory, old)
-            sync_directory(disk, log_dir)
-        except OSError as error:
-            self._take_back(before, old)
-            before.report(error)
-            raise SourceUnreadable(f"{before.directory}: {error}") from error
-        try:
-            disk.rename(copy.directory, target)
-        except OSError:
-            self._take_back(before, old)
-            raise
-        try:
-            sync_directory(disk, target_dir)
-            log = self._open(copy, target)
-        except (OSError, OttlaError) as error:
-            self._undo(copy, target, old, error)
-            raise
+    def taken(self, job: TakeOver) -> Log:
+        """Take a job that ran, or failed; return the log that goes on: the copy, or that before."""
+        before, log = job.copy.log, job.log
+        if job.lost is not None:
+            before.take_out(job.lost)
+        for log_dir, error in job.refused:
+            self._manager.refused(log_dir, error)
+        before.end_hold(is_full=self._manager.directories[dirname(before.directory)].is_full)
+        if log is None:
+            return before
+        log.config = before.config
+        failure = before.failure
         before.abandon()
         self._manager.copying.pop(before.topic_partition, None)
-        self._manager.remove_later(old)
+        self._manager.remove_later(job.old)
         self._manager.put(log)
+        directory = self._manager.directories[dirname(log.directory)]
+        if not directory.is_online:
+            failure = _failure_of(directory)
+        if failure is not None:  # Of either directory: everybody has been told that it is offline.
+            log.take_out(failure)
         return log
 
-    def _undo(self, copy: LogCopy, target: str, old: str, error: OSError | OttlaError) -> None:
-        """Let the log before go on although the copy bears its name, for it cannot be opened.
 
-        Nothing was added to either. The copy gives the name up first, durably: two directories of
-        one name are no partition at the next start.
-        """
-        before, disk = copy.log, self._disk
-        try:
-            if isinstance(error, SyncFailed):
-                raise error  # Nothing that is done in its log directory lasts for sure.
-            disk.rename(target, copy.directory)
-            sync_directory(disk, dirname(target))
-        except OSError as failure:
-            # Which of the two a restart finds is not sure: nothing may be added to either.
-            logger.error("%s is offline until a restart: %s", before.topic_partition, failure)  # noqa: TRY400
-            before.take_out(failure)
-            before.tenancy.end()
-            self._manager.refused(dirname(target), failure)
-        else:
-            self._take_back(before, old)
-
-    def _take_back(self, log: Log, renamed: str) -> None:
-        """Let ``log`` have its directory back, or fail."""
-        try:
-            with suppress(FileNotFoundError):  # Its renaming was what the disk refused.
-                self._disk.rename(renamed, log.directory)
-            sync_directory(self._disk, dirname(log.directory))
-        except OSError as error:
-            logger.error("%s is offline until a restart: %s", log.topic_partition, error)  # noqa: TRY400
-            log.take_out(error)
-            log.tenancy.end()
-            log.report(error)
-
-    def _open(self, copy: LogCopy, directory: str) -> Log:
-        before = copy.log
-        log = open_log(
-            self._disk,
-            self._clock,
-            directory,
-            before.topic_partition,
-            before.config,
-            recovery_point=before.log_end_offset,
-            log_start_offset=before.log_start_offset,
-            is_clean=True,
-        )
-        found, expected = log.log_end_offset, before.log_end_offset
-        if found != expected:
-            log.abandon()
-            raise CorruptFile(directory, f"the copy ends at {found}, its log at {expected}")
-        return log
+def _failure_of(directory: LogDirectory) -> OSError:
+    failure = directory.failure
+    return failure if isinstance(failure, OSError) else OSError(errno.EIO, str(failure))

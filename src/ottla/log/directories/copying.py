@@ -40,6 +40,11 @@ Aborts = tuple[int, int]
 _NO_ABORTS: Aborts = (0, -1)
 
 
+def _aborts_of(segment: Segment) -> Aborts:
+    index = segment.transaction_index
+    return _NO_ABORTS if index is None else (index.count, index.last_offset)
+
+
 class SourceUnreadable(OttlaError):
     """The log that is copied cannot be read: its own disk is to blame."""
 
@@ -74,6 +79,10 @@ class CopyStep:
         self._tenancy = log.tenancy
         self._piece = piece
         self.segment = segment
+        index = segment.transaction_index if piece.has_aborts else None
+        self._aborted = None if index is None else index.keep()
+        """Use: not the index. A segment that is dropped or replaced while this runs would open its
+        file again, and keep it open with nobody left to close it: often another segment's."""
         self.aborts = _NO_ABORTS
         """The entries of the transaction index that have been copied."""
 
@@ -105,9 +114,10 @@ class CopyStep:
     def _copy_aborts(self) -> None:
         """Copy the transaction index. No cache: what it lacks is shown to readers of committed.
 
-        It is taken from the index, not from its file: what a disk refused is in memory only.
+        It is taken from the index, not from its file: what a disk refused is in memory only. None
+        are copied when the file has gone: retention or compaction took the segment just now.
         """
-        source = self.segment.transaction_index
+        source = self._aborted
         path = self._piece.target.removesuffix(LOG_SUFFIX) + TRANSACTION_INDEX_SUFFIX
         target = TransactionIndex(self._disk, path)
         target.remove()  # What was begun of a segment that has been replaced since.
@@ -115,7 +125,9 @@ class CopyStep:
             return
         try:
             with self._tenancy.inside():
-                entries = list(source.entries())
+                entries = source.read(self._disk)
+        except FileNotFoundError:
+            return
         except (OSError, TenancyOver) as error:
             raise SourceUnreadable(f"{source.path}: {error}") from error
         for entry in entries:
@@ -166,11 +178,11 @@ class LogCopy:
     @property
     def size_bytes(self) -> int:
         """Bytes copied so far."""
-        return sum(progress.size_bytes for progress in self._done.values())
+        return sum(progress.size_bytes for progress in list(self._done.values()))
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose copy it is."""
+        """The partition of which this is a copy."""
         return self.log.topic_partition
 
     @property
@@ -197,9 +209,7 @@ class LogCopy:
 
     def _lacks_aborts(self, segment: Segment) -> bool:
         """Tell whether the copy's transaction index is another than that of ``segment``."""
-        index = segment.transaction_index
-        aborts = _NO_ABORTS if index is None else (index.count, index.last_offset)
-        return self._done[segment.base_offset].aborts != aborts
+        return self._done[segment.base_offset].aborts != _aborts_of(segment)
 
     def _missing_from(self, segment: Segment) -> int | None:
         """Return the position from which ``segment`` is to be copied; None when it is whole."""
@@ -224,6 +234,8 @@ class LogCopy:
             path = f"{self.directory}/{name}"
             indexes = _INDEXES if is_full else ()
             piece = _Piece(segment.file, path, position, length, indexes, has_aborts=is_full)
+            if segment is not segments.active:
+                segments.note_read(segment)  # Else all would stay open, also if this is ended.
             return CopyStep(self._disk, self.log, segment, piece)
         return None
 
@@ -233,9 +245,9 @@ class LogCopy:
         self._done[segment.base_offset] = _Progress(segment, step.end_bytes, step.aborts)
 
     def complete(self) -> None:
-        """Make the copy all that the log is, in this turn of the loop. Blocks.
+        """Make the copy all that the log is. Blocks; on any thread: the log is held.
 
-        For little: the caller has seen that it is nearly there, and that no flush is in flight.
+        For little: the caller has seen that it is nearly there.
         Raises SourceUnreadable, or OSError of the target's disk.
         """
         disk, log = self._disk, self.log
@@ -250,7 +262,10 @@ class LogCopy:
                 path = f"{self.directory}/{segment_file(segment.base_offset, LOG_SUFFIX)}"
                 end, indexes = segment.size_bytes, _INDEXES if segment is active else ()
                 piece = _Piece(segment.file, path, end, 0, indexes, has_aborts=True)
-                CopyStep(disk, log, segment, piece).run()
+                step = CopyStep(disk, log, segment, piece)
+                step.run()
+                if step.aborts != _aborts_of(segment):
+                    raise SourceUnreadable(f"{segment.path}: its transaction index is not whole")
         kept = {segment.base_offset for segment in log.segments}
         for name in disk.list_directory(self.directory):
             parsed = parse_segment_file(name)

@@ -20,6 +20,7 @@ from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.making import (
     MakingJob,
     NewLog,
+    OfAnotherTopic,
     Removal,
     RemovalJob,
     Renaming,
@@ -86,6 +87,8 @@ class LogMaker:
         directories it could not be renamed (yet), or its making failed. Use: a topic, by its id,
         that was begun in one is not begun in another; None: it is a deleted one's, which a start
         tells from others by its id."""
+        self._deleted_unopened: dict[TopicPartition, set[TopicId]] = {}
+        """Topics that were deleted while a partition of theirs was offline."""
 
     def create(
         self, topic_partition: TopicPartition, topic_id: TopicId, *, is_new: bool = True
@@ -180,6 +183,18 @@ class LogMaker:
         """Tell whether a directory of ``topic`` without a log may still bear its name."""
         return any(where.topic == topic for where in self._left)
 
+    def deleted_unopened(self, where: TopicPartition, topic_id: TopicId) -> None:
+        """Take note that a topic was deleted, whose partition may be one that is not open.
+
+        Its directory keeps the name until it can be opened, which tells whose it is. Then it is
+        out of the way: who makes the partition after that makes it anew.
+        """
+        if where in self._table.offline:
+            self._deleted_unopened.setdefault(where, set()).add(topic_id)
+
+    def _was_deleted(self, where: TopicPartition, topic_id: TopicId) -> bool:
+        return topic_id in self._deleted_unopened.get(where, ())
+
     def _leave(self, where: TopicPartition, log_dir: str, begun: TopicId | None = None) -> None:
         self._left.setdefault(where, {})[log_dir] = begun
 
@@ -210,6 +225,10 @@ class LogMaker:
                 self._table.refused(log_dir, outcome)
             if new.kept is None:
                 self._leave(where, log_dir, new.topic_id)
+            elif isinstance(outcome, OfAnotherTopic) and self._was_deleted(where, outcome.topic_id):
+                self._table.offline.end(where)
+                del self._deleted_unopened[where]
+                self._leave(where, log_dir)
             elif isinstance(outcome, OttlaError | OSError):
                 self._table.offline[where] = outcome
             made[where] = storage_error(outcome)

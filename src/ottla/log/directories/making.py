@@ -73,6 +73,15 @@ class Renaming(NamedTuple):
     target: str
 
 
+class OfAnotherTopic(KafkaError):
+    """A directory bears the name of a partition, and is of another topic of that name."""
+
+    def __init__(self, directory: str, topic_id: TopicId) -> None:
+        why = f"{directory} is of topic {topic_id_text(topic_id)}"
+        super().__init__(ErrorCode.INCONSISTENT_TOPIC_ID, why)
+        self.topic_id = topic_id
+
+
 class MakingJob:
     """Makes logs. ``outcomes`` has each one's, once it ran."""
 
@@ -93,20 +102,20 @@ class MakingJob:
 
     def run(self) -> None:
         """Make them. Blocks; on any thread."""
-        if not self._free_names():
-            return
-        run_all([partial(self._make, new) for new in self.new], threads=self._threads)
+        self._free_names()
+        free = [new for new in self.new if new.where not in self.outcomes]
+        run_all([partial(self._make, new) for new in free], threads=self._threads)
         for log_dir in dict.fromkeys(dirname(new.directory) for new in self.new):
             self._sync(log_dir)
 
-    def _free_names(self) -> bool:
+    def _free_names(self) -> None:
+        """Free the names of what is made anew, or refuse it. What is there already goes on."""
         names = [new.where for new in self.new if new.found is None and new.kept is None]
         self.forgotten = self._checkpoints.forget(names)
         for log_dir, error in self.forgotten.failures.items():
-            for new in self.new:
-                why = f"the checkpoints of {log_dir} still tell of a former {new.where}: {error}"
-                self.outcomes[new.where] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
-        return not self.forgotten.failures
+            for where in names:
+                why = f"the checkpoints of {log_dir} still tell of a former {where}: {error}"
+                self.outcomes[where] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
     def _make(self, new: NewLog) -> None:
         try:
@@ -145,8 +154,7 @@ class MakingJob:
                 write_partition_metadata(disk, metadata, new.topic_id)
                 log.topic_id = new.topic_id
             elif log.topic_id != new.topic_id:
-                why = f"{new.directory} is of topic {topic_id_text(log.topic_id)}"
-                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, why)
+                raise OfAnotherTopic(new.directory, log.topic_id)
         except BaseException:
             log.abandon()
             raise

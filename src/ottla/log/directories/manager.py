@@ -376,7 +376,7 @@ class LogManager:
 
     def checkpointed(self, job: CheckpointJob) -> None:
         """Take the outcome of a checkpoint that ran. On the loop."""
-        for log_dir in job.filled:
+        for log_dir in sorted(job.filled):
             self.fill(self.directories[log_dir])
         for log_dir, error in job.failures.items():
             self.refused(log_dir, error)

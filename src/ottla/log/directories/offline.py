@@ -4,6 +4,7 @@ Owned by the log manager; filled by log.directories.opening. What the checkpoint
 kept until they are back. Nothing of them is ever deleted. Source: reliability rules 8, 18 and 21.
 """
 
+from ottla.errors import as_value
 from ottla.ids import TopicPartition
 from ottla.log.directories.directory import Fault, LogDirectory
 from ottla.log.directories.making import Kept
@@ -29,6 +30,10 @@ class Offline(dict[TopicPartition, Fault]):
         """Which log directory each lies in; none for those that two hold."""
         self.unclean: set[str] = set()
         """Log directories that hold one: a stop leaves them without its mark."""
+
+    def __setitem__(self, where: TopicPartition, fault: Fault) -> None:
+        """Keep why, without the frames it came through: they hold the log's files open."""
+        super().__setitem__(where, as_value(fault))
 
     def set_apart(self, where: TopicPartition, log_dir: str, fault: Fault) -> None:
         """Keep what is known of a partition in ``log_dir`` for the day it is back."""

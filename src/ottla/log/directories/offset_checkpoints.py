@@ -84,7 +84,7 @@ class OffsetCheckpoints:
         self._lock = new_lock()
         """Use: held while files are written, so that none is written by two threads."""
         self._jobs: set[CheckpointJob] = set()
-        """Those that have not run. The loop adds, with no lock; who takes one out holds it."""
+        """The jobs that have not run. The loop adds without the lock; removal takes the lock."""
         self._on_disk: dict[str, Offsets] = {}
         """What each file says, by its path. Use: values are replaced, never changed. Invariant: has
         every entry that is on disk, and after a write that was refused those that may be; a file
@@ -92,7 +92,7 @@ class OffsetCheckpoints:
         self._doubtful: set[str] = set()
         """Paths of files whose last write was refused: they may say the old or the new."""
         self._kept: dict[str, Offsets] = {}
-        """What the files said of offline partitions, by path: written again until they are back."""
+        """The entries of offline partitions, by path: written again until they are back."""
 
     # -- on the loop, or before there is one --------------------------------------------------
 

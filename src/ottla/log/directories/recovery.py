@@ -18,9 +18,9 @@ from typing import NamedTuple
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
-from ottla.ids import TopicPartition
-from ottla.log.config import INT64_MAX, LogConfig
-from ottla.log.contents.leader_epochs import NO_EPOCH, LeaderEpochs
+from ottla.ids import INT64_MAX, TopicPartition
+from ottla.log.config import LogConfig
+from ottla.log.contents.leader_epochs import LeaderEpochs
 from ottla.log.contents.segments import Segments
 from ottla.log.files.checkpoints import (
     read_epoch_checkpoint,
@@ -48,7 +48,7 @@ from ottla.log.segment.bulk_walk import BULK_BYTES_MIN, PRODUCER_ID, BulkWalk, b
 from ottla.log.segment.rewriting import write_again
 from ottla.log.segment.scan import LOOKUP_CHUNK_BYTES, Batch, Walk
 from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
-from ottla.records.batch import NO_PRODUCER_ID
+from ottla.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_ID
 
 ZEROS_READ_BYTES = 1024 * 1024
 _OF_TRANSACTIONS = (TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX)
@@ -174,7 +174,7 @@ class _Recovery:
         self._segments = segments
         self._recovery_point, self._log_start_offset = told
         self.next_offset = segments[-1].base_offset
-        self._leader_epoch = NO_EPOCH
+        self._leader_epoch = NO_LEADER_EPOCH
         stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.epochs = LeaderEpochs(stored)
         self._stored_epochs = stored
@@ -231,17 +231,17 @@ class _Recovery:
         if torn_at is not None:
             self._cut_behind(torn_at, sizes[torn_at])
         is_as_it_was = torn_at is None and self.next_offset == self._recovery_point
-        self._make_durable(first, is_as_it_was=is_as_it_was)
+        self._make_durable(first, is_as_it_was=is_as_it_was, is_cut=torn_at is not None)
         self._settle_epochs()
         # A name that is found may never have been synced. Where nothing was in doubt but that, the
         # first flush sees to it, with the epochs: idle partitions cost the start no sync.
         self.epochs.is_dirty = is_as_it_was
 
-    def _make_durable(self, first: int, *, is_as_it_was: bool) -> None:
+    def _make_durable(self, first: int, *, is_as_it_was: bool, is_cut: bool) -> None:
         """Make what is kept of the segments from ordinal ``first`` on durable, names and bytes.
 
         What lies above the recovery point may be in memory only, and clean: it is written again.
-        ``is_as_it_was``: nothing lies there, and nothing was cut.
+        ``is_as_it_was``: nothing lies there, and nothing was cut. ``is_cut``: of the last one.
         """
         ends = [segment.base_offset for segment in self._segments[first + 1 :]]
         for segment, end in zip(self._segments[first:], [*ends, self.next_offset], strict=True):
@@ -252,7 +252,8 @@ class _Recovery:
         if not is_as_it_was:  # Else all there is was durable before (rule 5).
             sync(self._segments[-1].file)
             sync_directory(self._disk, self._directory)
-        self._segments[-1].save_indexes()
+        # Other batches will stand where the tail was: no entry of it may come back by a power cut.
+        self._segments[-1].save_indexes(sync=is_cut)
 
     def _is_only_longer(self, ordinal: int, file_bytes: int) -> bool:
         """Tell whether a full segment has but zeros too much, and the next one goes on behind it.
@@ -312,7 +313,9 @@ class _Recovery:
         for batch in walk:
             why = self._contradiction(segment, batch.base_offset, batch.last_offset, expected)
             # Formats 0 and 1 know no epochs, and may follow a batch that does.
-            epoch = self._leader_epoch if batch.leader_epoch == NO_EPOCH else batch.leader_epoch
+            epoch = (
+                self._leader_epoch if batch.leader_epoch == NO_LEADER_EPOCH else batch.leader_epoch
+            )
             if why is None and epoch < self._leader_epoch:
                 why = f"leader epoch {batch.leader_epoch} after {self._leader_epoch}"
             if why is not None:
@@ -357,7 +360,7 @@ class _Recovery:
         if not trusted and batch.base_offset >= self._recovery_point:
             return
         stored = self._durable_epochs.epoch_for_offset(batch.base_offset)
-        if NO_EPOCH not in {stored, batch.leader_epoch} and stored != batch.leader_epoch:
+        if NO_LEADER_EPOCH not in {stored, batch.leader_epoch} and stored != batch.leader_epoch:
             why = (
                 f"leader epoch {batch.leader_epoch} at offset {batch.base_offset}, "
                 f"{LEADER_EPOCH_CHECKPOINT} says {stored}"

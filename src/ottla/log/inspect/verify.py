@@ -43,7 +43,10 @@ from ottla.records.batch import (
     read_header,
 )
 
-RESTORE = "restore the file from a copy; until then the partition is offline, the others serve"
+RESTORE = (
+    "restore the file from a copy; until then readers stop there, and a start after a crash takes"
+    " the partition offline"
+)
 REBUILT = "nothing: it is rebuilt from the log when it is needed"
 
 

@@ -1,12 +1,12 @@
-"""The producers of one log and their transactions: asked at every write, kept across restarts.
+"""Knows the producers of one log and their transactions: checks every append, survives restarts.
 
-Puts the decider (log.producer_state) and its files (log.producer_snapshot) together. At start and
-after a truncation: the newest snapshot that fits, then the headers of the batches behind it;
-without a snapshot all of them, which is slow and right. The same replay finds out which
-transactions were aborted: the transaction indexes keep what lies before it, and no more. After a
-clean stop there is a snapshot at the log's end and no log file is read. Below log.log and
-log.recovery. Source: Kafka's LogLoader and ``UnifiedLog.rebuildProducerState``; reliability rules
-11 and 12.
+Combines the decider (``states``) with its files (``snapshot``). At a start and after a truncation
+it loads the newest snapshot that fits and replays the headers of the batches after it; without a
+snapshot it replays all of them, which is slow but right. The same replay finds out which
+transactions were aborted; the transaction indexes keep what is before it, and no more. After a
+clean stop there is a snapshot at the log's end, and no log file is read. Below log.log and
+log.directories.recovery. Source: Kafka's LogLoader and ``UnifiedLog.rebuildProducerState``; rules
+11 and 12 of docs/durability.md.
 """
 
 from bisect import bisect_right

@@ -9,7 +9,7 @@ Kafka's ProducerStateManager.
 from collections import OrderedDict
 from typing import NamedTuple
 
-from ottla.log.config import INT64_MAX
+from ottla.ids import INT64_MAX
 
 ALL_STABLE = INT64_MAX
 """The first unstable offset of a partition without such a transaction."""

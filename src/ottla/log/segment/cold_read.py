@@ -1,10 +1,10 @@
-"""Going ahead of the loop where a read would wait for the device.
+"""Has an executor read bytes that are not in memory, so that the loop need not wait for a device.
 
-The loop's reads are short because the pages are in memory: the tail of a log was written moments
-ago. What a consumer far behind asks for may not be, and one read from a device (milliseconds, on a
-spinning disk a hundred) would hold up everybody. So before such a read an executor reads the same
-bytes and throws them away; the loop then does its own read as always, from the page cache. A
-``ColdRead`` holds paths and numbers only: no state of a log crosses to another thread.
+The loop's reads are short if the pages are in memory, as the tail of a log is, which was written
+moments ago. A consumer far behind may ask for pages that are not, and one read from a device
+(milliseconds, on a spinning disk a hundred) would hold up all clients. So an executor first reads
+the same bytes and throws them away; then the loop reads them as always, from the page cache. A
+``ColdRead`` has paths and numbers only: no state of a log crosses to another thread.
 
 Above log.segment, below replication.fetch; source: design D1 ("cold reads cross by the executor").
 """

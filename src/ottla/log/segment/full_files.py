@@ -28,3 +28,8 @@ class FullFiles:
         segments.append(segment)
         if len(segments) > FULL_SEGMENTS_OPEN_MAX:
             segments.pop(0).let_go_of_file()
+
+    def forget(self, segment: Segment) -> None:
+        """Keep ``segment`` no longer: it is not the log's any more. Harmless if it is not kept."""
+        if segment in self._segments:
+            self._segments.remove(segment)

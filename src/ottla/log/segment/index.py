@@ -7,6 +7,8 @@ some entries at a time, never through a mapping: a full disk may fail a write, n
 """
 
 from contextlib import suppress
+from operator import lt
+from struct import Struct
 
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
@@ -19,14 +21,23 @@ _ENTRIES_PER_WRITE = 64
 class Index:
     """The entries of one index file, in memory, in file format."""
 
-    __slots__ = ("_disk", "_written_bytes", "base_offset", "entries", "entry_bytes", "path")
+    __slots__ = (
+        "_disk",
+        "_entry",
+        "_written_bytes",
+        "base_offset",
+        "entries",
+        "entry_bytes",
+        "path",
+    )
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, *, entry_bytes: int) -> None:
+    def __init__(self, disk: Disk, path: str, base_offset: int, *, entry: Struct) -> None:
         self._disk = disk
         self.path = path
         self.base_offset = base_offset
         """Use: entries hold offsets relative to it. Invariant: the segment's base offset."""
-        self.entry_bytes = entry_bytes
+        self._entry = entry
+        self.entry_bytes = entry.size
         self.entries = bytearray()
         """Invariant: whole entries, ascending."""
         self._written_bytes = -1
@@ -73,6 +84,16 @@ class Index:
     def extend(self, entries: bytes) -> None:
         """Append many entries in the file's format; the next ``write`` takes them to the file."""
         self.entries += entries
+
+    def ascends(self) -> bool:
+        """Tell whether each entry lies above the one before it, in both of its numbers.
+
+        Reads all of them: up to 0.1 s where a segment of 1 GiB has one every 4 KiB.
+        """
+        if not self.entries:
+            return True
+        columns = zip(*self._entry.iter_unpack(self.entries), strict=True)
+        return all(all(map(lt, column, column[1:])) for column in columns)
 
     def keep(self, count: int) -> None:
         """Drop all entries but the first ``count``."""

@@ -93,12 +93,17 @@ class SegmentIndexes:
         """Drop the entries from a batch on, and return its position and the latest time before it.
 
         The batch starts at or below the one that holds ``keep_below``, and has an entry to get
-        again. Every entry kept agrees with the log; with ``trusted`` (after a clean stop) they are
-        as many as possible. None: there is no such batch, and none of the entries is to be used.
+        again. The last entries kept agree with the log; with ``trusted`` (after a clean stop) they
+        are as many as possible. None: there is no such batch, and none of the entries is to be
+        used. After a power cut a page in the middle of a file may hold zeros: what is kept rises.
         """
         self.offsets.keep_below(keep_below)
         self.times.keep_below(keep_below)
-        return self._trusted_joint(batches_from) if trusted else self._joint(batches_from)
+        if trusted:
+            return self._trusted_joint(batches_from)
+        if not (self.offsets.ascends() and self.times.ascends()):
+            return None
+        return self._joint(batches_from)
 
     def _trusted_joint(self, batches_from: BatchesFrom) -> tuple[int, TimestampOffset] | None:
         """Resume at the last offset entry: the time index says all about what lies before it."""

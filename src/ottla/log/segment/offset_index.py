@@ -33,7 +33,7 @@ class OffsetIndex(Index):
     __slots__ = ()
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
-        super().__init__(disk, path, base_offset, entry_bytes=ENTRY.size)
+        super().__init__(disk, path, base_offset, entry=ENTRY)
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry; nothing happens unless ``offset`` lies above the last one's."""

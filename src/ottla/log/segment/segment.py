@@ -251,6 +251,11 @@ class Segment(SegmentFiles):
             self.latest = entry or TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return self.latest
 
+    @property
+    def knows_newest(self) -> bool:
+        """Tell whether ``newest_ms`` asks nothing of the disk."""
+        return self.latest is not None and self.latest.timestamp >= 0
+
     def newest_ms(self) -> int:
         """Return the largest timestamp, or when the file was written if no record has one."""
         timestamp = self.largest_timestamp().timestamp
@@ -383,7 +388,7 @@ class Segment(SegmentFiles):
             self.note(batch)
         assert self.size_bytes == size_bytes, (self.path, self.size_bytes, size_bytes)
         self.cut_to_size()
-        self.save_indexes()
+        self.save_indexes(sync=True)  # Behind a power cut no entry may be one of those cut off.
 
     def last_offset(self) -> int | None:
         """Return the offset of the last record, or None in an empty segment."""

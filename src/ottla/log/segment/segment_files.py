@@ -1,9 +1,9 @@
 """The files of one segment: its log file, its transaction index, and their names.
 
-The part of a Segment that owns how its files are opened, made, cut and let go, between
-log.segment.segment (where batches lie) and env.disk. A base class, not an object of its own, since
-every append and read passes here. Opens a file when it is first needed, so that a segment nobody
-reads costs its name and size.
+The part of a Segment that owns how its files are opened, created, cut and closed, between
+log.segment.segment (where batches are) and env.disk. A base class, not an object of its own,
+because every append and read passes here. Opens a file when it is first needed, so that a segment
+that nobody reads costs only its name and size.
 """
 
 from contextlib import suppress

@@ -35,7 +35,7 @@ class TimeIndex(Index):
     __slots__ = ()
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
-        super().__init__(disk, path, base_offset, entry_bytes=ENTRY.size)
+        super().__init__(disk, path, base_offset, entry=ENTRY)
 
     def append(self, timestamp: int, offset: int) -> None:
         """Add an entry; nothing happens unless ``timestamp`` is later than the last one's (-1)."""

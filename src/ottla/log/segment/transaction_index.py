@@ -18,7 +18,7 @@ object. Source: Kafka's TransactionIndex, and files that it wrote.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from posixpath import dirname
 from struct import Struct
@@ -49,6 +49,32 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+class KeptEntries(NamedTuple):
+    """What an index holds at one moment, for another thread: the index itself is the loop's."""
+
+    file: File | None
+    """None: it was not open then."""
+    path: str
+    written: int
+    unwritten: Sequence[AbortedTransaction]
+
+    def read(self, disk: Disk) -> list[AbortedTransaction]:
+        """Return all entries. Blocks; on any thread.
+
+        Fewer, when the file has lost some since. Raises FileNotFoundError when it was not open, and
+        its name has gone since; OSError.
+        """
+        found: list[AbortedTransaction] = []
+        if self.written:
+            file = disk.open_read_only(self.path) if self.file is None else self.file
+            try:
+                found.extend(entry for _, entry in _entries_in(file, 0, self.written))
+            finally:
+                if self.file is None:
+                    file.close()
+        return [*found, *self.unwritten]
 
 
 class TransactionIndex:
@@ -198,6 +224,10 @@ class TransactionIndex:
         for _, entry in self._read(0):
             yield entry
 
+    def keep(self) -> KeptEntries:
+        """Return all entries as they are now, in the order of their markers. Opens nothing."""
+        return KeptEntries(self._file, self.path, self._written, tuple(self._unwritten))
+
     def keep_below(self, offset: int) -> None:
         """Drop the entries whose marker stands at or above ``offset``, in the file, too.
 
@@ -266,13 +296,8 @@ class TransactionIndex:
     def _read(self, ordinal: int) -> Iterator[tuple[int, AbortedTransaction]]:
         """Yield (version, entry) from entry number ``ordinal`` on."""
         if ordinal < self._written:
-            file = self._open()
-            while ordinal < self._written:
-                count = min(self._written - ordinal, _ENTRIES_PER_READ)
-                data = file.read_at(ordinal * ENTRY.size, count * ENTRY.size)
-                for version, *fields in ENTRY.iter_unpack(data):
-                    yield version, AbortedTransaction(*fields)
-                ordinal += count
+            yield from _entries_in(self._open(), ordinal, self._written)
+            ordinal = self._written
         for entry in self._unwritten[ordinal - self._written :]:
             yield _VERSION, entry
 
@@ -280,6 +305,16 @@ class TransactionIndex:
         """Write as ``write`` does, but leave it to the next time when the disk refuses."""
         with suppress(OSError):
             self.write()
+
+
+def _entries_in(file: File, ordinal: int, end: int) -> Iterator[tuple[int, AbortedTransaction]]:
+    """Yield (version, entry) of the entries ``[ordinal, end)``; fewer where the file is shorter."""
+    while ordinal < end:
+        count = min(end - ordinal, _ENTRIES_PER_READ)
+        data = file.read_at(ordinal * ENTRY.size, count * ENTRY.size)
+        for version, *fields in ENTRY.iter_unpack(data):
+            yield version, AbortedTransaction(*fields)
+        ordinal += count
 
 
 def _can_follow(entry: AbortedTransaction, before: AbortedTransaction) -> bool:

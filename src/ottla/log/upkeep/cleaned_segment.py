@@ -25,7 +25,7 @@ from ottla.log.segment.indexes import SegmentIndexes
 from ottla.log.segment.time_index import TimestampOffset
 from ottla.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.log.upkeep.compaction import Source
-from ottla.records import cleaning
+from ottla.records import batch_walk
 from ottla.records.batch import HEADER_SIZE_BYTES, NO_TIMESTAMP
 
 SYNC_BYTES = 8 * 1024 * 1024
@@ -60,12 +60,11 @@ class CleanedSegment:
     """A segment that is being written under ``.cleaned`` names."""
 
     def __init__(
-        self, disk: Disk, directory: str, group: Sequence[Source], scope: "array[int]"
+        self, disk: Disk, directory: str, group: Sequence[Source], index_interval_bytes: int
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._group = group
-        self._scope = scope
         self._size_bytes = 0
         self._synced_bytes = 0
         self._base_offset = group[0].base_offset
@@ -74,33 +73,27 @@ class CleanedSegment:
                 disk.remove(self._path(suffix))
         self._indexes = SegmentIndexes(disk, self._path, self._base_offset)
         self._file = disk.open(self._path(LOG_SUFFIX), create=True, exclusive=True)
-        scope[cleaning.OUT_POSITION] = 0
-        scope[cleaning.SINCE_ENTRY] = 0
-        scope[cleaning.LATEST_TIMESTAMP] = NO_TIMESTAMP
-        scope[cleaning.LATEST_TIMESTAMP_OFFSET] = self._base_offset
+        self._walk = array("q", bytes(8 * batch_walk.WALK_STATE_SIZE))
+        """The ``state`` of ``index_batches``."""
+        self._walk[batch_walk.INDEX_INTERVAL] = index_interval_bytes
+        self._walk[batch_walk.LATEST_TIMESTAMP] = NO_TIMESTAMP
+        self._walk[batch_walk.LATEST_OFFSET] = self._base_offset
 
     def _path(self, suffix: str) -> str:
         return f"{self._directory}/{segment_file(self._base_offset, suffix)}{CLEANED_SUFFIX}"
 
-    def write(self, out: bytearray) -> int:
-        """Append the output to the segment and begin it anew; return how many bytes it had."""
-        scope = self._scope
-        size_bytes = scope[cleaning.OUT_POSITION]
-        if not size_bytes:
-            return 0
-        scope[cleaning.FILE_POSITION] = self._size_bytes
-        room = 8 * cleaning.ENTRY_WORDS * (size_bytes // HEADER_SIZE_BYTES + 1)
+    def write(self, out: bytearray, size_bytes: int) -> None:
+        """Append the first ``size_bytes`` of the output, whole batches, to the segment."""
+        room = 8 * batch_walk.ENTRY_WORDS * (size_bytes // HEADER_SIZE_BYTES + 1)
         entries = array("q", bytes(room))
-        count = cleaning.index_batches(out, scope, entries)
-        for at in range(0, cleaning.ENTRY_WORDS * count, cleaning.ENTRY_WORDS):
+        count = batch_walk.index_batches(out, size_bytes, self._walk, entries)
+        for at in range(0, batch_walk.ENTRY_WORDS * count, batch_walk.ENTRY_WORDS):
             position, last_offset, timestamp, timestamp_offset = entries[at : at + 4]
             latest = TimestampOffset(timestamp, timestamp_offset)
             self._indexes.append(last_offset, position, latest)
         with memoryview(out) as view:
             self._file.write_at(self._size_bytes, view[:size_bytes])
         self._size_bytes += size_bytes
-        scope[cleaning.OUT_POSITION] = 0
-        return size_bytes
 
     def sync_some(self) -> int:
         """Sync if much was written since the last time. Returns 0: nothing was moved."""
@@ -111,9 +104,8 @@ class CleanedSegment:
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> Replacement:
         """Make all of it durable but for the names."""
-        scope = self._scope
         latest = TimestampOffset(
-            scope[cleaning.LATEST_TIMESTAMP], scope[cleaning.LATEST_TIMESTAMP_OFFSET]
+            self._walk[batch_walk.LATEST_TIMESTAMP], self._walk[batch_walk.LATEST_OFFSET]
         )
         self._indexes.times.append(*latest)
         sync(self._file)

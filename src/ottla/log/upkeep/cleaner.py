@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from ottla.env.disk import Disk
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.config import INT32_MAX, LogConfig
+from ottla.ids import INT32_MAX
+from ottla.log.config import LogConfig
 from ottla.log.files.layout import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -38,6 +39,7 @@ from ottla.log.upkeep.cleaned_transactions import CleanedTransactions
 from ottla.log.upkeep.compaction import Source, group_sources
 from ottla.log.upkeep.offset_map import OffsetMap
 from ottla.records import cleaning
+from ottla.records import cleaning_scope as fields
 from ottla.records.batch import (
     CODEC_MASK,
     CRC_POSITION,
@@ -114,11 +116,10 @@ class Cleaning:
         yield from self._map()
         config = self._plan.config
         scope = self._scope
-        scope[cleaning.FIRST_OFFSET] = 0
-        scope[cleaning.LATEST_OFFSET] = self.end_offset - 1
-        scope[cleaning.NOW_MS] = self._plan.now_ms
-        scope[cleaning.HORIZON_MS] = self._plan.now_ms + config.delete_retention_ms
-        scope[cleaning.INDEX_INTERVAL] = config.index_interval_bytes
+        scope[fields.FIRST_OFFSET] = 0
+        scope[fields.LATEST_OFFSET] = self.end_offset - 1
+        scope[fields.NOW_MS] = self._plan.now_ms
+        scope[fields.HORIZON_MS] = self._plan.now_ms + config.delete_retention_ms
         self._transactions = CleanedTransactions(self._plan.aborted)
         sources = [source for source in self._plan.sources if source.base_offset < self.end_offset]
         for group in group_sources([self._with_indexes(source) for source in sources], config):
@@ -136,36 +137,36 @@ class Cleaning:
 
     def _map(self) -> Iterator[int]:
         scope, plan = self._scope, self._plan
-        scope[cleaning.FIRST_OFFSET] = plan.first_dirty_offset
+        scope[fields.FIRST_OFFSET] = plan.first_dirty_offset
         for source in plan.sources:
             if source.end_offset <= plan.first_dirty_offset:
                 continue
             yield from self._walk(source, self._map_chunk)
             if self._is_full:
                 break
-            scope[cleaning.NEXT_OFFSET] = source.end_offset
-        self.end_offset = max(scope[cleaning.NEXT_OFFSET], plan.first_dirty_offset)
+            scope[fields.NEXT_OFFSET] = source.end_offset
+        self.end_offset = max(scope[fields.NEXT_OFFSET], plan.first_dirty_offset)
         if self._is_full and self.end_offset == plan.first_dirty_offset:
-            why = f"one batch has more than the {scope[cleaning.CAPACITY]} keys of the offset map"
+            why = f"one batch has more than the {scope[fields.CAPACITY]} keys of the offset map"
             raise KafkaError(ErrorCode.INVALID_CONFIG, why)
 
     def _map_chunk(self, chunk: memoryview) -> int:
         """Map whole batches of ``chunk``; return where the first one starts that was not."""
         scope = self._scope
-        scope[cleaning.POSITION] = 0
+        scope[fields.POSITION] = 0
         while True:
             ended = cleaning.map_batches(chunk, self._table, scope)
-            if ended == cleaning.SPECIAL:
-                position = scope[cleaning.POSITION]
+            if ended == fields.SPECIAL:
+                position = scope[fields.POSITION]
                 header = read_header(chunk, position)
                 ended = self._map_special(header, chunk[position : position + header.size_bytes])
-                if ended == cleaning.DONE:
-                    scope[cleaning.POSITION] = position + header.size_bytes
+                if ended == fields.DONE:
+                    scope[fields.POSITION] = position + header.size_bytes
                     continue
-            self._is_full = ended == cleaning.FULL
-            if ended == cleaning.CORRUPT:
-                raise _corrupt(f"bad batch after offset {scope[cleaning.NEXT_OFFSET] - 1}")
-            return scope[cleaning.POSITION]
+            self._is_full = ended == fields.FULL
+            if ended == fields.CORRUPT:
+                raise _corrupt(f"bad batch after offset {scope[fields.NEXT_OFFSET] - 1}")
+            return scope[fields.POSITION]
 
     def _map_special(self, header: BatchHeader, batch: memoryview) -> int:
         if header.is_control:
@@ -175,11 +176,11 @@ class Cleaning:
             ended = cleaning.map_records(
                 records, header.record_count, header.base_offset, self._table, self._scope
             )
-            if ended != cleaning.DONE:
+            if ended != fields.DONE:
                 return ended
         if header.last_offset >= self._plan.first_dirty_offset:
-            self._scope[cleaning.NEXT_OFFSET] = header.next_offset
-        return cleaning.DONE
+            self._scope[fields.NEXT_OFFSET] = header.next_offset
+        return fields.DONE
 
     def _is_aborted(self, header: BatchHeader) -> bool:
         return header.is_transactional and self._transactions.is_aborted(
@@ -214,7 +215,9 @@ class Cleaning:
             group[-1].end_offset - 1,
         }
         self._retained = array("q", sorted(self._ends))
-        self._target = target = CleanedSegment(self._disk, plan.directory, group, self._scope)
+        self._scope[fields.OUT_POSITION] = 0
+        interval_bytes = plan.config.index_interval_bytes
+        self._target = target = CleanedSegment(self._disk, plan.directory, group, interval_bytes)
         self._transactions.retained = []
 
         for source in group:
@@ -228,24 +231,24 @@ class Cleaning:
     def _filter_chunk(self, chunk: memoryview) -> int:
         """Filter whole batches of ``chunk``; return where the first one starts that was not."""
         scope = self._scope
-        scope[cleaning.POSITION] = 0
+        scope[fields.POSITION] = 0
         while True:
             ended = cleaning.filter_batches(chunk, self._out, self._table, scope, self._retained)
-            if ended == cleaning.FULL:
-                if scope[cleaning.OUT_POSITION] == 0:
-                    header = read_header(chunk, scope[cleaning.POSITION])
+            if ended == fields.FULL:
+                if scope[fields.OUT_POSITION] == 0:
+                    header = read_header(chunk, scope[fields.POSITION])
                     self._make_room(_room_of(header.size_bytes, header))
                 self._write()
-            elif ended == cleaning.SPECIAL:
-                position = scope[cleaning.POSITION]
+            elif ended == fields.SPECIAL:
+                position = scope[fields.POSITION]
                 header = read_header(chunk, position)
                 batch = chunk[position : position + header.size_bytes]
                 self._put(self._filter_special(header, batch))
-                scope[cleaning.POSITION] = position + header.size_bytes
-            elif ended == cleaning.CORRUPT:
+                scope[fields.POSITION] = position + header.size_bytes
+            elif ended == fields.CORRUPT:
                 raise _corrupt("bad batch in a part that was read before")
             else:
-                return scope[cleaning.POSITION]
+                return scope[fields.POSITION]
 
     def _filter_special(self, header: BatchHeader, batch: memoryview) -> memoryview | bytes:
         """Return what stays of a batch that is compressed, transactional or a marker."""
@@ -257,31 +260,31 @@ class Cleaning:
         records = _open(header, batch)
         scope = self._scope
         has_horizon = header.has_delete_horizon
-        scope[cleaning.SHIFT] = 0
-        scope[cleaning.KEEPS_TOMBSTONES] = not has_horizon or now_ms < header.base_timestamp
+        scope[fields.SHIFT] = 0
+        scope[fields.KEEPS_TOMBSTONES] = not has_horizon or now_ms < header.base_timestamp
         kept = bytearray(_room_of(len(records), header))
         count = header.record_count
         size = self._filter_records(header, records, kept)
         base_timestamp = header.base_timestamp
-        if not scope[cleaning.KEPT_COUNT]:
+        if not scope[fields.KEPT_COUNT]:
             return _emptied(header) if header.last_offset in self._ends else b""
-        if scope[cleaning.KEPT_TOMBSTONES] and not has_horizon:
+        if scope[fields.KEPT_TOMBSTONES] and not has_horizon:
             base_timestamp = now_ms + config.delete_retention_ms
-            scope[cleaning.SHIFT] = header.base_timestamp - base_timestamp
+            scope[fields.SHIFT] = header.base_timestamp - base_timestamp
             size = self._filter_records(header, records, kept)
-        elif scope[cleaning.KEPT_COUNT] == count:
+        elif scope[fields.KEPT_COUNT] == count:
             return batch
         max_timestamp = header.max_timestamp
         if not header.attributes & TIMESTAMP_TYPE_BIT:
-            max_timestamp = base_timestamp + scope[cleaning.DELTA_MAX]
+            max_timestamp = base_timestamp + scope[fields.DELTA_MAX]
         payload = compress(header.codec, memoryview(kept)[:size])
-        horizon = has_horizon or scope[cleaning.KEPT_TOMBSTONES] > 0
+        horizon = has_horizon or scope[fields.KEPT_TOMBSTONES] > 0
         return _sealed(
             header._replace(
                 attributes=header.attributes | (DELETE_HORIZON_BIT if horizon else 0),
                 base_timestamp=base_timestamp,
                 max_timestamp=max_timestamp,
-                record_count=scope[cleaning.KEPT_COUNT],
+                record_count=scope[fields.KEPT_COUNT],
             ),
             payload,
         )
@@ -312,12 +315,12 @@ class Cleaning:
             return batch
         horizon_ms = now_ms + self._plan.config.delete_retention_ms
         scope = self._scope
-        latest, scope[cleaning.LATEST_OFFSET] = scope[cleaning.LATEST_OFFSET], -1
-        scope[cleaning.SHIFT] = header.base_timestamp - horizon_ms
+        latest, scope[fields.LATEST_OFFSET] = scope[fields.LATEST_OFFSET], -1
+        scope[fields.SHIFT] = header.base_timestamp - horizon_ms
         records = batch[HEADER_SIZE_BYTES:]
         kept = bytearray(_room_of(len(records), header))
         size = self._filter_records(header, records, kept)
-        scope[cleaning.LATEST_OFFSET] = latest
+        scope[fields.LATEST_OFFSET] = latest
         return _sealed(
             header._replace(
                 attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon_ms
@@ -328,12 +331,12 @@ class Cleaning:
     def _put(self, batch: memoryview | bytes) -> None:
         """Append ``batch`` to the output, writing what is there when it does not fit."""
         scope = self._scope
-        if len(batch) > len(self._out) - scope[cleaning.OUT_POSITION]:
+        if len(batch) > len(self._out) - scope[fields.OUT_POSITION]:
             self._write()
             self._make_room(len(batch))
-        position = scope[cleaning.OUT_POSITION]
+        position = scope[fields.OUT_POSITION]
         self._out[position : position + len(batch)] = batch
-        scope[cleaning.OUT_POSITION] = position + len(batch)
+        scope[fields.OUT_POSITION] = position + len(batch)
 
     def _make_room(self, size_bytes: int) -> None:
         if size_bytes > len(self._out):
@@ -341,7 +344,10 @@ class Cleaning:
 
     def _write(self) -> None:
         assert self._target is not None, "a group is being cleaned"
-        self.written_bytes += self._target.write(self._out)
+        size_bytes, self._scope[fields.OUT_POSITION] = self._scope[fields.OUT_POSITION], 0
+        if size_bytes:
+            self._target.write(self._out, size_bytes)
+            self.written_bytes += size_bytes
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -389,7 +395,7 @@ def _open(header: BatchHeader, batch: memoryview) -> bytes | memoryview:
 
 
 def _room_of(size_bytes: int, header: BatchHeader) -> int:
-    return size_bytes + header.record_count * cleaning.GROWTH_BYTES
+    return size_bytes + header.record_count * fields.GROWTH_BYTES
 
 
 def _emptied(header: BatchHeader) -> bytes:

@@ -15,7 +15,8 @@ Used by housekeeping.log_cleaner and log.cleaner. Source: Kafka's LogCleanerMana
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ottla.log.config import INT32_MAX, INT64_MAX, LogConfig
+from ottla.ids import INT32_MAX, INT64_MAX
+from ottla.log.config import LogConfig
 
 
 class SegmentFacts(NamedTuple):

@@ -1,12 +1,13 @@
 """The front of a log: where it should start by its settings, and taking away what lies before.
 
-In the order of reliability rule 14: ``retained_from`` decides, ``raise_start_offset`` hides, a
-checkpoint of it is written (the caller's), ``drop_segments_below`` renames, the directory is
-synced, the files are removed later (the caller's, too). Between replication and log.log; the
-decision itself is log.retention's. On the loop's thread, like the log.
+In the order of reliability rule 14: ``expired_to`` decides, a log of which all is expired is rolled
+and flushed (the caller's), ``raise_start_offset`` hides, a checkpoint of it is written (the
+caller's), ``drop_segments_below`` renames, the directory is synced, the files are removed later
+(the caller's, too). Between replication and log.log; the decision itself is log.retention's. On the
+loop's thread, like the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 
 from ottla.env.disk import Disk
@@ -20,7 +21,7 @@ from ottla.log.files.layout import (
 )
 from ottla.log.log import Log
 from ottla.log.segment.segment import Segment
-from ottla.log.upkeep.retention import Candidate, count_to_delete
+from ottla.log.upkeep.retention import Candidate, Decision
 
 _INDEXES = (
     *(TRANSACTION_SUM_SUFFIX, TRANSACTION_INDEX_SUFFIX),
@@ -28,37 +29,54 @@ _INDEXES = (
 )
 
 
-def retained_from(log: Log, upper_offset: int, now_ms: int) -> int:
-    """Return where ``log`` should start by its settings; nothing is changed but for a roll.
+def expired_to(log: Log, upper_offset: int, now_ms: int) -> Generator[None, None, int]:
+    """Find the end, exclusive, of the segments that are to go by the settings of ``log``; 0: none.
 
-    What is not below ``upper_offset`` (exclusive: the high watermark) or not durable stays. If all
-    segments are to go, a new one is begun. Blocks where the largest timestamp of an oldest segment
-    is not in memory. Raises KafkaError.
+    Yields before each segment of which the largest timestamp is not in memory: looking at it costs
+    some calls of the disk, so that the loop is to have a turn first. What is not below
+    ``upper_offset`` (exclusive: the high watermark) or not durable stays. The end is above the base
+    offset of the active segment when all goes: then it has to be rolled first, and that flushed,
+    before the log may start there; the snapshot of producers is all that is left of them. Nothing
+    is to go when the log went, its settings changed or its segments were replaced meanwhile: the
+    next retention finds it. Raises KafkaError, OSError.
     """
-    log.ensure_open()
-    if log.is_swapping:
-        return log.log_start_offset
-    count = count_to_delete(
-        _candidates(log),
-        log.config,
+    config, segments = log.config, log.segments
+    decision = Decision(
+        config,
         now_ms=now_ms,
         log_size_bytes=log.size_bytes,
         log_start_offset=log.log_start_offset,
         upper_offset=min(upper_offset, log.flushed_offset),
     )
-    if count == log.segment_count:
-        if log.is_flushing:
-            return log.log_start_offset  # The next retention does it.
-        log.roll()
-        log.flush()  # The snapshot of producers is all that is left of them: it has to be durable.
-    first_kept = log.segments[count].base_offset if count else 0
-    return max(first_kept, log.log_start_offset)
-
-
-def _candidates(log: Log) -> Iterator[Candidate]:
-    active = log.segments.active
-    for segment, end_offset in log.segments.with_ends(log.log_end_offset):
-        yield Candidate(end_offset, segment.size_bytes, segment is active, segment.newest_ms)
+    is_by_time = config.is_deleted and config.retention_ms >= 0
+    ordinal, end_offset = 0, segments.base_offset
+    while ordinal < len(segments):
+        segment = segments[ordinal]
+        if is_by_time and segment.size_bytes and not segment.knows_newest:
+            yield
+        if (
+            not log.is_in_service
+            or log.is_swapping
+            or log.config is not config
+            or ordinal >= len(segments)
+            or segments[ordinal].base_offset != end_offset
+        ):
+            return 0
+        segment = segments[ordinal]
+        was_open = segment.is_file_open
+        ordinal += 1
+        next_offset = segments[ordinal].base_offset if ordinal < len(segments) else None
+        is_active = next_offset is None
+        next_offset = log.log_end_offset if next_offset is None else next_offset
+        goes = decision.goes(
+            Candidate(next_offset, segment.size_bytes, is_active, segment.newest_ms)
+        )
+        if not (was_open or is_active):
+            segment.let_go_of_file()  # Else each log would keep a file open for this.
+        if not goes:
+            break
+        end_offset = next_offset
+    return end_offset if end_offset > segments.base_offset else 0
 
 
 def raise_start_offset(log: Log, offset: int) -> bool:

@@ -10,7 +10,7 @@ record, and neither chance nor who writes keys can bring that about. The loops a
 from array import array
 
 from ottla.env.rng import Rng
-from ottla.records import cleaning
+from ottla.records import cleaning_scope as fields
 
 
 class OffsetMap:
@@ -23,25 +23,25 @@ class OffsetMap:
 
         ``load_factor``: how full the slots may become; fuller is slower.
         """
-        slots = min(int(keys_max / load_factor) + 2, buffer_bytes // cleaning.SLOT_BYTES)
+        slots = min(int(keys_max / load_factor) + 2, buffer_bytes // fields.SLOT_BYTES)
         slots = max(slots, 2)
         # Zeros that nobody has touched yet take no memory.
-        self.table = memoryview(bytearray(slots * cleaning.SLOT_BYTES)).cast("Q")
-        self.scope = array("q", bytes(8 * cleaning.SCOPE_SIZE))
+        self.table = memoryview(bytearray(slots * fields.SLOT_BYTES)).cast("Q")
+        self.scope = array("q", bytes(8 * fields.SCOPE_SIZE))
         """The kernel's ``scope``, for mapping and for the filter that follows."""
         seed = rng.random_bytes(16)
-        self.scope[cleaning.SEED_LOW] = int.from_bytes(seed[:8], "big", signed=True)
-        self.scope[cleaning.SEED_HIGH] = int.from_bytes(seed[8:], "big", signed=True)
-        self.scope[cleaning.CAPACITY] = max(int(slots * load_factor), 1)
-        self.scope[cleaning.NEXT_OFFSET] = -1
-        self.scope[cleaning.LATEST_OFFSET] = -1
+        self.scope[fields.SEED_LOW] = int.from_bytes(seed[:8], "big", signed=True)
+        self.scope[fields.SEED_HIGH] = int.from_bytes(seed[8:], "big", signed=True)
+        self.scope[fields.CAPACITY] = max(int(slots * load_factor), 1)
+        self.scope[fields.NEXT_OFFSET] = -1
+        self.scope[fields.LATEST_OFFSET] = -1
 
     @property
     def key_count(self) -> int:
         """Number of keys in the map."""
-        return self.scope[cleaning.USED]
+        return self.scope[fields.USED]
 
     @property
     def capacity(self) -> int:
         """How many keys it takes."""
-        return self.scope[cleaning.CAPACITY]
+        return self.scope[fields.CAPACITY]

@@ -127,7 +127,7 @@ class AvroReader:
     def fill(self, data: memoryview, ends: memoryview, statuses: bytearray) -> dict[int, Column]:
         """Return the columns of what was just measured, by the numbers of their nodes.
 
-        Those that are skipped have none. Malformed values are as ``kernel.Reader.fill`` says.
+        Skipped nodes have no column. Malformed values are as ``kernel.Reader.fill`` says.
         Raises Unfillable.
         """
         room = self._lay_out(len(statuses))

@@ -10,7 +10,19 @@ value; values in units of their size):
     RECORD, UNION  nothing            DECIMAL, FIXED_DECIMAL, low word first  16 bytes
     OCTETS, FIXED  ends int32, and the data apart         ARRAY, MAP  ends int32
 
-Source: Apache Arrow's columnar format.
+Grammar of a value, by the kind of its node (varint: zigzag, up to 5 bytes for an int and 10 for a
+long, what is beyond 32 or 64 bits falls away, as in Java):
+
+    value   = [magic 0, schema id: 4 bytes] datum            with HEADER_BYTES, Confluent's framing
+    datum   = [branch: int] content                          branch: where null is another one
+    content = nothing (NULL) | 1 byte (BOOLEAN) | int (INT, ENUM) | long (LONG, MILLIS)
+            | 4 or 8 bytes (FLOAT, DOUBLE) | length: long, bytes (OCTETS) | bytes (FIXED)
+            | length: long, number (DECIMAL) | number (FIXED_DECIMAL)      number: big-endian
+            | datum ... (RECORD) | branch: int, datum (UNION)
+            | {count: long [size: long, where count is negative], item ...}, 0   (ARRAY, MAP)
+    item    = datum (ARRAY) | key: OCTETS, datum (MAP)
+
+Source: Apache Arrow's columnar format; Apache Avro 1.12 specification, "Binary Encoding".
 """
 
 # Kinds of nodes.

@@ -221,7 +221,7 @@ class BufferPool:
         self._headers = 0
 
     def expect(self, rows: int, data_bytes: int) -> None:
-        """Say that coming sets should hold so much at least."""
+        """Let the next sets hold at least so many rows and bytes."""
         self._rows = max(self._rows, rows)
         self.data_bytes = max(self.data_bytes, data_bytes)
         self._headers = max(self._headers, 2 * rows)

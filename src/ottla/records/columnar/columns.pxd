@@ -2,8 +2,9 @@
 cimport cython
 from ottla.records.checksum cimport ottla_crc32c, ottla_crc32c_choose
 from ottla.records.numbers cimport (
-    copy, copy_bytes, int32_at, int64_at, uint16_at, uint32_at, varint_at, varlong_at,
+    copy_short, int32_at, int64_at, uint16_at, uint32_at, varint_at, varlong_at,
 )
+from ottla.records.columnar.layout cimport clear, put_end
 from ottla.records.columnar.scope cimport *
 
 
@@ -53,16 +54,6 @@ cdef inline (Py_ssize_t, long long) _take_octets(
     const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t stop, unsigned char[::1] target, long long to, bint is_wanted
 ) noexcept nogil
 
-cdef inline long long _put_end(
-    int[::1] ends, unsigned char[::1] bits, Py_ssize_t row, long long end, long long size
-) noexcept nogil
-
-cdef inline int _clear(unsigned char[::1] bits, Py_ssize_t at) noexcept nogil
-
 cdef inline bint _is_plain(
     const unsigned char[::1] view, Py_ssize_t at, long long size
-) noexcept nogil
-
-cdef inline int _copy(
-    const unsigned char[::1] source, Py_ssize_t start, unsigned char[::1] target, Py_ssize_t to, Py_ssize_t size
 ) noexcept nogil

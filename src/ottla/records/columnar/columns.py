@@ -2,12 +2,11 @@
 # mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
 """Record batches to columns in Arrow's layout: the loop of reading many, with no object per record.
 
-Beside ``ottla.records.kernels`` and ``cleaning``, and made the same way: one file that runs
-compiled or interpreted, with the same results. First of the columnar reading path: bytes of a fetch
-in, filled buffers out. Knows nothing of codecs, transactions or Arrow: a batch that is compressed,
-old or perhaps aborted is left to the caller (``decoder``), which opens it and
-hands in its records. Every batch's sum is checked, and no byte outside of the data or of a buffer
-is touched, whatever the data says.
+This kernel is made like ``ottla.records.kernels``: one file that runs compiled or interpreted, with
+the same results. It is the first step of the columnar reading path: the bytes of a fetch come in,
+filled buffers go out. It knows nothing of codecs, transactions or Arrow: its caller (``decoder``)
+opens a batch that is compressed, old or perhaps aborted, and hands in its records. It checks every
+batch's sum, and touches no byte outside of the data or of a buffer, whatever the data says.
 
 The buffers, for ``n`` rows (ends: int32, ``n + 1`` of them, the first is 0; bits: one per row from
 the lowest of the first byte on, 1 where there is a value; data: the values, one behind the other):
@@ -39,9 +38,10 @@ except ImportError:  # an installation without compiler runs this file without C
 from ottla.records.crc import crc32c
 
 if not cython.compiled:  # else they stand in columns.pxd
+    from ottla.records.columnar.layout import clear, put_end
     from ottla.records.columnar.scope import *  # the fields and results, in capitals
     from ottla.records.numbers import (
-        copy,
+        copy_short,
         int32_at,
         int64_at,
         uint16_at,
@@ -310,11 +310,11 @@ class Filler:
                 if wanted & KEY:
                     if key_size < 0:
                         self._scope[KEY_NULLS] += 1
-                    key_bytes = _put_end(self._key_ends, self._key_bits, row, key_bytes, key_size)
+                    key_bytes = put_end(self._key_ends, self._key_bits, row, key_bytes, key_size)
                 if wanted & VALUE:
                     if value_size < 0:
                         self._scope[VALUE_NULLS] += 1
-                    value_bytes = _put_end(
+                    value_bytes = put_end(
                         self._value_ends, self._value_bits, row, value_bytes, value_size
                     )
                 self._put_numbers(row, wanted, offset, timestamp)
@@ -366,7 +366,7 @@ class Filler:
             delta += base
         if delta > _MICROSECONDS_MAX or delta < -_MICROSECONDS_MAX:
             self._scope[TIMESTAMP_NULLS] += 1
-            _clear(self._timestamp_bits, row)
+            clear(self._timestamp_bits, row)
             delta = 0
         self._timestamps[row] = delta * 1000
         return 0
@@ -391,7 +391,7 @@ class Filler:
             return _NO_ROOM
         if left == 0:
             self._scope[HEADER_NULLS] += 1
-            _clear(self._header_bits, row)
+            clear(self._header_bits, row)
         while left > 0:
             left -= 1
             size, at = varint_at(self._view, at, stop)
@@ -402,7 +402,7 @@ class Filler:
             if size > len(self._name_data) - names:
                 return _NO_ROOM
             is_plain = _is_plain(self._view, at, size) and is_plain
-            _copy(self._view, at, self._name_data, names, size)
+            copy_short(self._view, at, self._name_data, names, size)
             names += size
             self._name_ends[header + 1] = names
             size, at = varint_at(self._view, at + size, stop)
@@ -410,13 +410,13 @@ class Filler:
                 return at
             if size < 0:
                 nulls += 1
-                _clear(self._content_bits, header)
+                clear(self._content_bits, header)
             else:
                 if size > stop - at:
                     return BAD_FIELD
                 if size > len(self._content_data) - contents:
                     return _NO_ROOM
-                _copy(self._view, at, self._content_data, contents, size)
+                copy_short(self._view, at, self._content_data, contents, size)
                 contents += size
                 at += size
                 self._content_bits[header >> 3] |= 1 << (header & 7)
@@ -475,29 +475,8 @@ def _take_octets(  # noqa: PLR0917 - C arguments
     if is_wanted:
         if size > len(target) - to:
             return _NO_ROOM, 0
-        _copy(view, at, target, to, size)
+        copy_short(view, at, target, to, size)
     return at + size, size
-
-
-def _put_end(
-    ends: cython.int[::1],
-    bits: cython.uchar[::1],
-    row: cython.Py_ssize_t,
-    end: cython.longlong,
-    size: cython.longlong,
-) -> cython.longlong:
-    """Note that the row has ``size`` bytes behind ``end``, or is null; return where it ends."""
-    if size < 0:
-        _clear(bits, row)
-    else:
-        end += size
-    ends[row + 1] = end
-    return end
-
-
-def _clear(bits: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.int:
-    bits[at >> 3] &= ~(1 << (at & 7)) & 0xFF
-    return 0
 
 
 def _is_plain(
@@ -509,21 +488,6 @@ def _is_plain(
         if view[at + index] > 0x7F:
             return False
     return True
-
-
-def _copy(
-    source: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    target: cython.uchar[::1],
-    to: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.int:
-    if cython.compiled and (size <= 32 and len(source) - start >= 32 and len(target) - to >= 32):
-        # Two moves of a register; what is copied too much lies within both, and is overwritten.
-        copy_bytes(cython.address(target[to]), cython.address(source[start]), 32)
-    else:
-        copy(source, start, target, to, size)
-    return 0
 
 
 if cython.compiled:

@@ -57,7 +57,7 @@ class FillingBatch:
         return self.state[POSITION] + self.state[NEEDED_BYTES]
 
     def grow(self, room_bytes: int) -> None:
-        """Give it so much room, which is more than there was."""
+        """Enlarge the buffer to ``room_bytes``, which is more than it has."""
         larger = bytearray(room_bytes)
         end = self.size_bytes
         larger[HEADER_SIZE_BYTES:end] = memoryview(self.data)[HEADER_SIZE_BYTES:end]

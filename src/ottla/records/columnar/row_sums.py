@@ -2,9 +2,9 @@
 # mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
 """What a set of rows holds as one number: a sum of checksums, the same in any order of rows.
 
-Beside ``writer`` and made the same way: one file that runs compiled or interpreted, over
-columns in Arrow's layout as they are described there. ``ottla.spark.writing.content`` uses it to
-tell whether two runs of a micro-batch want the same rows written.
+Made as ``writer`` is: one file that runs compiled or interpreted, over the columns of ``layout``.
+``ottla.spark.writing.content`` uses it to tell whether two runs of a micro-batch want the same rows
+written.
 
 Each column of a row adds its checksum, salted by the column's number, to the row's; null adds
 nothing. The rows' sums are mixed and added. Not cryptographic: it finds other rows, not forgers.
@@ -19,10 +19,13 @@ try:
 except ImportError:  # an installation without compiler runs this file without Cython, too
     from ottla.records import uncompiled as cython
 
+if not cython.compiled:  # else they stand in row_sums.pxd
+    from ottla.records.columnar.layout import ascend, check_validity, is_valid
+
 if TYPE_CHECKING:
     from array import array
 
-    from ottla.records.columnar.writer import Headers, Numbers, Octets
+    from ottla.records.columnar.layout import Headers, Numbers, Octets
 
 COMPILED: bool = cython.compiled
 """Whether this is the extension (nanoseconds a row) or the interpreted form (microseconds)."""
@@ -48,10 +51,10 @@ def add_octets(sums: array[int], column: Octets, salt: int) -> None:
     row: cython.Py_ssize_t
     if has_nulls:
         validity = column.validity
+        check_validity(len(validity), bit, count)
     _check(offsets, len(data), count)
-    _check_validity(len(validity), has_nulls, bit, count)
     for row in range(count):
-        if has_nulls and not _is_valid(validity, bit + row):
+        if has_nulls and not is_valid(validity, bit + row):
             continue
         out[row] = (out[row] + _checksum(data, offsets[row], offsets[row + 1], seed)) & _MASK
 
@@ -69,11 +72,11 @@ def add_numbers(sums: array[int], column: Numbers, salt: int) -> None:
     row: cython.Py_ssize_t
     if has_nulls:
         validity = column.validity
-    _check_validity(len(validity), has_nulls, bit, count)
+        check_validity(len(validity), bit, count)
     if len(values) != count:
         raise ValueError("there are not as many numbers as rows")
     for row in range(count):
-        if has_nulls and not _is_valid(validity, bit + row):
+        if has_nulls and not is_valid(validity, bit + row):
             continue
         number = values[row] & _MASK
         out[row] = (out[row] + _mix(number ^ _mix(seed * _ODD & _MASK))) & _MASK
@@ -100,20 +103,20 @@ def add_headers(sums: array[int], column: Headers, salt: int) -> None:
     each: cython.Py_ssize_t
     if has_value_nulls:
         value_validity = column.values.validity
+        check_validity(len(value_validity), value_bit, there)
     if has_nulls:
         validity = column.validity
+        check_validity(len(validity), bit, count)
     _check(offsets, there, count)
     _check(names, len(name_data), len(names) - 1)
     _check(values, len(value_data), len(values) - 1)
-    _check_validity(len(validity), has_nulls, bit, count)
-    _check_validity(len(value_validity), has_value_nulls, value_bit, there)
     for row in range(count):
-        if has_nulls and not _is_valid(validity, bit + row):
+        if has_nulls and not is_valid(validity, bit + row):
             continue
         for each in range(offsets[row], offsets[row + 1]):
             seed = (salt + 2 * (each - offsets[row])) & _MASK
             out[row] = (out[row] + _checksum(name_data, names[each], names[each + 1], seed)) & _MASK
-            if has_value_nulls and not _is_valid(value_validity, value_bit + each):
+            if has_value_nulls and not is_valid(value_validity, value_bit + each):
                 continue
             seed += 1
             out[row] = (
@@ -135,33 +138,10 @@ def total(sums: array[int]) -> int:
 def _check(
     offsets: cython.const[cython.int][::1], end: cython.Py_ssize_t, count: cython.Py_ssize_t
 ) -> None:
-    index: cython.Py_ssize_t
-    falls: cython.int = 0
     if len(offsets) != count + 1:
         raise ValueError("a column's offsets do not fit its rows")
-    for index in range(1, count + 1):
-        falls |= offsets[index] < offsets[index - 1]
-    if falls or offsets[0] < 0 or offsets[count] > end:
+    if not ascend(offsets, count, end):
         raise ValueError("a column's offsets do not fit its data")
-
-
-@cython.cfunc
-def _check_validity(
-    size: cython.Py_ssize_t,
-    has_nulls: cython.bint,
-    bit: cython.Py_ssize_t,
-    count: cython.Py_ssize_t,
-) -> None:
-    if has_nulls and (bit < 0 or (bit + count + 7) // 8 > size):
-        raise ValueError("a column's validity is shorter than its rows")
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_valid(validity: cython.const[cython.uchar][::1], bit: cython.Py_ssize_t) -> cython.bint:
-    return (validity[bit >> 3] >> (bit & 7)) & 1
 
 
 @cython.cfunc

@@ -15,12 +15,13 @@ RANGE_END = 1
 FULL = 2
 """The next record does not fit, or TARGET_BYTES are reached; call again with room."""
 SPECIAL = 3
-"""The batch at POSITION is the caller's: compressed, or of a transaction while JUDGE is set. Its
-header is in scope and its sum was right; then ``fill_records``, or move POSITION by SIZE_BYTES."""
+"""The caller handles the batch at POSITION: it is compressed, or of a transaction while JUDGE is
+set. Its header is in scope and its sum was right; call ``fill_records``, or move POSITION by
+SIZE_BYTES."""
 OLD = 4
-"""At POSITION, SIZE_BYTES long, stands an entry of a message set, unchecked: the caller's."""
+"""The caller handles the entry of a message set at POSITION, SIZE_BYTES long and unchecked."""
 RECORDS_END = 5
-"""Of ``fill_records``: all of them are handled."""
+"""``fill_records`` has handled all of them."""
 
 # The fields of scope. Set by the caller; those marked "too" are brought up to date.
 WANTED = 0
@@ -32,7 +33,7 @@ JUDGE = 3
 ROWS_MAX, TARGET_BYTES = 4, 5
 """FULL from either on; bytes are those of keys, values and headers."""
 POSITION = 6
-"""Of the next batch in the data; too."""
+"""Where the next batch begins in the data; too."""
 NEXT_OFFSET = 7
 """Where to read on: behind the last batch that was handled; too."""
 # The batch under way.

@@ -2,25 +2,20 @@
 # mypy: disable-error-code="valid-type, untyped-decorator, no-any-return, name-defined"
 """Columns to records: the loops that encode rows where they lie, with no object for any of them.
 
-Beside ``ottla.records.kernels`` and made the same way: one file that runs compiled or interpreted.
-On the produce path of clients: from buffers in Arrow's layout (``ottla.spark.writing.write``
-hands them in) to the records of a batch; whoever closes the batch writes its header. Three steps
-for each set of rows: ``choose_partitions``, ``group_rows``, and for each partition ``encode``,
-which goes on where the last call ended, so that a batch holds rows of many sets. Knows no codecs
-and no pyarrow.
+This kernel is made like ``ottla.records.kernels``: one file that runs compiled or interpreted. It
+stands on the produce path of clients: ``ottla.spark.writing.write`` hands in buffers in Arrow's
+layout, and they become the records of a batch; ``filling`` writes the header. Each set of rows
+takes three steps: ``choose_partitions``, ``group_rows``, and ``encode`` for each partition, which
+goes on where the last call ended, so that a batch holds rows of many sets. Knows no codecs and no
+pyarrow.
 
-Grammar of records: see ``ottla.records.kernels``. Layout of columns (Arrow's documentation):
-
-    validity   bit i of the bytes, the lowest bit first: 1 when row i is not null; none: no nulls
-    octets     int32 offsets, one more than rows: row i is data[offsets[i] : offsets[i + 1]]
-    headers    int32 offsets into two columns of octets, names (never null) and values
-
+Grammar of records: see ``ottla.records.kernels``. Layout of columns: see ``layout``.
 Source of the partitions: Kafka's documentation of partitioner.class, murmur2 by Austin Appleby.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 try:
     import cython
@@ -28,12 +23,15 @@ except ImportError:  # an installation without compiler runs this file without C
     from ottla.records import uncompiled as cython
 
 if not cython.compiled:  # else they stand in writer.pxd
+    from ottla.records.columnar.layout import ascend, check_validity, is_valid
     from ottla.records.numbers import copy, put_varint, varint_size
 
 if TYPE_CHECKING:
     from array import array
 
     from typing_extensions import Buffer
+
+    from ottla.records.columnar.layout import Headers, Numbers, Octets
 
 COMPILED: bool = cython.compiled
 """Whether this is the extension (nanoseconds a row) or the interpreted form (microseconds)."""
@@ -61,35 +59,6 @@ _MULTIPLIER = cython.declare(cython.uint, 0x5BD1E995)
 _MASK = cython.declare(cython.uint, 0xFFFFFFFF)
 
 
-class Octets(NamedTuple):
-    """A column of binary or string; ``bit`` is where in ``validity`` the first row's bit is."""
-
-    offsets: memoryview
-    """Format "i", of as many rows and one more."""
-    data: Buffer
-    validity: Buffer | None = None
-    bit: int = 0
-
-
-class Numbers(NamedTuple):
-    """A column of integers: of 32 bits, format "i", or of 64, format "q"."""
-
-    values: memoryview
-    validity: Buffer | None = None
-    bit: int = 0
-
-
-class Headers(NamedTuple):
-    """A column of lists of headers."""
-
-    offsets: memoryview
-    """Format "i", of as many rows and one more; into ``names`` and ``values``."""
-    names: Octets
-    values: Octets
-    validity: Buffer | None = None
-    bit: int = 0
-
-
 @cython.cclass
 class _Column:
     """Octets as the loops see them."""
@@ -113,9 +82,8 @@ class _Column:
         if column.validity is not None:
             self.has_nulls = True
             self.validity = column.validity
-            if (self.bit + count + 7) // 8 > len(self.validity):
-                raise ValueError("a column's validity is shorter than its rows")
-        if len(self.offsets) != count + 1 or not _ascend(self.offsets, len(self.data)):
+            check_validity(len(self.validity), self.bit, count)
+        if len(self.offsets) != count + 1 or not ascend(self.offsets, count, len(self.data)):
             raise ValueError("a column's offsets do not fit its rows or its data")
 
 
@@ -168,9 +136,11 @@ class ColumnWriter:
             if headers.validity is not None:
                 self.has_header_nulls = True
                 self.header_validity = headers.validity
-                _check_validity(len(self.header_validity), self.header_bit, count)
+                check_validity(len(self.header_validity), self.header_bit, count)
             there = min(len(self.names.offsets), len(self.header_values.offsets)) - 1
-            if len(self.header_offsets) != count + 1 or not _ascend(self.header_offsets, there):
+            if len(self.header_offsets) != count + 1 or not ascend(
+                self.header_offsets, count, there
+            ):
                 raise ValueError("the offsets of headers do not fit the rows or the headers")
         else:
             self.names = self.header_values = _Column(None, 0)
@@ -182,7 +152,7 @@ class ColumnWriter:
             if timestamp.validity is not None:
                 self.has_time_nulls = True
                 self.time_validity = timestamp.validity
-                _check_validity(len(self.time_validity), self.time_bit, count)
+                check_validity(len(self.time_validity), self.time_bit, count)
             if len(self.times) != count:
                 raise ValueError("there are not as many timestamps as rows")
 
@@ -216,7 +186,7 @@ class ColumnWriter:
             if partition.validity is not None:
                 has_nulls = True
                 validity = partition.validity
-                _check_validity(len(validity), bit, self.count)
+                check_validity(len(validity), bit, self.count)
             if len(asked) != self.count:
                 raise ValueError("there are not as many partitions as rows")
         else:
@@ -231,7 +201,7 @@ class ColumnWriter:
             if self.has_times and self._time(row) < 0:
                 room = -1
                 break
-            if has_asked and not (has_nulls and not _is_valid(validity, bit + row)):
+            if has_asked and not (has_nulls and not is_valid(validity, bit + row)):
                 number = asked[row]
                 if number < 0 or number >= partition_count:
                     room = -1
@@ -239,9 +209,7 @@ class ColumnWriter:
                 out[row] = number
             elif partition_count == 1:
                 out[row] = 0
-            elif key.is_there and not (
-                key.has_nulls and not _is_valid(key.validity, key.bit + row)
-            ):
+            elif key.is_there and not (key.has_nulls and not is_valid(key.validity, key.bit + row)):
                 out[row] = (
                     _murmur2(key.data, key.offsets[row], key.offsets[row + 1]) & 0x7FFFFFFF
                 ) % partition_count
@@ -311,12 +279,12 @@ class ColumnWriter:
             if row < 0 or row >= self.count:
                 return -1
             key_size = -1
-            if has_key and not (key.has_nulls and not _is_valid(key.validity, key.bit + row)):
+            if has_key and not (key.has_nulls and not is_valid(key.validity, key.bit + row)):
                 key_at = key.offsets[row]
                 key_size = key.offsets[row + 1] - key_at
             value_at = value.offsets[row]
             value_size = value.offsets[row + 1] - value_at
-            if value.has_nulls and not _is_valid(value.validity, value.bit + row):
+            if value.has_nulls and not is_valid(value.validity, value.bit + row):
                 value_size = -1
             if self.has_times:
                 time = self._time(row)
@@ -367,7 +335,7 @@ class ColumnWriter:
         """Return milliseconds, rounded down."""
         micros: cython.longlong
         millis: cython.longlong
-        if self.has_time_nulls and not _is_valid(self.time_validity, self.time_bit + row):
+        if self.has_time_nulls and not is_valid(self.time_validity, self.time_bit + row):
             return self.now_ms
         micros = self.times[row]
         millis = micros // 1000
@@ -383,7 +351,7 @@ class ColumnWriter:
         each: cython.Py_ssize_t
         size: cython.longlong
         length: cython.longlong
-        if self.has_header_nulls and not _is_valid(self.header_validity, self.header_bit + row):
+        if self.has_header_nulls and not is_valid(self.header_validity, self.header_bit + row):
             return 1
         size = varint_size(last - first)
         for each in range(first, last):
@@ -399,7 +367,7 @@ class ColumnWriter:
     @cython.exceptval(check=False)
     def _header_value_size(self, each: cython.Py_ssize_t) -> cython.longlong:
         values: _Column = self.header_values
-        if values.has_nulls and not _is_valid(values.validity, values.bit + each):
+        if values.has_nulls and not is_valid(values.validity, values.bit + each):
             return -1
         return values.offsets[each + 1] - values.offsets[each]
 
@@ -413,7 +381,7 @@ class ColumnWriter:
         first: cython.Py_ssize_t = self.header_offsets[row]
         last: cython.Py_ssize_t = self.header_offsets[row + 1]
         each: cython.Py_ssize_t
-        if self.has_header_nulls and not _is_valid(self.header_validity, self.header_bit + row):
+        if self.has_header_nulls and not is_valid(self.header_validity, self.header_bit + row):
             last = first
         position = put_varint(out, position, last - first)
         for each in range(first, last):
@@ -472,34 +440,6 @@ def murmur2(data: Buffer) -> int:
     """Return the hash of ``data`` by which keys find their partition, unsigned. For tests."""
     view: cython.const[cython.uchar][::1] = data
     return _murmur2(view, 0, len(view))
-
-
-@cython.cfunc
-def _check_validity(
-    size: cython.Py_ssize_t, bit: cython.Py_ssize_t, count: cython.Py_ssize_t
-) -> None:
-    if bit < 0 or (bit + count + 7) // 8 > size:
-        raise ValueError("a column's validity is shorter than its rows")
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _ascend(offsets: cython.const[cython.int][::1], end: cython.Py_ssize_t) -> cython.bint:
-    """Tell whether the offsets do not fall and stay within ``[0, end]``."""
-    index: cython.Py_ssize_t
-    falls: cython.int = 0
-    for index in range(1, len(offsets)):
-        falls |= offsets[index] < offsets[index - 1]
-    return falls == 0 and offsets[0] >= 0 and offsets[len(offsets) - 1] <= end
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_valid(validity: cython.const[cython.uchar][::1], bit: cython.Py_ssize_t) -> cython.bint:
-    return (validity[bit >> 3] >> (bit & 7)) & 1
 
 
 @cython.cfunc

@@ -238,7 +238,7 @@ def _require_same(log: ExportLog, layout: Layout) -> None:
 
 
 def _are_raw(log: ExportLog) -> bool | None:
-    """Tell whether the values that were exported are bytes; None: there are none."""
+    """Tell whether the values that were exported are bytes; None: nothing was exported."""
     from pyarrow import parquet
 
     for path in (file.path for commit in log.commits for file in commit.files):

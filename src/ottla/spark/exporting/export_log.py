@@ -37,9 +37,9 @@ class ExportedFile(NamedTuple):
     """One Parquet file of a commit, durable under its first name."""
 
     staged: str
-    """Its name in the staging directory."""
+    """The file's name in the staging directory."""
     path: str
-    """Its name in the export, with ``/`` between directories."""
+    """The file's name in the export, with ``/`` between directories."""
     partition: int
     start: int
     """Where the range begins whose records it holds: all of them, or those of its directory."""

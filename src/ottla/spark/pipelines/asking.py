@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ottla.client.blocking.cluster import BlockingClient
 from ottla.client.wire.backoff import MISSING
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.settings import ClientSettings
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.spark.lookup import partitions_of
@@ -37,21 +38,25 @@ class Found(NamedTuple):
     errors: tuple[str, ...]
     notes: tuple[str, ...]
     """What may be as it should."""
+    is_unreachable: bool = False
+    """Whether some address did not answer."""
 
 
 def ask(everything: Iterable[Asked], connect: Connect = BlockingClient) -> Found:
     """Return what is wrong with options, addresses and topics. Raises nothing for these."""
     errors: dict[str, None] = {}
     notes: dict[str, None] = {}
+    is_unreachable = False
     for each in everything:
         try:
             said = _sink(each, connect) if each.is_sink else _source(each, connect)
         except OttlaError as error:
+            is_unreachable |= isinstance(error, ConnectionFailed)
             why = error.why if isinstance(error, KafkaError) and error.why else str(error)
             errors[f"{each.place}: {each.name}: {why}"] = None
         else:
             notes.update(dict.fromkeys(said))
-    return Found(tuple(errors), tuple(notes))
+    return Found(tuple(errors), tuple(notes), is_unreachable)
 
 
 def _source(asked: Asked, connect: Connect) -> list[str]:

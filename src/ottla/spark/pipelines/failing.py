@@ -10,7 +10,7 @@ from ottla.errors import OttlaError
 from ottla.spark.pipelines.graph import Graph
 
 PLACES_MAX = 10
-"""So many places of definitions follow an error at most."""
+"""At most so many places of definitions follow an error."""
 _STACK = re.compile(r"\n\s*(?:JVM stacktrace|at [\w.$]+\().*", re.DOTALL)
 
 

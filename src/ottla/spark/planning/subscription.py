@@ -1,9 +1,9 @@
 """Which partitions a stream's options mean now, while topics come and go under it.
 
-The planner's side, for ``tracker``, which owns what it means that one is gone. One answer that
-leaves a topic out proves nothing (a broker lags behind, an ACL was away for a moment), and what
-it would mean (rows lost, or read again) is dear: a topic is asked for by its name, for as long as
-planning outlasts trouble, before it is called gone. That is waited for once. Blocks.
+The planner's side. ``tracker`` uses it and decides what a missing partition means. One answer that
+leaves a topic out proves nothing: a broker may lag behind, or an ACL was away for a moment. To call
+a topic gone by mistake is dear (rows are lost, or read again), so it is asked for by its name, for
+as long as planning outlasts trouble. A stream waits so for a topic once. Blocks.
 """
 
 import logging

@@ -54,8 +54,8 @@ def connect(options: SourceOptions, retry_timeout_ms: int) -> BlockingClient:
 class StreamTracker:
     """One stream's view of its topics. Not for use from two threads at once.
 
-    Whatever asks the cluster raises KafkaError, ConnectionFailed, and DataLoss for what went wrong
-    with offsets noted earlier, unless the options say to go on.
+    Every method that asks the cluster raises KafkaError, ConnectionFailed, and, unless the options
+    say to go on, DataLoss for what went wrong with offsets noted earlier.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class StreamTracker:
     def initial(self) -> Positions:
         """Return where a stream without a checkpoint begins. Raises OptionError besides.
 
-        Spark asks twice: for the first micro-batch's end, and to plan it. That is one place.
+        Spark asks twice, for the first micro-batch's end and to plan it, and gets the same answer.
         """
         if self._initial is not None:
             return self._initial
@@ -169,7 +169,8 @@ class StreamTracker:
     def publish(self, finished: Offsets) -> None:
         """Commit, as the stream's group if it has one, that everything below is done.
 
-        That is for others to see: what goes wrong is a warning, and tried again a minute later.
+        The commit is for other tools to see: a failure is a warning, and the next try is a minute
+        later.
         """
         group = self._options.group
         fresh = {each: at for each, at in finished.items() if self._published.get(each) != at}

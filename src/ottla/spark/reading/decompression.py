@@ -1,8 +1,8 @@
 """Decompression into the same memory again and again, for tasks: they have pyarrow and zstandard.
 
-Of what ``ottla.records.compression`` does, lz4 goes up to twice as fast by Arrow's codec, and zstd
-in small batches by a library that keeps its state (without which it is done as there): nothing
-is joined or copied. Snappy, in Kafka's framing, and gzip are left as they are.
+Two codecs go up to twice as fast here as in ``ottla.records.compression``, for nothing is joined or
+copied: lz4 by Arrow's codec, and zstd in small batches by a library that keeps its state (without
+that library, zstd is done as there). Snappy, in Kafka's framing, and gzip are done as there.
 """
 
 from types import ModuleType

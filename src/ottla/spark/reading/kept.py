@@ -3,8 +3,8 @@
 A task takes the client that the one before it left, with its connections open, versions agreed on
 and, with SASL or TLS, its handshakes done, and the decoder, whose buffers are there already (making
 them anew costs more than reading 50,000 records); a stream of small batches would spend much of
-its time on these. Whoever fails leaves none behind. What a client saw of the cluster, its user asks
-anew.
+its time on these. A task that fails leaves nothing behind. The next user of a client
+asks anew what the cluster looks like.
 """
 
 import os
@@ -45,7 +45,7 @@ def kept_client(settings: ClientSettings) -> Iterator[BlockingClient]:
 def kept_decoder(columns: Sequence[str]) -> Iterator[ArrowDecoder]:
     """Lend a decoder of these columns; it is kept for the next task unless this one fails.
 
-    Who is done with it has taken its ``rest``. One whose buffers a huge record has made huge is
+    Take its ``rest`` before you give it back. One whose buffers a huge record has made huge is
     not kept.
     """
     key = tuple(columns)

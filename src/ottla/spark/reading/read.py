@@ -1,8 +1,8 @@
 """The records of ranges, as a Spark task reads them: fetch, decode, until the ranges are done.
 
 The executor's side. Owns the loop and its end; ``client`` owns connections, positions and retries,
-``columns`` what becomes of the bytes. Nothing is read twice, nothing beyond a range is handed on,
-and what is not there any more is an error, or left out with a warning where the query says so.
+``columns`` what becomes of the bytes. No record is read twice, and none beyond a range is handed
+on. Records that are gone are an error, or left out with a warning where the query says so.
 """
 
 import logging

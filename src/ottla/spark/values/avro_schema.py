@@ -41,7 +41,7 @@ from ottla.records.columnar.avro_columns import Node
 
 DEPTH_MAX = 64
 NODES_MAX = 10_000
-"""So many types, each occurrence of a named one counted."""
+"""The most types in a schema; each occurrence of a named type counts."""
 DECIMAL_DIGITS_MAX = 38
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 

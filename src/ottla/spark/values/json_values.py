@@ -31,9 +31,9 @@ from ottla.spark.values.json_rows import JsonRows
 from ottla.spark.values.value_options import JsonOptions, MalformedValue, Mode
 
 FEW = 8
-"""So few values are read one by one when some of them are malformed."""
+"""At most so many values are read one by one when some of them are malformed."""
 PIECE = 2048
-"""So many values are parsed at once where some of them are malformed."""
+"""How many values are parsed at once where some of them are malformed."""
 BEYOND = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What Arrow raises for a Python value that is not of a type's range."""
 FAILURES_MAX = 100
@@ -175,7 +175,7 @@ def _fits(row: object, kind: pa.DataType) -> bool:
 
 
 class _Misparsed(Exception):
-    """There are not as many values as there were lines."""
+    """Arrow found another number of values than there were lines."""
 
 
 def _cuts(count: int, error: Exception) -> list[int]:

@@ -5,7 +5,7 @@ Names and meanings of ``mode``, ``columnNameOfCorruptRecord`` and ``timeZone`` a
 JSON reader, those of ``avroSchema`` and ``mode`` those of ``from_avro``.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType, StringType, StructType
 from ottla.errors import OttlaError
 from ottla.spark import option_table as names
 from ottla.spark.connection import OptionError, whole_number
+from ottla.spark.option_values import parsed
 from ottla.spark.values.ddl import parse_schema
 
 if TYPE_CHECKING:
@@ -24,16 +25,15 @@ CORRUPT_COLUMN_DEFAULT = "_corrupt_record"
 SCHEMA_ID_MAX = 0x7FFFFFFF
 
 Choice = TypeVar("Choice", bound=Enum)
-Parsed = TypeVar("Parsed")
 
 
 class Mode(Enum):
     """What becomes of a value that is malformed."""
 
     PERMISSIVE = "permissive"
-    """Its columns are null, as far as they cannot be read; the corrupt column has its text."""
+    """Columns that cannot be read are null, and the corrupt column has the value's text."""
     DROPMALFORMED = "dropmalformed"
-    """Its row is left out."""
+    """The row is left out."""
     FAILFAST = "failfast"
     """The query fails."""
 
@@ -132,7 +132,7 @@ def _refuse_others(given: Mapping[str, str], meant: Collection[str]) -> None:
 
 
 def _json_options(given: Mapping[str, str]) -> JsonOptions:
-    schema = _parsed(names.VALUE_SCHEMA, lambda: parse_schema(given.get(names.VALUE_SCHEMA, "")))
+    schema = parsed(names.VALUE_SCHEMA, lambda: parse_schema(given.get(names.VALUE_SCHEMA, "")))
     corrupt = given.get(names.CORRUPT_COLUMN, CORRUPT_COLUMN_DEFAULT)
     if corrupt in schema.names and schema[corrupt].dataType != StringType():
         message = (
@@ -159,22 +159,14 @@ def _avro_options(given: Mapping[str, str]) -> AvroOptions:
         message = f"option {names.AVRO_SCHEMA_ID}: {schema_id} is above {SCHEMA_ID_MAX}"
         raise OptionError(message)
     options = AvroOptions(text, _mode(given, Mode.FAILFAST), header, schema_id)
-    _parsed(names.AVRO_SCHEMA, options.parse)
+    parsed(names.AVRO_SCHEMA, options.parse)
     columns = given.get(names.VALUE_SCHEMA)
     if columns is None:
         return options
-    chosen = _parsed(names.VALUE_SCHEMA, lambda: parse_schema(columns))
+    chosen = parsed(names.VALUE_SCHEMA, lambda: parse_schema(columns))
     options = replace(options, columns_json=chosen.json())
-    _parsed(names.VALUE_SCHEMA, options.parse)
+    parsed(names.VALUE_SCHEMA, options.parse)
     return options
-
-
-def _parsed(name: str, parse: Callable[[], Parsed]) -> Parsed:
-    try:
-        return parse()
-    except ValueError as error:
-        message = f"option {name}: {error}"
-        raise OptionError(message) from error
 
 
 def _mode(given: Mapping[str, str], default: Mode) -> Mode:

@@ -74,7 +74,7 @@ def deliver_staged(
 
 
 def remove_staged(staged: Iterable[Staged]) -> None:
-    """Remove the files of a batch that is not written after all. Never raises for that."""
+    """Remove the files of a batch that is not written after all; ignore what a disk refuses."""
     files = [each.file for each in staged if each.file is not None]
     for location in sorted({file.location for file in files}):
         _clear(location, files)
@@ -83,8 +83,8 @@ def remove_staged(staged: Iterable[Staged]) -> None:
 def _is_seen(place: Place) -> bool:
     """Tell whether a run may have left something on this machine's file systems.
 
-    Others' are asked only by who has staged something there: they are slow, and who never stages
-    need not have the right to.
+    Only a run that has staged something there asks a remote file system: those are slow, and a run
+    that never stages need not have the right to look.
     """
     path = local_path(place.location)
     return path is not None and RealDisk().is_directory(path)

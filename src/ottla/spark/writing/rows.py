@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from ottla.errors import OttlaError
-from ottla.records.columnar.writer import ColumnWriter, Headers, Numbers, Octets
+from ottla.records.columnar.layout import Headers, Numbers, Octets
+from ottla.records.columnar.writer import ColumnWriter
 
 _Test = Callable[[pa.DataType], bool]
 

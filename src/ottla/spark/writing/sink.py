@@ -59,7 +59,7 @@ OF_THE_SOURCE = ("offset", "timestamptype")
 
 
 class ColumnError(OttlaError, ValueError):
-    """A DataFrame's columns are none that can be written."""
+    """A DataFrame's columns cannot be written."""
 
 
 def check_columns(schema: StructType, *, topic_given: bool) -> None:
@@ -154,8 +154,8 @@ def sink(given: Mapping[str, str], schema: StructType, *, is_stream: bool = Fals
     return options
 
 
-class OttlaWriter(Shipped, DataSourceArrowWriter):
-    """``df.write.format("ottla")``."""
+class _TaskWriter(Shipped):
+    """What writes one task's rows, in a batch job as in a stream."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -165,6 +165,10 @@ class OttlaWriter(Shipped, DataSourceArrowWriter):
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Write the rows of one task."""
         return write_task(self._options, self._stage, iterator)
+
+
+class OttlaWriter(_TaskWriter, DataSourceArrowWriter):
+    """``df.write.format("ottla")``."""
 
     @telling
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -176,17 +180,8 @@ class OttlaWriter(Shipped, DataSourceArrowWriter):
         abort_batch(messages)
 
 
-class OttlaStreamWriter(Shipped, DataSourceStreamArrowWriter):
+class OttlaStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
     """``df.writeStream.format("ottla")``; a writer is for one micro-batch."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-        self._stage = stage_of(options)
-
-    @telling
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
-        """Write the rows of one task."""
-        return write_task(self._options, self._stage, iterator)
 
     @telling
     def commit(

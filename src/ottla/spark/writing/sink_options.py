@@ -5,7 +5,6 @@ library only. The settings ``kafka.*`` are a producer's (``write_settings``). So
 Structured Streaming and Kafka guide, writing.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -22,6 +21,7 @@ from ottla.spark.option_table import (
     PATHS,
     options_of,
 )
+from ottla.spark.option_values import refuse_unknown
 from ottla.spark.writing.identity import BatchOf, Step
 from ottla.spark.writing.staging_place import LOCATION, has_scheme, local_path
 from ottla.spark.writing.write_settings import WriteOptions, read_write_settings
@@ -203,13 +203,8 @@ def _refuse_unknown(values: Mapping[str, str]) -> None:
                 f".option({TOPIC!r}, ...), then .save() or .start()"
             )
             raise OptionError(message)
-    known = {name.lower(): name for name in (*OPTIONS, *SPARKS_OWN)}
-    for name in values:
-        if name not in known and not name.startswith(PREFIX):
-            near = [known[match] for match in difflib.get_close_matches(name, known, n=1)]
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(OPTIONS)}"
-            message = f"unknown option {name!r} for writing with format 'ottla': {meant}"
-            raise OptionError(message)
+    where = "for writing with format 'ottla'"
+    refuse_unknown(values, OPTIONS, where, also=SPARKS_OWN)
 
 
 def _producer(values: Mapping[str, str], delivery: Delivery) -> tuple[ClientSettings, WriteOptions]:

@@ -1,9 +1,9 @@
 """The files in which tasks hand their record batches to the driver: layout, names, sizes. Pure.
 
-A task's commit message passes through the heap of the driver's JVM, so it may be small only. What
-is more goes to a file in the staging location, and the message names it (``StagedFile``). Written
-and read by ``staging``. Nothing here outlives a micro-batch: a file is of use from the task's end
-to the commit, and not synced, since a batch that was cut short begins anew.
+A task's commit message passes through the heap of the driver's JVM, so it has to be small. Larger
+batches go to a file in the staging location, and the message names it (``StagedFile``). ``staging``
+writes and reads the files. No file outlives a micro-batch: it is of use from the task's end to the
+commit, and is not synced, since a batch that was cut short begins anew.
 
     location   <owner> / <attempt> / <file>
     owner      whose transactions these are, as far as it fits a name, and a hash of it
@@ -15,8 +15,8 @@ to the commit, and not synced, since a batch that was cut short begins anew.
     entry      uint32 topic (place in the list), partition, size of the batch, its CRC32C
 
 The batches lie one behind the other in the index's order, so sizes are positions. The message has
-the file's size and where the index begins, with its CRC32C: who has the message can tell the file
-from any other. Decision: docs/adr, large batches are staged in files.
+the file's size and where the index begins, with its CRC32C: they tell the file from any
+other. Decision: docs/adr, large batches are staged in files.
 """
 
 import json

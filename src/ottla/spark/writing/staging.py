@@ -1,8 +1,8 @@
 """The staging location itself: files written by tasks, read and removed by the driver.
 
-Between ``sink_task`` and ``outgoing``, by way of pyarrow's file systems; what stands in a file and
-what it is called is ``staged_files``'. Whatever a file system says becomes a StagingError that
-names the location. Nothing is synced: no file outlives the micro-batch that it is of.
+It stands between ``sink_task`` and ``outgoing`` and uses pyarrow's file systems; ``staged_files``
+owns the content and the names of files. Every error of a file system becomes a StagingError that
+names the location. No file is synced, for none outlives its micro-batch.
 """
 
 import os

@@ -30,7 +30,7 @@ PROOF_BYTES_MAX = 4 << 10
 
 
 class StagingError(OttlaError):
-    """Batches cannot be staged, or not be found again. Nothing of the micro-batch was written."""
+    """Batches cannot be staged, or found again. Nothing of the micro-batch was written."""
 
 
 class Proof(NamedTuple):

@@ -1,4 +1,4 @@
-"""The pure machine of classic groups: what each event does in each state."""
+"""The pure machine of classic groups does the right thing for each event in each state."""
 
 import pytest
 

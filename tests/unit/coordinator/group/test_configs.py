@@ -1,10 +1,9 @@
-"""Groups' own configs: they hold for their group at once, and no longer than they are set."""
+"""A group's own configs hold for it at once, and for as long as they are set."""
 
 from types import SimpleNamespace
 
-from ottla.coordinator.group.configs import GroupConfigs
-from ottla.coordinator.group.consumer.settings import ConsumerSettings
-from ottla.coordinator.group.settings import ConsumerSettingsByGroup
+from ottla.coordinator.group.consumer.configs import GroupConfigs
+from ottla.coordinator.group.consumer.settings import ConsumerSettings, ConsumerSettingsByGroup
 from ottla.metadata.keys import ConfigType
 
 NODE = ConsumerSettings(45_000, 5_000, 1_000, 100)

@@ -1,4 +1,4 @@
-"""Records of KIP-848 groups, held against bytes that a Kafka 4.3 wrote."""
+"""Records of KIP-848 groups are compared with bytes that a Kafka 4.3 wrote."""
 
 import pytest
 

@@ -1,10 +1,10 @@
-"""When committed offsets are forgotten (KIP-211)."""
+"""Committed offsets expire when KIP-211 says so."""
 
 import pytest
 
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState
-from ottla.coordinator.group.expiry import expired_offsets
-from ottla.coordinator.group.offsets import CommittedOffset, Offsets
+from ottla.coordinator.group.offsets.committed import CommittedOffset, Offsets
+from ottla.coordinator.group.offsets.expiry import expired_offsets
 from ottla.sliced import at_once
 
 RETENTION_MS = 1000

@@ -1,9 +1,9 @@
-"""How many groups there may be: whoever makes one more is refused, however it is made."""
+"""A client that would make one group too many is refused, however it makes the group."""
 
 import pytest
 
 from ottla.coordinator.group.consumer.machine import Heartbeat
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 
 
 @pytest.fixture
@@ -11,14 +11,14 @@ def groups(make_groups, words):
     return make_groups(settings=words.SETTINGS._replace(groups_max=3))
 
 
-def beat(groups, group, epoch=0):
-    asked = Heartbeat("m", epoch, None, None, 60_000, ["t"], None, None, {}, "c", "/h")
+def beat(groups, group, epoch=0, regex=None):
+    topics = ["t"] if regex is None else None
+    asked = Heartbeat("m", epoch, None, None, 60_000, topics, regex, None, {}, "c", "/h")
     return groups.coordinator.consumer_heartbeat(group, asked)
 
 
 def code(pending):
-    value = pending.value
-    return value.code if isinstance(value, KafkaError) else None
+    return None if pending.error is None else pending.error.code
 
 
 def test_one_more_group_is_refused_to_members_and_commits(groups):
@@ -50,7 +50,7 @@ def test_groups_that_are_there_go_on(groups):
     assert again.value == [ErrorCode.NONE]
     deleted = groups.coordinator.delete_group("a")
     groups.settle()
-    assert deleted.value is None
+    assert groups.result_of(deleted) is None
     groups.commit("d", (0, 1))
     groups.settle()
     assert groups.fetch("d") == {("t", 0): 1}
@@ -85,3 +85,28 @@ def test_groups_that_are_made_at_once_do_not_pass_the_limit(groups):
     modern = [beat(groups, f"modern-{n}") for n in range(3)]
     groups.settle()
     assert [code(one) for one in modern] == [None] + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+
+
+def test_a_group_whose_first_member_is_refused_counts_no_longer(groups):
+    """Else whoever sends nonsense under enough names keeps all new groups out."""
+    for number in range(5):
+        asked = beat(groups, f"nonsense {number}", regex="(")
+        groups.settle()
+        assert code(asked) is ErrorCode.INVALID_REGULAR_EXPRESSION
+    sound = beat(groups, "sound")
+    groups.settle()
+    assert code(sound) is None
+
+
+def test_a_first_heartbeat_that_nobody_waits_for_counts_until_it_is_over(groups):
+    for number in range(5):
+        beat(groups, f"nonsense {number}", regex="(").cancel()
+        groups.settle()
+    gone = beat(groups, "gone")
+    gone.cancel()
+    groups.settle()
+    assert {one.group_id for one in groups.coordinator.list_groups([], [])} == {"gone"}
+    for name in ("a", "b"):
+        sound = beat(groups, name)
+        groups.settle()
+        assert code(sound) is None

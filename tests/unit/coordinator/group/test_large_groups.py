@@ -1,4 +1,4 @@
-"""What a request costs in a group of many members: counted in calls, whatever the machine does."""
+"""A request costs little in a group of many members: calls are counted, so load does not matter."""
 
 import sys
 from types import SimpleNamespace
@@ -119,7 +119,7 @@ def group_of(size, *, is_classic=False):
     group = ConsumerGroup("g")
     group.epoch = group.assignment_epoch = 5
     group.assignment_timestamp_ms = 10**9
-    group.is_stale, group.topics_changed = False, set()
+    group.is_stale, group.changed_topics = False, set()
     group.regexes["t.*"] = ResolvedRegex(frozenset("t"), 1, 0)
     classic = ClassicPart(10_000, (Protocol("range", b""),)) if is_classic else None
     for number in range(size):
@@ -174,7 +174,8 @@ def a_departure(group):
 def a_look_at_its_state(group):
     assert group.state is ConsumerGroupState.STABLE
     assert group.is_subscribed_to("t")
-    assert group.may_be_concerned(["t"])
+    group.topics_changed(["t"])
+    assert group.is_stale
     assert preferred_assignor(group) == "uniform"
 
 

@@ -1,4 +1,4 @@
-"""The hash of a group's topics: XXH3 as hash4j 0.22 has it, and a number of a live Kafka 4.3."""
+"""The hash of a group's topics is XXH3 as in hash4j 0.22, and that of a live Kafka 4.3."""
 
 import pytest
 

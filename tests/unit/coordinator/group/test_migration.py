@@ -1,4 +1,4 @@
-"""A group changes its protocol over a real shard: what is kept, what waits, what time brings."""
+"""A group changes its protocol over a real shard: members keep partitions, wait and time out."""
 
 import struct
 
@@ -9,6 +9,7 @@ from ottla.coordinator.group.classic.subscription import assignment_bytes
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.coordinator.group.consumer.settings import MigrationPolicy
+from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.metadata.image import TopicImage
@@ -43,7 +44,7 @@ class Mixed:
         self.node.settle()
         self.node.clock.advance(0)
         self.node.settle()
-        return pending.value if pending.is_done else None
+        return self.node.result_of(pending) if pending.is_done else None
 
     def ask_join(self, member_id="", *owned, **fields):
         fields.setdefault("protocols", (Protocol("range", said(*owned)),))
@@ -325,3 +326,29 @@ def test_members_of_the_classic_protocol_alone_get_what_was_left(mixed):
     assert g.classic_beat("a", 3) is ErrorCode.REBALANCE_IN_PROGRESS
     assert g.join("a").generation == 4
     assert g.sync("a", 4).assignment == assignment_bytes(said(), {"t": range(4)})
+
+
+@pytest.mark.parametrize("fault", [None, DiskCall.SYNC])
+def test_a_group_does_not_change_while_its_assignment_is_being_written(mixed, fault):
+    """Else the leader is told of partitions that the first newer member gets as well."""
+    g = mixed()
+    leader = g.join().member_id
+    assigned = assignment_bytes(said(), {"t": (0, 1, 2, 3)})
+    synced = g.node.sync("g", leader, 1, {leader: assigned})
+    asked = Heartbeat("m", 0, None, None, 60_000, ("t",), None, None, {}, "c", "/h")
+    joined = g.node.coordinator.consumer_heartbeat("g", asked)
+    beaten = g.node.beat("g", leader, 1)
+    if fault is not None:
+        g.node.node.disk.fail(fault)
+    g.node.settle()
+    g.node.clock.advance(0)
+    g.node.settle()
+    if fault is not None:
+        told = {g.node.result_of(one).code for one in (synced, joined, beaten)}
+        assert told == {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        return
+    told = g.node.result_of(synced)
+    assert (told.code, told.assignment) == (ErrorCode.NONE, assigned)
+    assert g.node.result_of(joined).assignment == {}, "the leader has all of them still"
+    assert set(g.consumers.owners.values()) == {leader}
+    assert g.node.result_of(beaten) is ErrorCode.REBALANCE_IN_PROGRESS

@@ -1,4 +1,4 @@
-from ottla.coordinator.group.offsets import TAKEN_PER_STEP, CommittedOffset, Offsets
+from ottla.coordinator.group.offsets.committed import TAKEN_PER_STEP, CommittedOffset, Offsets
 
 
 def value(offset, record_offset=0):
@@ -7,7 +7,7 @@ def value(offset, record_offset=0):
 
 def end(offsets, producer_id, *, committed):
     """End a transaction at once; return how many steps it took."""
-    return sum(1 for _ in offsets.end_transaction(producer_id, committed=committed))
+    return sum(1 for _ in offsets.end_transaction(producer_id, is_commit=committed))
 
 
 def test_put_get_remove():
@@ -76,7 +76,7 @@ def test_a_transaction_of_very_many_offsets_ends_in_steps():
         offsets.put("g", "u", index, value(index, count + index), producer_id=7)
     offsets.put("h", "t", 0, value(1, 1), producer_id=7)
     before = 0
-    for _ in offsets.end_transaction(7, committed=True):
+    for _ in offsets.end_transaction(7, is_commit=True):
         offsets.check()
         taken = sum(len(partitions) for partitions in offsets.of_group("g").values())
         assert taken - before <= 2 * TAKEN_PER_STEP

@@ -1,11 +1,11 @@
-"""Offsets of a deleted topic whose name is another's now: a crash or a full disk kept them.
+"""Offsets of a deleted topic do not count for a new topic of the name, if a crash kept them.
 
-Whoever believed one would begin to read the new topic behind its first records.
+A client that believed one would begin to read the new topic behind its first records.
 """
 
 import pytest
 
-from ottla.coordinator.group.committing import CommitRequest, TopicCommit
+from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.group.shard import FORGET_RETRY_MS
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.ids import LeaderEpoch, NodeId, TopicId
@@ -26,7 +26,7 @@ def groups(make_groups):
 def commit(groups, topic_id, *offsets, producer=None):
     topics = [TopicCommit("t", [(index, offset, -1, "") for index, offset in offsets], topic_id)]
     asked = CommitRequest("g", "", None, -1, -1, topics, True, producer)
-    written = groups.coordinator.commit(asked)
+    written = groups.coordinator.commit_offsets(asked)
     groups.settle()
     assert set(written.value) == {0}
 
@@ -118,6 +118,6 @@ def test_what_a_transaction_is_about_to_commit_stays(groups):
     groups.clock.advance(groups.settings.offsets_retention_check_interval_ms / 1000 + 1)
     groups.settle()
     assert fetched(groups)[0] == [None, None]
-    for _ in groups.shard("g").machine.offsets.end_transaction(5, committed=True):
+    for _ in groups.shard("g").machine.offsets.end_transaction(5, is_commit=True):
         pass
     assert fetched(groups)[0] == [1, None]

@@ -1,10 +1,12 @@
-"""What is written to ``__consumer_offsets``, against bytes that Apache Kafka 4.3 wrote."""
+"""Records of offsets and classic groups are compared with bytes that Apache Kafka 4.3 wrote."""
 
 import pytest
 
-from ottla.coordinator.group import records
+from ottla.coordinator.group import record_bytes
+from ottla.coordinator.group.classic import records as classic_records
 from ottla.coordinator.group.classic.group import ClassicGroup, GroupState, Member, Protocol
-from ottla.coordinator.group.offsets import CommittedOffset, OffsetKey
+from ottla.coordinator.group.offsets import records
+from ottla.coordinator.group.offsets.committed import CommittedOffset, OffsetKey
 from ottla.coordinator.records import StoredRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
@@ -64,22 +66,22 @@ def test_offset_commits(value, text):
 def test_older_offset_commits_are_read(text, expected):
     for kind in (b"\x00\x00", b"\x00\x01"):
         back = stored(kind + KEY_BYTES[2:], bytes.fromhex(text))
-        assert records.key_type(back) in records.OFFSET_KEY_TYPES
+        assert record_bytes.key_type(back) in records.OFFSET_KEY_TYPES
         assert records.OffsetKeyReader().read(back) == KEY
         assert records.read_offset_value(back) == expected._replace(record_offset=0)
 
 
 def test_tombstones():
     assert records.offset_tombstone(KEY) == (KEY_BYTES, None)
-    assert records.group_tombstone("c1") == (bytes.fromhex("0002 0002 6331"), None)
+    assert classic_records.group_tombstone("c1") == (bytes.fromhex("0002 0002 6331"), None)
 
 
 def test_a_new_group():
     group = ClassicGroup("c1", 0x01A1FE7C4377)
-    record = records.new_group_record(group)
+    record = classic_records.new_group_record(group)
     assert record.key == bytes.fromhex("0002 0002 6331")
     assert record.value == bytes.fromhex("0003 0000 00000000 ffff ffff 000001a1fe7c4377 00000000")
-    back = records.read_group("c1", stored(*record))
+    back = classic_records.read_group("c1", stored(*record))
     assert (back.state, back.protocol_type, back.generation) == (GroupState.EMPTY, None, 0)
 
 
@@ -104,7 +106,7 @@ def make_group():
 
 def test_a_group_with_members():
     group = make_group()
-    record = records.group_record(group, {"m0": b"A"})
+    record = classic_records.group_record(group, {"m0": b"A"})
     assert record.value == (
         bytes.fromhex("0003") + b"\x00\x08consumer" + bytes.fromhex("00000001") + b"\x00\x05range"
         b"\x00\x02m0" + (3).to_bytes(8, "big") + (2).to_bytes(4, "big")
@@ -113,7 +115,7 @@ def test_a_group_with_members():
         + b"\x00\x02m1\xff\xff\x00\x01c\x00\x02/h" + bytes.fromhex("00000002 00000001 00000009")
         + b"\x00\x01\x00\x00\x00\x01\x00\x01t" + bytes.fromhex("00000000")
     )  # fmt: skip
-    back = records.read_group("c1", stored(*record))
+    back = classic_records.read_group("c1", stored(*record))
     back.check()
     assert (back.state, back.generation, back.protocol) == (GroupState.STABLE, 1, "range")
     assert (back.leader, back.static_members) == ("m0", {"i": "m0"})
@@ -147,12 +149,12 @@ def test_a_key_that_looks_like_the_last_one_is_not_taken_for_it():
 
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_a_group_is_read(version):
-    from ottla.coordinator.group import tables
+    from ottla.coordinator.group.classic import tables
 
-    written = memoryview(records.group_record(make_group(), {}).value)
+    written = memoryview(classic_records.group_record(make_group(), {}).value)
     value, _ = tables.GroupMetadataValue.decoder(3)(written, 2, len(written))
     data = version.to_bytes(2, "big") + value.encode(version)
-    back = records.read_group("c1", stored(b"", data))
+    back = classic_records.read_group("c1", stored(b"", data))
     assert list(back.members) == ["m0", "m1"]
     assert back.members["m1"].rebalance_timeout_ms == (1 if version == 0 else 2)
     assert back.state_timestamp_ms == (-1 if version < 2 else 3)
@@ -162,13 +164,13 @@ def test_every_version_of_a_group_is_read(version):
 @pytest.mark.parametrize(
     ("read", "record"),
     [
-        (records.key_type, stored(b"\x00", b"")),
+        (record_bytes.key_type, stored(b"\x00", b"")),
         (records.OffsetKeyReader().read, stored(b"\x00\x01\x00\x09g", b"")),
-        (records.read_group_key, stored(b"\x00\x02\x00", b"")),
+        (classic_records.read_group_key, stored(b"\x00\x02\x00", b"")),
         (records.read_offset_value, stored(b"", b"")),
         (records.read_offset_value, stored(b"", b"\x00\x05")),
         (records.read_offset_value, stored(b"", b"\x00\x04\x00\x00")),
-        (lambda one: records.read_group("g", one), stored(b"", b"\x00\x03\x00\x00\x00")),
+        (lambda one: classic_records.read_group("g", one), stored(b"", b"\x00\x03\x00\x00\x00")),
     ],
 )
 def test_what_makes_no_sense_is_called_corrupt(read, record):

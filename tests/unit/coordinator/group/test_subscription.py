@@ -1,4 +1,4 @@
-"""What consumers say through JoinGroup and SyncGroup: read in every version, refused when torn."""
+"""Subscriptions and assignments of consumers are read in every version, and refused when torn."""
 
 import struct
 

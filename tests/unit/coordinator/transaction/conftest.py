@@ -11,6 +11,7 @@ from ottla.coordinator.shard import Context
 from ottla.coordinator.transaction import machine
 from ottla.coordinator.transaction.coordinator import Producer
 from ottla.coordinator.transaction.settings import TransactionSettings
+from ottla.errors import KafkaError
 from ottla.handlers.apis.produce.transactional import TransactionalAppends
 from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.results import AppendResult
@@ -151,8 +152,10 @@ class TransactionNode(groups.GroupNode):
         return 0 if isinstance(outcome, AppendResult) else int(outcome.code)
 
     def state(self, name="x"):
-        found = self.transactions.describe(name)
-        return str(found.code.name) if isinstance(found, Exception) else found.state.value
+        try:
+            return self.transactions.describe(name).state.value
+        except KafkaError as error:
+            return error.code.name
 
     def stable(self, index=0):
         """The last stable offset, and the log's end."""

@@ -1,8 +1,8 @@
-"""The coordinator over real logs: what is durable when, restarts in the middle, time."""
+"""The coordinator over real logs: durability, restarts in the middle, timeouts."""
 
 from collections import deque
 
-from ottla.coordinator.group.committing import CommitRequest, TopicCommit
+from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.coordinator.transaction.markers import Marker
 from ottla.env.clock import ManualClock
@@ -141,7 +141,7 @@ def test_offsets_count_when_the_transaction_is_committed(node):
     for offset, commit in ((5, True), (9, False)):
         node.transactions.add_partitions(producer, [where], client_version=2)
         node.settle()
-        committed = node.coordinator.commit(
+        committed = node.coordinator.commit_offsets(
             CommitRequest(
                 "g",
                 "",
@@ -316,7 +316,7 @@ def test_offsets_under_the_epoch_of_no_coordinator_are_committed(node):
     lie(node, producer, coordinator_epoch=1000, where=where)
     node.transactions.add_partitions(producer, [where], client_version=2)
     node.settle()
-    node.coordinator.commit(
+    node.coordinator.commit_offsets(
         CommitRequest(
             "g",
             "",

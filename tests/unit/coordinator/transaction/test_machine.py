@@ -1,4 +1,4 @@
-"""The pure machine: which event is answered how in which state, held against Kafka's own table."""
+"""The pure machine answers each event in each state as Kafka's own table says."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Markers of transactions over many partitions: the loop's other work has turns between them."""
+"""While markers go to many partitions, other work of the loop has its turns."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Records of transactional ids: the bytes that Apache Kafka 4.3.0 wrote, and what is refused."""
+"""Records of transactional ids are the bytes that Apache Kafka 4.3.0 wrote; others are refused."""
 
 import pytest
 

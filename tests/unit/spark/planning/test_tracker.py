@@ -1,17 +1,12 @@
 """How a stream follows its topics: begins, goes on, finds what is new, and tells what was lost."""
 
 import itertools
-import json
 
 import pytest
 
-from ottla.client.wire.epochs import EpochEnd
 from ottla.client.wire.errors import ConnectionFailed
-from ottla.client.wire.offsets import EARLIEST, FoundOffset
-from ottla.client.wire.settings import Address
-from ottla.client.wire.view import ClusterView, PartitionView, TopicView
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import TopicId, TopicPartition
+from ottla.ids import TopicPartition
 from ottla.spark.loss import DataAgedOut, LogRewound, PartitionGone, TopicRecreated
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.option_table import Use
@@ -19,126 +14,19 @@ from ottla.spark.options import parse_options
 from ottla.spark.planning import tracker as tracker_module
 from ottla.spark.planning.admission import Limits
 from ottla.spark.planning.tracker import StreamTracker
-from ottla.spark.positions import Positions, read_positions
-
-P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
-ID, OTHER_ID = TopicId(b"i" * 16), TopicId(b"o" * 16)
-
-
-class FakeCluster:
-    """Topics as (start, end, epoch) for each partition; answers as a BlockingClient does."""
-
-    def __init__(self, **topics):
-        self.logs = {
-            TopicPartition(topic, number): log
-            for topic, logs in topics.items()
-            for number, log in enumerate(logs)
-        }
-        self.ids = dict.fromkeys(topics, ID)
-        self.epoch_starts = {}
-        self.times = {}
-        self.calls = []
-        self.view = ClusterView()
-        self.left_out = []
-        """Sets of topics that the next answers for all topics, and then by name, do not have."""
-        self.refused = {}
-        self.deleted_before_list = ()
-        """Partitions that Metadata still knows."""
-
-    def refresh(self, names):
-        self.calls.append("refresh")
-        return self._see(names or (), self.left_out.pop(0) if self.left_out else set())
-
-    def look_up(self, names):
-        self.calls.append("look_up")
-        return self._see((), self.left_out.pop(0) if self.left_out else set())
-
-    def retrying(self, attempt):
-        """Three tries are what the time allows."""
-        for _ in range(2):
-            try:
-                return attempt()
-            except KafkaError as error:
-                if not error.code.retriable:
-                    raise
-        return attempt()
-
-    def _see(self, names, left_out):
-        topics = {}
-        for name in self.ids:
-            parts = {
-                each.partition: PartitionView(each.partition, 0, 0, (0,), (0,), ErrorCode.NONE)
-                for each in self.logs
-                if each.topic == name
-            }
-            error = self.refused.get(name, ErrorCode.NONE)
-            if name not in left_out:
-                topics[name] = TopicView(name, self.ids[name], False, error, parts)
-        self.view = ClusterView("c", 0, {0: Address("h", 1)}, {}, topics)
-        for name in names:
-            self.view.topic(name)
-        return self.view
-
-    def existing(self, partitions):
-        self.look_up(())
-        return {each for each in partitions if each in self.logs and each.topic in self.ids}
-
-    def list_offsets(self, timestamps, *, read_committed=False):
-        self.calls.append("list")
-        for each in self.deleted_before_list:
-            self.logs.pop(each, None)
-        for each in timestamps:
-            if each not in self.logs:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(each))
-        found = {}
-        for each, timestamp in timestamps.items():
-            start, end, epoch = self.logs[each]
-            offset = start if timestamp == EARLIEST else end
-            if timestamp >= 0:
-                offset = self.times.get(each, -1)
-            found[each] = FoundOffset(offset, -1, epoch, ErrorCode.NONE)
-        return found
-
-    def latest_offsets(self, partitions):
-        return {each: self.logs[each][1] for each in partitions}
-
-    def epoch_ends(self, epochs):
-        self.calls.append("epochs")
-        return {
-            each: EpochEnd(self.epoch_starts.get(each, self.logs[each][1]), epoch, ErrorCode.NONE)
-            for each, epoch in epochs.items()
-        }
-
-    def close(self):
-        self.calls.append("close")
-
-
-class Clock:
-    now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-
-def make(cluster, clock=None, **options):
-    given = {"bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
-    given |= options
-    given = {name: value for name, value in given.items() if value is not None}
-    return StreamTracker(parse_options(given, Use.STREAM), lambda *_: cluster, clock or Clock())
-
-
-def at(*offsets, topic_id=ID, epoch=0, **more):
-    return Positions(
-        {TopicPartition("t", number): offset for number, offset in enumerate(offsets)},
-        {"t": topic_id},
-        {TopicPartition("t", number): epoch for number in range(len(offsets))},
-        **more,
-    )
-
-
-def through_json(positions):
-    """As it comes back from Spark."""
-    return read_positions(json.loads(json.dumps(positions.to_json())))
+from ottla.spark.positions import Positions
+from tests.unit.spark.planning.fake_cluster import (
+    ID,
+    OTHER_ID,
+    P0,
+    P1,
+    P2,
+    Clock,
+    FakeCluster,
+    at,
+    make,
+    through_json,
+)
 
 
 @pytest.mark.parametrize(
@@ -379,165 +267,3 @@ def test_offsets_keep_their_text_whatever_order_partitions_come_in():
         cluster.logs = dict.fromkeys(order, (0, 9, 0))
         texts.add(make(cluster).latest(at(0, 0, 0)).text())
     assert len(texts) == 1
-
-
-A0, B0 = TopicPartition("pat-a", 0), TopicPartition("pat-b", 0)
-PATTERN = {"subscribe": None, "subscribePattern": "pat-.*"}
-
-
-def pattern_cluster():
-    return FakeCluster(**{"pat-a": [(0, 10, 0)], "pat-b": [(0, 7, 0)]})
-
-
-def of_both(a, b):
-    return Positions({A0: a, B0: b}, {"pat-a": ID, "pat-b": ID}, {A0: 0, B0: 0})
-
-
-@pytest.mark.parametrize("by_name", [0, 1, 2])
-@pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_topic_that_one_answer_leaves_out_is_asked_for_by_name(fail, by_name):
-    """Also twice: a broker may lag behind. Nothing is lost, and nothing read again."""
-    cluster = pattern_cluster()
-    cluster.left_out = [{"pat-b"}] * (1 + by_name)
-    tracker = make(cluster, **PATTERN, failOnDataLoss=fail)
-    start = of_both(8, 5)
-    end = tracker.latest(start)
-    assert end == of_both(10, 7)
-    assert [each.start for each in tracker.plan(start, end)] == [8, 5]
-
-
-def test_a_topic_that_is_left_out_of_the_end_of_all_is_not_forgotten():
-    """AvailableNow notes the ends before it knows the checkpoint."""
-    cluster = pattern_cluster()
-    tracker = make(cluster, **PATTERN)
-    cluster.left_out = [{"pat-b"}]
-    tracker.hold_end()
-    assert tracker.latest(of_both(8, 5)) == of_both(10, 5)
-
-
-def test_a_replayed_batch_asks_by_name_too():
-    cluster = pattern_cluster()
-    cluster.left_out = [{"pat-b"}]
-    ranges = make(cluster, **PATTERN).plan(of_both(8, 5), of_both(10, 7))
-    assert [(each.start, each.end) for each in ranges] == [(8, 10), (5, 7)]
-
-
-def test_a_topic_that_is_gone_by_name_is_gone():
-    cluster = pattern_cluster()
-    del cluster.logs[B0], cluster.ids["pat-b"]
-    with pytest.raises(PartitionGone):
-        make(cluster, **PATTERN).latest(of_both(8, 5))
-    assert cluster.calls.count("look_up") == 3
-    end = make(cluster, **PATTERN, failOnDataLoss="false").latest(of_both(8, 5))
-    assert end.offsets == {A0: 10}
-
-
-def test_a_topic_that_must_not_be_read_any_more_is_not_called_gone():
-    cluster = pattern_cluster()
-    cluster.left_out = [{"pat-b"}]
-    cluster.refused = {"pat-b": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-    with pytest.raises(KafkaError) as caught:
-        make(cluster, **PATTERN, failOnDataLoss="false").latest(of_both(8, 5))
-    assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-
-def test_a_topic_that_another_pattern_meant_is_not_asked_for():
-    cluster = pattern_cluster()
-    tracker = make(cluster, subscribe=None, subscribePattern="pat-a", failOnDataLoss="false")
-    assert tracker.latest(of_both(8, 5)).offsets == {A0: 10}
-    assert "look_up" not in cluster.calls
-
-
-def of_two(**options):
-    return {"subscribe": "t,u", **options}
-
-
-U0 = TopicPartition("u", 0)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        of_two(),
-        PATTERN | {"subscribePattern": "[tu]"},
-        {"subscribe": None, "assign": '{"t": [0], "u": [0]}'},
-    ],
-)
-def test_a_topic_deleted_while_it_is_planned_stands_in_nobodys_way(options):
-    """Between Metadata and ListOffsets: every other topic goes on."""
-    cluster = FakeCluster(t=[(0, 10, 0)], u=[(0, 5, 0)])
-    cluster.deleted_before_list = {U0}
-    start = Positions({P0: 3, U0: 5}, {"t": ID, "u": ID}, {P0: 0, U0: 0})
-    with pytest.raises(PartitionGone, match="u-0"):
-        make(cluster, **options).latest(start)
-    cluster.logs[U0] = (0, 5, 0)
-    end = make(cluster, **options, failOnDataLoss="false").latest(start)
-    assert end.offsets == {P0: 10}
-
-
-@pytest.mark.parametrize(
-    "options", [of_two(), {"subscribe": None, "assign": '{"t": [0], "u": [0]}'}]
-)
-def test_a_topic_that_was_named_and_is_gone_is_waited_for_once(options):
-    cluster = FakeCluster(t=[(0, 10, 0)], u=[(0, 5, 0)])
-    tracker = make(cluster, **options, failOnDataLoss="false")
-    start = Positions({P0: 3, U0: 5}, {"t": ID, "u": ID}, {P0: 0, U0: 0})
-    del cluster.logs[U0], cluster.ids["u"]
-    end = tracker.latest(start)
-    assert end.offsets == {P0: 10}
-    assert cluster.calls.count("look_up") == 3
-    cluster.calls.clear()
-    assert tracker.latest(end) is end
-    assert cluster.calls.count("look_up") == 1, "a stream that waits at each trigger stands still"
-    cluster.logs[U0], cluster.ids["u"] = (0, 2, 0), OTHER_ID
-    assert tracker.latest(end).offsets == {P0: 10, U0: 2}, "it came back"
-    del cluster.logs[U0], cluster.ids["u"]
-    with pytest.raises(PartitionGone):
-        make(cluster, **options).latest(start)
-
-
-def test_a_topic_that_was_never_there_is_no_loss():
-    cluster = FakeCluster(t=[(0, 10, 0)])
-    for fail in ("true", "false"):
-        with pytest.raises(KafkaError, match="no topic u"):
-            make(cluster, **of_two(failOnDataLoss=fail)).initial()
-    with pytest.raises(KafkaError, match="no topic u"):
-        make(cluster, **of_two()).latest(at(3))
-
-
-def test_a_mirrored_cluster_is_gone_on_with_where_that_is_asked_for(caplog):
-    cluster = FakeCluster(t=[(0, 20, 2)])
-    cluster.ids["t"] = OTHER_ID
-    cluster.epoch_starts = {P0: 1}  # leader epoch 0 is another one's here
-    with pytest.raises(TopicRecreated, match="acceptTopicIds=true"):
-        make(cluster).latest(at(12))
-    tracker = make(cluster, acceptTopicIds="true")
-    ranges = tracker.plan(at(3), at(12))  # the batch that was under way
-    assert ranges == [OffsetRange("t", 0, 3, 12, OTHER_ID)]
-    start = at(12)
-    end = tracker.latest(start)
-    assert end == at(20, topic_id=OTHER_ID, epoch=2)
-    assert tracker.plan(start, end) == [OffsetRange("t", 0, 12, 20, OTHER_ID)]
-    assert "is taken for" in caplog.text
-    tracker.latest(end)
-    cluster.ids["t"] = TopicId(b"x" * 16)
-    with pytest.raises(TopicRecreated):
-        tracker.latest(end)
-
-
-def test_new_ids_are_noted_when_there_is_nothing_to_read():
-    cluster = FakeCluster(t=[(0, 12, 0)])
-    cluster.ids["t"] = OTHER_ID
-    tracker = make(cluster, acceptTopicIds="true")
-    start = at(12)
-    end = tracker.latest(start)
-    assert end == at(12, topic_id=OTHER_ID)
-    assert tracker.plan(start, end) == []
-    assert tracker.latest(end) is end
-
-
-def test_a_mirror_that_lacks_records_is_told_all_the_same():
-    cluster = FakeCluster(t=[(0, 10, 0)])
-    cluster.ids["t"] = OTHER_ID
-    with pytest.raises(LogRewound):
-        make(cluster, acceptTopicIds="true").latest(at(12))

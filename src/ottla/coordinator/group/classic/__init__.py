@@ -1,1 +1,1 @@
-"""Groups of the classic protocol: JoinGroup, SyncGroup, and the pure machine behind them."""
+"""Groups of the classic protocol: a pure machine behind JoinGroup and SyncGroup, and its shell."""

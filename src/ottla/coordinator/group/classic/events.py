@@ -1,7 +1,7 @@
-"""What happens to a classic group, and what has to happen because of it. Values only.
+"""The events that happen to a classic group, and the effects that follow. Values only.
 
-``step(group, event, now_ms, settings)`` takes one of the events and gives effects, which the shard
-carries out in their order. A ``reply`` is opaque: whoever waits for the answer.
+``step(group, event, now_ms, settings)`` takes an event and returns effects, which the shard carries
+out in their order. A ``reply`` is opaque: it stands for the client that waits for the answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ class ClassicSettings(NamedTuple):
     members_max: int
     """``group.max.size``"""
     new_member_timeout_ms: int = 5 * 60 * 1000
-    """How long a first JoinGroup may wait before its member is given up. Kafka's; no option."""
+    """How long the first JoinGroup of a member may wait. Kafka's constant; not an option."""
     pending_ids_max: int = 1000
-    """``ottla.group.pending.ids.max``: of one group; the oldest is forgotten for one more."""
+    """``ottla.group.pending.ids.max``, of one group; one more replaces the oldest."""
 
 
 # Events.
@@ -33,9 +33,9 @@ class Join(NamedTuple):
 
     reply: object
     member_id: str
-    """Empty: it has none yet."""
+    """Empty: the member has no id yet."""
     new_member_id: str
-    """What it gets if it needs one."""
+    """The id that the member gets if it needs one."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -44,13 +44,13 @@ class Join(NamedTuple):
     protocol_type: str
     protocols: tuple[Protocol, ...]
     needs_known_member_id: bool
-    """A member without an id is sent away with one (v4, KIP-394)."""
+    """A member without an id gets one, and has to join again with it (v4, KIP-394)."""
     can_skip_assignment: bool
-    """A static leader that comes back may be told that it leads (v9, KIP-814)."""
+    """A static leader that comes back may be told that it is the leader (v9, KIP-814)."""
     is_new_group: bool
     """The group was made for this request."""
     new_consumer_id: str = ""
-    """What it gets instead of ``new_member_id`` in a consumer group."""
+    """The id that the member gets in a consumer group, instead of ``new_member_id``."""
 
 
 class Sync(NamedTuple):
@@ -75,7 +75,7 @@ class Heartbeat(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A member to be taken out: by id, or (id empty) by instance id."""
+    """A member to be removed: by id, or (id empty) by instance id."""
 
     member_id: str
     instance_id: str | None
@@ -89,24 +89,24 @@ class Leave(NamedTuple):
 
 
 class SessionExpired(NamedTuple):
-    """Nothing was heard of a member, or of an id that was given out, for its session timeout."""
+    """A member, or an id that was given out, was silent for its session timeout."""
 
     member_id: str
 
 
 class JoinDelayOver(NamedTuple):
-    """The initial delay is over; so much more may be waited if somebody came meanwhile."""
+    """The initial delay is over; the group may wait so much more if a member came meanwhile."""
 
     delay_ms: int
     remaining_ms: int
 
 
 class JoinExpired(NamedTuple):
-    """The rebalance timeout is over: go on with those who have joined."""
+    """The rebalance timeout is over: go on with the members that have joined."""
 
 
 class SyncExpired(NamedTuple):
-    """The rebalance timeout is over, and some of a generation have not sent SyncGroup."""
+    """The rebalance timeout is over, and some members have not sent SyncGroup."""
 
     generation: int
 
@@ -128,12 +128,12 @@ class StaticMemberStored(NamedTuple):
     old_leader: str | None
     old_protocols: tuple[Protocol, ...]
     old_timeouts_ms: tuple[int, int]
-    """Rebalance and session."""
+    """The rebalance timeout and the session timeout."""
     code: ErrorCode
 
 
 class RejoinAll(NamedTuple):
-    """All have to come again: a group is over its size, or was a consumer group before."""
+    """All members have to join again: the group is too large, or was a consumer group before."""
 
 
 Event = (
@@ -155,7 +155,7 @@ Event = (
 
 
 class JoinMember(NamedTuple):
-    """What the leader is told of a member."""
+    """A member as the leader is told of it."""
 
     member_id: str
     instance_id: str | None
@@ -173,7 +173,7 @@ class JoinAnswer(NamedTuple):
     leader: str = NO_LEADER
     skip_assignment: bool = False
     members: tuple[JoinMember, ...] = ()
-    """Empty for everybody but the leader."""
+    """Empty except for the leader."""
 
 
 class SyncAnswer(NamedTuple):
@@ -186,7 +186,7 @@ class SyncAnswer(NamedTuple):
 
 
 class LeaveAnswer(NamedTuple):
-    """What became of one member of a LeaveGroup."""
+    """The outcome for one member of a LeaveGroup."""
 
     member: LeavingMember
     code: ErrorCode
@@ -196,7 +196,7 @@ class LeaveAnswer(NamedTuple):
 
 
 class TimerKind(Enum):
-    """What a group's timers are for."""
+    """The kinds of a group's timers."""
 
     SESSION = "session"
     JOIN = "join"
@@ -211,21 +211,21 @@ class Answer(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Write the group as it is now, with these assignments; then ``stored``, with the outcome."""
+    """Write the group as it is now, with these assignments; then ``stored`` happens."""
 
     assignments: Mapping[str, bytes]
     stored: AssignmentStored | StaticMemberStored | None
-    """None: nobody waits for it."""
+    """The event, with the outcome of the write; None: nothing waits for it."""
 
 
 class StoreNew(NamedTuple):
-    """Write that there is such a group; if that fails there is none, and ``reply`` hears why."""
+    """Write that the group exists; if that fails, it does not, and ``reply`` is answered."""
 
     reply: object
 
 
 class SetTimer(NamedTuple):
-    """Bring about ``event`` after a delay; replaces the timer of this kind (and member)."""
+    """Let ``event`` happen after a delay; replaces the timer of this kind (and member)."""
 
     kind: TimerKind
     member_id: str
@@ -242,14 +242,14 @@ class CancelTimer(NamedTuple):
 
 
 class Gradually(NamedTuple):
-    """Carry these out in order, if many some per turn of the loop: what all members are told.
+    """Carry out effects for all members, in order; if they are many, some per turn of the loop.
 
-    They are made as they are carried out, of what no later event changes. Somebody may have gone
-    by then: a session that is extended so ends unheard.
+    Each effect is made when it is carried out, from what no later event changes. A member may have
+    gone by then: its extended session ends without effect.
     """
 
     members: int
-    """So many are told."""
+    """How many members are told."""
     effects: Iterable[Answer | SetTimer]
 
 

@@ -6,23 +6,24 @@
                                     v        |  or changes its mind     |
                           CompletingRebalance-'---leader's assignment--> Stable
 
-Owns the data and its invariants; what an event does to it is in ``classic.rebalance`` and beside.
-What is asked at each JoinGroup (do all know a protocol, have all joined) is counted as members come
-and go: a look at all members each time made a rebalance quadratic.
+Owns the data and its invariants; ``classic.rebalance`` and the modules beside it change the data.
+The answers that each JoinGroup needs (do all members know a protocol, have all joined) are counted
+as members come and go: a look at all members each time made a rebalance quadratic.
 Source: Kafka's ClassicGroup and KIP-345; the words are Kafka's.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from ottla.coordinator.group.classic.subscription import subscribed_topics_of
-from ottla.coordinator.group.registry import Committer, GroupKind, check_is_empty
+from ottla.coordinator.group.registry import GroupKind, OffsetCommitter, check_is_empty
 from ottla.errors import ErrorCode, KafkaError
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 NO_LEADER = ""
+CLASSIC = GroupKind("classic")
 
 
 class GroupState(Enum):
@@ -57,7 +58,7 @@ class Protocol(NamedTuple):
 
 
 class Member:
-    """One member. ``awaiting_join`` and ``awaiting_sync`` are requests that wait for an answer."""
+    """A member. ``awaiting_join`` and ``awaiting_sync`` are requests that wait for an answer."""
 
     __slots__ = (
         "assignment",
@@ -98,7 +99,7 @@ class Member:
         self.awaiting_join: object | None = None
         self.awaiting_sync: object | None = None
         self.is_new = False
-        """Use: has not seen a generation yet; it is dropped if its client does not come back."""
+        """Use: the member has not seen a generation yet; it is removed if its client is silent."""
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the metadata for a protocol; empty if the member does not know it."""
@@ -107,48 +108,48 @@ class Member:
 
 def metadata_of(protocols: Sequence[Protocol], name: str | None) -> bytes:
     """Return the metadata for the protocol of that name; empty if it is not among them."""
-    for known in protocols:  # No generator: a rebalance asks for each of ten thousand members.
+    for known in protocols:  # Not a generator: a rebalance calls this very often.
         if known.name == name:
             return known.metadata
     return b""
 
 
 class ClassicGroup:
-    """One group. See the module."""
+    """A classic group."""
 
-    kind = GroupKind.CLASSIC
+    kind = CLASSIC
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
         self.state_timestamp_ms = now_ms
-        """When the state changed last, by the wall clock; offsets of an empty group expire from
-        here on. -1: a log from before Kafka 2.1 does not say."""
+        """When the state changed last, by the wall clock; the retention of an empty group's offsets
+        begins then. -1: a log from before Kafka 2.1 does not say."""
         self.generation = 0
         """Use: fences members of earlier rebalances. Invariant: only grows."""
         self.protocol_type: str | None = None
-        """None: nobody ever joined; the offsets come from clients without a group."""
+        """None: no member ever joined; the offsets come from clients without a group."""
         self.protocol: str | None = None
         self._leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        """Member ids by instance id. Invariant: exactly the members that have one."""
+        """Member ids by instance id. Invariant: exactly the members that have an instance id."""
         self.pending_joins: dict[str, None] = {}
         """Use: ids that were given out and have not joined yet (KIP-394), the oldest first.
-        Invariant: no members."""
+        Invariant: no id of a member."""
         self._joined = 0
-        """Invariant: the members whose JoinGroup waits."""
+        """Invariant: exactly the members whose JoinGroup waits."""
         self._knowing: Counter[str] = Counter()
-        """Invariant: by protocol, the members that know it."""
+        """Invariant: for each protocol, the number of members that know it."""
         self._preferring: Counter[tuple[str, ...]] = Counter()
-        """Invariant: by the names of protocols, in that order, the members that prefer them so."""
+        """Invariant: for each order of preference, the number of members that have it."""
         self.pending_syncs: set[str] = set()
         """Use: members of this generation that have not sent SyncGroup yet."""
         self.member_added = False
-        """Use: somebody came during the initial delay, so that it is worth to wait on."""
+        """Use: a member came during the initial delay, so waiting longer is worthwhile."""
         self.subscribed_topics: frozenset[str] | None = None
-        """What the members read; None: not known, or no consumers."""
+        """The topics that the members read; None: they are not known, or not consumers."""
 
     # What is asked of it.
 
@@ -156,8 +157,9 @@ class ClassicGroup:
     def leader(self) -> str | None:
         """The id of the member that assigns; None: there are no members.
 
-        Who follows one that has gone is found when it is asked for: many go at once, and to find
-        the first member behind all that have gone takes a look at each of their places.
+        The successor of a leader that has gone is found when it is asked for: many members go at
+        once, and a search for the first member behind all those that have gone takes a look at
+        each.
         """
         if self._leader is None:
             self._leader = next(iter(self.members), None)
@@ -169,11 +171,11 @@ class ClassicGroup:
 
     @property
     def is_consumer_group(self) -> bool:
-        """Tell whether its members are consumers, whose subscriptions can be read."""
+        """Tell whether the members are consumers, whose subscriptions can be read."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Tell whether a member reads ``topic``; true when that cannot be known of consumers."""
+        """Tell whether a member reads ``topic``; True if the subscriptions cannot be read."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics
@@ -185,7 +187,7 @@ class ClassicGroup:
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Tell whether nobody has to be waited for."""
+        """Tell whether all members have joined, and all ids that were given out."""
         return not self.pending_joins and self._joined == len(self.members)
 
     @property
@@ -208,7 +210,7 @@ class ClassicGroup:
         return member
 
     def supports(self, protocol_type: str, protocols: Sequence[Protocol]) -> bool:
-        """Tell whether somebody with these protocols can be a member."""
+        """Tell whether a client with these protocols can be a member."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(
@@ -216,7 +218,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str | None:
-        """Return the protocol that most members like best of those that all know."""
+        """Return the protocol that most members prefer, among those that all members know."""
         everybody = len(self.members)
         candidates = {name for name, count in self._knowing.items() if count == everybody}
         votes: dict[str, int] = {}
@@ -231,10 +233,10 @@ class ClassicGroup:
         """Whether it has no members."""
         return self.state is GroupState.EMPTY
 
-    def check_commit(self, commit: Committer) -> None:
+    def check_offset_commit(self, commit: OffsetCommitter) -> None:
         """Raise KafkaError unless the offsets may be written.
 
-        A client that is in no group may commit to one without members.
+        A client that is in no group may commit to a group without members.
         """
         if commit.generation < 0 and self.is_empty:
             return
@@ -243,16 +245,16 @@ class ClassicGroup:
             if commit.generation != self.generation:
                 why = f"generation {commit.generation}, it is {self.generation} now"
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, why)
-        elif not commit.is_transactional:  # Those named no member before v3.
+        elif not commit.is_transactional:  # TxnOffsetCommit names no member before v3.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members")
         if not commit.is_transactional and self.state is GroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "assignments are on their way")
 
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Let everybody read offsets: OffsetFetch names members of the other protocol only."""
+    def check_offset_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Let every client read: OffsetFetch names members of the consumer protocol only."""
 
     def check_offset_delete(self) -> None:
-        """Raise KafkaError (NON_EMPTY_GROUP) if members use it for something of their own."""
+        """Raise KafkaError (NON_EMPTY_GROUP) if the group has members that are not consumers."""
         if not self.is_consumer_group:
             check_is_empty(self)
 
@@ -261,7 +263,7 @@ class ClassicGroup:
         check_is_empty(self)
 
     def retained_from_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
-        """Return from when on the retention of an offset counts; None: the group keeps it."""
+        """Return when the retention of an offset begins; None: the group keeps the offset."""
         is_simple = self.protocol_type is None
         is_read_known = self.is_consumer_group and self.subscribed_topics is not None
         is_settled = is_simple or self.is_empty
@@ -273,6 +275,9 @@ class ClassicGroup:
             return self.state_timestamp_ms
         return commit_timestamp_ms
 
+    def topics_changed(self, names: Collection[str]) -> None:
+        """Do nothing: the leader follows the topics, and joins again."""
+
     # What changes it.
 
     def transition(self, state: GroupState, now_ms: int) -> None:
@@ -283,7 +288,7 @@ class ClassicGroup:
         self.state_timestamp_ms = now_ms
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one leads."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -310,19 +315,19 @@ class ClassicGroup:
         member.awaiting_join = reply
 
     def end_join(self, member: Member) -> object | None:
-        """Return the JoinGroup of a member that waits no more; None if none did."""
+        """End the wait of a member's JoinGroup, and return it; None: none waited."""
         reply, member.awaiting_join = member.awaiting_join, None
         self._joined -= reply is not None
         return reply
 
     def set_protocols(self, member: Member, protocols: Sequence[Protocol]) -> None:
-        """Note what a member knows now."""
+        """Note a member's protocols as they are now."""
         self._count(member, -1)
         member.protocols = tuple(protocols)
         self._count(member, 1)
 
     def remove(self, member_id: str) -> None:
-        """Take a member or a pending id out; another one leads if it did."""
+        """Remove a member or a pending id; another member leads if the leader goes."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -348,7 +353,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that a member leads who has joined; False when nobody has."""
+        """Make sure that the leader is a member that has joined; return False if none has."""
         if self.leader is None:
             return False
         if self.members[self.leader].awaiting_join is not None:
@@ -359,7 +364,7 @@ class ClassicGroup:
         return bool(joined)
 
     def next_generation(self, now_ms: int) -> None:
-        """Begin a generation with the members there are; without any the group is empty."""
+        """Begin a generation with the present members; without any the group is empty."""
         self.generation += 1
         self.protocol = self.select_protocol()
         self.note_subscriptions()
@@ -369,7 +374,7 @@ class ClassicGroup:
         self.pending_syncs.clear()
 
     def note_subscriptions(self) -> None:
-        """Work out which topics the members read."""
+        """Note the topics that the members read."""
         self.subscribed_topics = None
         if self.is_consumer_group and (self.protocol is not None or not self.members):
             self.subscribed_topics = subscribed_topics_of(

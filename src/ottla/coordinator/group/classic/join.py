@@ -1,4 +1,4 @@
-"""JoinGroup on a classic group: who may come in, and what that starts. Pure.
+"""JoinGroup on a classic group: which members may join, and what that starts. Pure.
 
 Source: KIP-394 (ids first), KIP-345 (static members), KIP-814 (a static leader comes back); the
 answers of a live Kafka.
@@ -40,7 +40,7 @@ from ottla.errors import ErrorCode, KafkaError
 
 
 def on_join(group: ClassicGroup, join: Join, now_ms: int, settings: ClassicSettings) -> Effects:
-    """Take a member in, or take it back, or say why not."""
+    """Add a member, or let it come back, or refuse it."""
     effects: Effects = []
     member_id = join.member_id
     if not _has_room(group, member_id, settings):
@@ -78,7 +78,7 @@ def _has_room(group: ClassicGroup, member_id: str, settings: ClassicSettings) ->
 def _join_new(
     group: ClassicGroup, join: Join, now_ms: int, settings: ClassicSettings, effects: Effects
 ) -> None:
-    """Give an id to somebody without one; a static member may be known by its name."""
+    """Give an id to a client without one; a static member may be known by its name."""
     new_id = join.new_member_id
     if join.instance_id is not None:
         old_id = group.static_members.get(join.instance_id)
@@ -87,7 +87,7 @@ def _join_new(
         else:
             _add(group, join, now_ms, settings, effects, member_id=new_id)
     elif join.needs_known_member_id:
-        # No member yet: whoever asks for ids and does not come back leaves little behind. One that
+        # Not a member yet: a client that asks for ids and never comes back costs little. An id that
         # was forgotten is told so (UNKNOWN_MEMBER_ID), and asks again.
         if len(group.pending_joins) >= settings.pending_ids_max:
             oldest = next(iter(group.pending_joins))
@@ -125,7 +125,7 @@ def _add(
         group.member_added = True
     group.add(member, join.protocol_type)
     group.await_join(member, join.reply)
-    # Its client may give up on this request unheard: that ends it, sooner or later.
+    # The client may give up silently: the session timer ends the wait.
     effects.append(session_timer(member, settings.new_member_timeout_ms))
     rebalance_or_complete(group, now_ms, settings, effects)
 
@@ -133,7 +133,7 @@ def _add(
 def _join_again(
     group: ClassicGroup, join: Join, now_ms: int, settings: ClassicSettings, effects: Effects
 ) -> None:
-    """Let a member come (back) to a rebalance, or start one."""
+    """Let a member join a rebalance, or start one."""
     try:
         member = group.check_member(join.member_id, join.instance_id)
     except KafkaError as error:
@@ -142,7 +142,7 @@ def _join_again(
     has_changed = member.protocols != join.protocols
     is_leader = group.leader == member.member_id
     if group.state is GroupState.COMPLETING_REBALANCE and not has_changed:
-        # It has not seen the answer to its last JoinGroup.
+        # The member has not seen the answer to its last JoinGroup.
         effects.append(Answer(join.reply, joined(group, member.member_id)))
     elif group.state is GroupState.STABLE and not has_changed and not is_leader:
         effects.append(Answer(join.reply, joined(group, member.member_id)))
@@ -155,7 +155,7 @@ def _join_again(
 
 
 def _update(group: ClassicGroup, member: Member, join: Join, effects: Effects) -> None:
-    """Let a member wait with what it says now; its earlier JoinGroup, if one waits, is over."""
+    """Let a member wait with its new protocols; an earlier JoinGroup that waits is answered."""
     answer_join(
         group, member, JoinAnswer(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS), effects
     )
@@ -174,7 +174,7 @@ def _replace_static(
     *,
     old_id: str,
 ) -> None:
-    """Let a static member that has restarted go on under a new id, if it can unseen."""
+    """Let a restarted static member go on under a new id, without a rebalance if possible."""
     old_leader = group.leader
     member = group.replace(old_id, join.new_member_id)
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -193,7 +193,7 @@ def _replace_static(
     _update(group, member, join, effects)
     if group.state is GroupState.STABLE:
         if group.select_protocol() == group.protocol:
-            # Its assignment is what it was: only the log has to know the new id.
+            # The assignment stays: only the log has to know the new id.
             effects.append(Store(assignments_of(group), stored))
         else:
             rebalance_or_complete(group, now_ms, settings, effects)
@@ -206,12 +206,12 @@ def _replace_static(
 def on_static_member_stored(
     group: ClassicGroup, stored: StaticMemberStored, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Answer a static member that came back, or undo it if that could not be written."""
+    """Answer a static member that came back, or undo that if it could not be written."""
     effects: Effects = []
     member = group.members.get(stored.member_id)
     is_waiting = member is not None and member.awaiting_join is stored.join.reply
     if member is None or not is_waiting or group.state is not GroupState.STABLE:
-        return effects  # A rebalance answers it, or something else has.
+        return effects  # A rebalance will answer the member, or it was answered.
     leader, join = stored.old_leader or NO_LEADER, stored.join
     if stored.code is not ErrorCode.NONE:
         answer = joined(group, "")._replace(code=stored.code, leader=leader)
@@ -224,7 +224,7 @@ def on_static_member_stored(
         answer = joined(group, stored.member_id)._replace(skip_assignment=is_leader)
         answer_join(group, member, answer, effects)
     else:
-        # It is told that its old self leads: a leader would compute an assignment nobody wants.
+        # The answer names its old id as leader: else it would compute an unwanted assignment.
         answer = joined(group, stored.member_id)._replace(leader=leader, members=())
         answer_join(group, member, answer, effects)
     return effects

@@ -1,7 +1,7 @@
 """The classic group's state machine: one event in, the group changed, effects out. Pure.
 
-The table of what each event does; the doing is in the modules it names. Time comes as an argument,
-ids that have to be random come in the event.
+Has the table of the functions that carry out each event. Time comes as an argument; random ids come
+in the event.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ STEPS: Mapping[type[events.Event], _Step] = {
 def step(
     group: ClassicGroup, event: events.Event, now_ms: int, settings: events.ClassicSettings
 ) -> Effects:
-    """Let ``event`` happen to ``group`` and return what has to be done, in this order.
+    """Let ``event`` happen to ``group`` and return the effects, in order.
 
     ``now_ms`` is wall time. Raises nothing: a refusal is an answer.
     """

@@ -1,6 +1,6 @@
-"""How a classic group gets from one generation to the next. Pure: the group changes, effects come.
+"""Takes a classic group from one generation to the next. Pure: changes the group, returns effects.
 
-The parts that joining, syncing, leaving and being late have in common. Source: Kafka's
+The parts that JoinGroup, SyncGroup, LeaveGroup and timeouts have in common. Source: Kafka's
 GroupMetadataManager in its effect, asked of a live Kafka.
 """
 
@@ -40,7 +40,7 @@ Effects = list[Effect]
 
 
 def session_timer(member: Member, delay_ms: int | None = None) -> SetTimer:
-    """Return the effect that lets a member live for its session timeout (or ``delay_ms``) more."""
+    """Return the effect that extends a member's session by its timeout (or ``delay_ms``)."""
     delay_ms = member.session_timeout_ms if delay_ms is None else delay_ms
     return _session_timer(member.member_id, delay_ms)
 
@@ -66,7 +66,7 @@ def answer_sync(member: Member, answer: SyncAnswer, effects: Effects) -> bool:
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinAnswer:
-    """Return what a member is told of the present generation; its leader hears of everybody."""
+    """Return the answer for a member in this generation; the leader's names all members."""
     answer = _joined(group)._replace(member_id=member_id)
     if group.leader == member_id:
         everybody = (
@@ -90,7 +90,7 @@ def _joined(group: ClassicGroup) -> JoinAnswer:
 def rebalance_or_complete(
     group: ClassicGroup, now_ms: int, settings: ClassicSettings, effects: Effects
 ) -> None:
-    """Begin a rebalance; during one, see whether all have joined now."""
+    """Begin a rebalance; during one, end the join phase if all members have joined."""
     if GroupState.PREPARING_REBALANCE in TRANSITIONS[group.state]:
         prepare_rebalance(group, now_ms, settings, effects)
     else:
@@ -100,7 +100,7 @@ def rebalance_or_complete(
 def prepare_rebalance(
     group: ClassicGroup, now_ms: int, settings: ClassicSettings, effects: Effects
 ) -> None:
-    """Ask all members to join anew. A group's first rebalance waits a little for more members."""
+    """Ask all members to join again. A group's first rebalance waits a little for more."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
     group.pending_syncs.clear()
@@ -119,7 +119,7 @@ def prepare_rebalance(
 
 
 def complete_if_all_joined(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
-    """End the join phase if nobody has to be waited for; never before the initial delay is over."""
+    """End the join phase if all members have joined and the initial delay is over."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.previous_state is not GroupState.EMPTY
@@ -129,9 +129,9 @@ def complete_if_all_joined(group: ClassicGroup, now_ms: int, effects: Effects) -
 
 
 def complete_join(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
-    """Begin the next generation with those who have joined.
+    """Begin the next generation with the members that have joined.
 
-    Dynamic members who have not are dropped; static ones stay: they may come back as they were.
+    Dynamic members that have not are removed; static ones stay: they may come back as they were.
     """
     effects.append(CancelTimer(TimerKind.JOIN))
     for member in list(group.members.values()):
@@ -139,7 +139,7 @@ def complete_join(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
             group.remove(member.member_id)
             effects.append(CancelTimer(TimerKind.SESSION, member.member_id))
     if group.members and not group.elect_joined_leader():
-        # Static members only, and none of them is there: wait for another while.
+        # Only static members are left, and none has joined: wait again.
         effects.append(SetTimer(TimerKind.JOIN, "", group.rebalance_timeout_ms, JoinExpired()))
         return
     group.next_generation(now_ms)
@@ -164,7 +164,7 @@ class _Told(NamedTuple):
 
     @classmethod
     def of(cls, member: Member, reply: object | None) -> "_Told":
-        """Note a member, which is not new any more."""
+        """Note that a member has seen its generation."""
         member.is_new = False
         return cls(
             member.member_id,
@@ -175,7 +175,7 @@ class _Told(NamedTuple):
         )
 
     def as_told_to_leader(self, protocol: str | None) -> JoinMember:
-        """Return what the leader assigns by."""
+        """Return the metadata by which the leader assigns."""
         return JoinMember(self.member_id, self.instance_id, metadata_of(self.protocols, protocol))
 
 
@@ -196,7 +196,7 @@ def _tell_joined(answer: JoinAnswer, told: Sequence[_Told]) -> Iterator[Answer |
 
 
 def reset_assignments(group: ClassicGroup, code: ErrorCode, effects: Effects) -> None:
-    """Take the assignments back and tell those who wait for one why."""
+    """Drop the assignments, and answer the members that wait for one with the reason."""
     for member in group.members.values():
         member.assignment = b""
     tell_synced(group, lambda _: SyncAnswer(code), effects)
@@ -205,7 +205,7 @@ def reset_assignments(group: ClassicGroup, code: ErrorCode, effects: Effects) ->
 def tell_synced(
     group: ClassicGroup, answer: Callable[[bytes], SyncAnswer], effects: Effects
 ) -> None:
-    """Answer everybody whose SyncGroup waits, for its assignment, and let them live on."""
+    """Answer every SyncGroup that waits with the assignment, and extend the sessions."""
     waiting = []
     for member in group.members.values():
         reply, member.awaiting_sync = member.awaiting_sync, None
@@ -228,7 +228,7 @@ def tell_synced(
 def on_delay_over(
     group: ClassicGroup, event: JoinDelayOver, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Wait on if somebody came during the initial delay, up to the rebalance timeout in all."""
+    """Wait again if a member came during the initial delay, up to the rebalance timeout."""
     effects: Effects = []
     if group.state is not GroupState.PREPARING_REBALANCE:
         return effects
@@ -246,7 +246,7 @@ def on_delay_over(
 def on_join_expired(
     group: ClassicGroup, event: JoinExpired, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Go on without those who have not joined."""
+    """Go on without the members that have not joined."""
     effects: Effects = []
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_join(group, now_ms, effects)
@@ -256,7 +256,7 @@ def on_join_expired(
 def on_sync_expired(
     group: ClassicGroup, event: SyncExpired, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Drop who joined a generation and never asked for its assignment."""
+    """Remove members of a generation that never asked for their assignment."""
     effects: Effects = []
     in_generation = group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
     if event.generation == group.generation and in_generation and group.pending_syncs:
@@ -270,7 +270,7 @@ def on_sync_expired(
 def on_session_expired(
     group: ClassicGroup, event: SessionExpired, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Drop a member that is silent, unless it is us that it waits for."""
+    """Remove a silent member, unless it waits for an answer of this node."""
     effects: Effects = []
     member_id = event.member_id
     member = group.members.get(member_id)
@@ -292,14 +292,14 @@ def on_session_expired(
 def on_rejoin_all(
     group: ClassicGroup, event: RejoinAll, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Let all join anew; of too many, who comes first stays."""
+    """Ask all members to join again; of too many, the first ones may stay."""
     effects: Effects = []
     prepare_rebalance(group, now_ms, settings, effects)
     return effects
 
 
 def remove_member(group: ClassicGroup, member: Member, effects: Effects) -> None:
-    """Take a member out and tell it so if it waits for anything."""
+    """Remove a member, and answer its requests that wait."""
     gone = ErrorCode.UNKNOWN_MEMBER_ID
     answer_join(group, member, JoinAnswer("", gone), effects)
     answer_sync(member, SyncAnswer(gone), effects)
@@ -307,6 +307,6 @@ def remove_member(group: ClassicGroup, member: Member, effects: Effects) -> None
 
 
 def complete_after_removal(group: ClassicGroup, now_ms: int, effects: Effects) -> None:
-    """End the join phase if the one that is gone was the last to be waited for."""
+    """End the join phase if it waited only for the member that has gone."""
     if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
         complete_join(group, now_ms, effects)

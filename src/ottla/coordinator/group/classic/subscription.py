@@ -1,4 +1,4 @@
-"""What consumers say through JoinGroup and SyncGroup of what they read, own and are given. Pure.
+"""Reads and writes the bytes in which consumers tell what they read, own and are assigned. Pure.
 
     subscription = version int16, topics array of string, user_data bytes,
                    1+: owned array of partitions, 2+: generation int32, 3+: rack string
@@ -19,7 +19,7 @@ _NULL_BYTES = _INT32.pack(-1)
 
 
 class Subscription(NamedTuple):
-    """What a member reads, and has."""
+    """The topics that a member reads, and the partitions that it owns."""
 
     topics: tuple[str, ...]
     owned: Mapping[str, tuple[int, ...]]
@@ -39,7 +39,7 @@ def subscribed_topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | Non
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """Return what a member says in JoinGroup. Raises ValueError."""
+    """Return a member's subscription from JoinGroup. Raises ValueError."""
     try:
         reader = _Reader(data)
         topics = tuple(reader.texts())
@@ -54,7 +54,7 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def read_assignment(data: bytes) -> Mapping[str, tuple[int, ...]]:
-    """Return what a leader gave a member. Raises ValueError."""
+    """Return a member's assignment by its leader. Raises ValueError."""
     try:
         return _Reader(data).partitions()
     except error as short:
@@ -71,7 +71,7 @@ def assignment_bytes(subscription: bytes, partitions: Mapping[str, Iterable[int]
 
 
 class _Reader:
-    """Goes through the bytes. Raises struct.error and ValueError."""
+    """Reads the bytes from left to right. Raises struct.error and ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

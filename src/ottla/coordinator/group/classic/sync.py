@@ -33,7 +33,7 @@ from ottla.errors import ErrorCode, KafkaError
 
 
 def on_sync(group: ClassicGroup, sync: Sync, now_ms: int, settings: ClassicSettings) -> Effects:
-    """Take the leader's assignment; let the others wait for theirs, or give it."""
+    """Take the leader's assignment; let other members wait for theirs, or answer them."""
     effects: Effects = []
     code = _sync_refusal(group, sync)
     if code is not ErrorCode.NONE:
@@ -45,7 +45,7 @@ def on_sync(group: ClassicGroup, sync: Sync, now_ms: int, settings: ClassicSetti
         answer = SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
         effects.append(Answer(sync.reply, answer))
         return effects
-    # An earlier SyncGroup of the same member may wait: its client has given it up.
+    # An earlier SyncGroup of the same member may wait, which its client has given up.
     answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS), effects)
     member.awaiting_sync = sync.reply
     if group.leader == sync.member_id:
@@ -86,11 +86,11 @@ def _synced(group: ClassicGroup, member_id: str, effects: Effects) -> None:
 def on_assignment_stored(
     group: ClassicGroup, stored: AssignmentStored, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Hand the assignments out, now that they are durable; a failure to write starts over."""
+    """Hand out the assignments when they are durable; rebalance if they were not written."""
     effects: Effects = []
     is_current = stored.generation == group.generation
     if group.state is not GroupState.COMPLETING_REBALANCE or not is_current:
-        return effects  # A rebalance has begun meanwhile and has told everybody.
+        return effects  # A rebalance has begun meanwhile, and has answered everybody.
     if stored.code is not ErrorCode.NONE:
         reset_assignments(group, stored.code, effects)
         rebalance_or_complete(group, now_ms, settings, effects)
@@ -106,7 +106,7 @@ def on_assignment_stored(
 def on_heartbeat(
     group: ClassicGroup, beat: Heartbeat, now_ms: int, settings: ClassicSettings
 ) -> Effects:
-    """Let a member live on; during a rebalance it is told to join."""
+    """Extend a member's session; during a rebalance, tell it to join."""
     try:
         member = group.check_member(beat.member_id, beat.instance_id)
     except KafkaError as error:
@@ -119,7 +119,7 @@ def on_heartbeat(
 
 
 def on_leave(group: ClassicGroup, leave: Leave, now_ms: int, settings: ClassicSettings) -> Effects:
-    """Take members out; the others rebalance."""
+    """Remove members; the others rebalance."""
     effects: Effects = []
     answers = tuple(LeaveAnswer(one, _leave_one(group, one, effects)) for one in leave.members)
     if any(answer.code is ErrorCode.NONE for answer in answers):

@@ -1,1 +1,1 @@
-"""Groups of the consumer protocol (KIP-848): decisions, targets and records. Pure."""
+"""Groups of the consumer protocol (KIP-848): pure decisions, targets, records, and their shell."""

@@ -1,9 +1,9 @@
-"""The server's assignors of KIP-848 groups: who is to have which partition. Pure.
+"""The server's assignors of KIP-848 groups, which give partitions to members. Pure.
 
 ``uniform`` spreads all partitions evenly and moves as few as it can; ``range`` gives each member
-the same stretch of every topic, so that partitions of one number are read by one member. Racks are
-known to neither, as in Kafka. Each is a generator that yields now and then: much to share takes its
-time, and the loop's other work has turns between.
+the same stretch of every topic, so that one member reads all partitions of a number. Neither knows
+racks, as in Kafka. Each is a generator that yields now and then, so that other work of the loop has
+its turns.
 Source: KIP-848; Kafka's UniformAssignor and RangeAssignor in effect.
 """
 
@@ -22,13 +22,13 @@ class Subscriber(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: Sequence[TopicId]
-    """What it reads of topics that exist, sorted."""
+    """The existing topics that the member reads, sorted."""
     target: Target
-    """What it was to have until now."""
+    """The member's target until now."""
 
 
 Counts = Mapping[TopicId, int]
-"""The partitions of each topic that somebody reads."""
+"""The partitions of each topic that a member reads."""
 Assignor = Callable[[Sequence[Subscriber], Counts], Steps[dict[str, Target]]]
 _Loads = dict[str, dict[TopicId, set[int]]]
 
@@ -62,14 +62,14 @@ def uniform(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[dict[str
 
 
 def _uniform_same(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[_Loads]:
-    """All read the same: everybody keeps what it has up to its share, the rest goes round."""
+    """Spread when all read the same topics: members keep their share, the rest goes round."""
     topics = subscribers[0].topics
     share, extra = divmod(sum(counts[topic_id] for topic_id in topics), len(subscribers))
     taken: set[tuple[TopicId, int]] = set()
     loads: _Loads = {}
     room: dict[str, int] = {}
     held = yield from _kept_by_all(subscribers, counts, taken)
-    # Who has more than a share keeps one more than those who have less: fewer move.
+    # Members with more than a share keep one more than those with less: fewer move.
     most = sorted(subscribers, key=lambda one: -len(held[one.member_id]))
     for rank, one in enumerate(most):
         if not rank % STRIDE:
@@ -112,7 +112,7 @@ def _kept_by_all(
 def _kept(
     one: Subscriber, counts: Counts, taken: set[tuple[TopicId, int]]
 ) -> list[tuple[TopicId, int]]:
-    """Return what of its old target a member may keep, and note it as taken."""
+    """Return the part of its old target that a member may keep, and note it as taken."""
     kept = []
     for topic_id in one.topics:
         for number in sorted(one.target.get(topic_id, ())):
@@ -123,7 +123,7 @@ def _kept(
 
 
 def _uniform_mixed(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[_Loads]:
-    """Members read different topics: give to who has least, then move while that evens out."""
+    """Spread when members read different topics: give to the smallest, then even out."""
     readers: dict[TopicId, list[str]] = {}
     for ordinal, one in enumerate(subscribers):
         if not ordinal % STRIDE:
@@ -160,7 +160,7 @@ def _give_out(
     loads: _Loads,
     sizes: dict[str, int],
 ) -> None:
-    """Give partitions of a topic to who has least, one by one; of equals to the first."""
+    """Give each partition of a topic to the member with the fewest; of equals, to the first."""
     by_size = [(sizes[member_id], rank) for rank, member_id in enumerate(readers)]
     heapify(by_size)
     for number in free:
@@ -174,9 +174,10 @@ def _give_out(
 def even_out(
     topic_id: TopicId, readers: Sequence[str], loads: _Loads, sizes: dict[str, int]
 ) -> Steps[bool]:
-    """Move partitions of a topic from who has most to who has least, while they differ by two.
+    """Move partitions of a topic from the member with most to that with fewest.
 
-    Tells whether any was moved. Of equals, the first gives, and the first gets.
+    While they differ by two. Tells whether any was moved. Of equals, the first gives, and the first
+    gets.
     """
     most = [
         (-sizes[member_id], rank)
@@ -188,7 +189,7 @@ def even_out(
     heapify(least)
     moves = 0
     while True:
-        # Who gave or got meanwhile stands in both heaps anew: the entries from before are void.
+        # A member that gave or got has new entries in both heaps: its old entries are void.
         while most and (
             -most[0][0] != sizes[readers[most[0][1]]]
             or not loads[readers[most[0][1]]].get(topic_id)
@@ -241,4 +242,4 @@ def in_ranges(subscribers: Sequence[Subscriber], counts: Counts) -> Steps[dict[s
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform, "range": in_ranges}
-"""In the order of preference: the first one is the default."""
+"""The assignors in order of preference: the first one is the default."""

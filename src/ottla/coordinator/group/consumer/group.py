@@ -1,10 +1,10 @@
-"""A KIP-848 group: members, epochs, targets, and who holds which partition. Pure.
+"""A KIP-848 group: its members, epochs, targets, and owners of partitions. Pure.
 
     Empty --a member joins--> Assigning --a target is computed--> Reconciling --all there--> Stable
 
-The state of the group follows from its members, each of which is by itself on its way to its target
-(``consumer.member``). What all members ask for together is counted as they change: see ``Tally``.
-What an event does is in ``consumer.machine`` and ``consumer.reconcile``; only ``replay`` of
+The state of the group follows from its members, each of which is on its own way to its target
+(``consumer.member``). ``Tally`` counts what all members ask for as they change.
+``consumer.machine`` and ``consumer.reconcile`` decide about events; only ``replay`` of
 ``consumer.records`` changes a group. Source: KIP-848; Kafka 4.3, asked.
 """
 
@@ -15,10 +15,11 @@ from typing import NamedTuple
 from ottla.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE
 from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState, Target
 from ottla.coordinator.group.consumer.tally import NO_CHANGE, Change, Tally
-from ottla.coordinator.group.registry import Committer, GroupKind, check_is_empty
+from ottla.coordinator.group.registry import GroupKind, OffsetCommitter, check_is_empty
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 
+CONSUMER = GroupKind("consumer")
 FIRST_EPOCH = 1
 """A group's epoch before its first member joins, which makes it 2."""
 
@@ -33,18 +34,24 @@ class ConsumerGroupState(Enum):
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a regular expression matched."""
+    """The topics that match a regular expression."""
 
     topics: frozenset[str]
     version: int
-    """The metadata revision it was matched against."""
+    """The metadata revision of those topics."""
     timestamp_ms: int
 
 
-class ConsumerGroup:
-    """One group. See the module. Only replay changes it."""
+def no_consumer_group(group_id: str) -> KafkaError:
+    """Return the error of a group that is not a KIP-848 group."""
+    why = f"Group {group_id} is not a consumer group."
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
 
-    kind = GroupKind.CONSUMER
+
+class ConsumerGroup:
+    """A KIP-848 group. Only replay changes it."""
+
+    kind = CONSUMER
     protocol_type = CONSUMER_PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
@@ -52,7 +59,7 @@ class ConsumerGroup:
         self.epoch = FIRST_EPOCH
         """Use: grows with every change of members, subscriptions or their topics."""
         self.metadata_hash = 0
-        """Use: of the topics subscribed to when the epoch grew last; 0: none."""
+        """Use: the hash of the topics that were read when the epoch last grew; 0: none."""
         self.assignment_epoch = 0
         """Use: the epoch that ``targets`` are for. Invariant: not above ``epoch``."""
         self.assignment_timestamp_ms = 0
@@ -60,19 +67,19 @@ class ConsumerGroup:
         self.tally = Tally()
         """Invariant: counts exactly ``members``."""
         self.static_members: dict[str, str] = {}
-        """Member ids by instance id. Invariant: exactly the members that have one."""
+        """Member ids by instance id. Invariant: exactly the members that have an instance id."""
         self.targets: dict[str, Target] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.owners: dict[tuple[TopicId, int], str] = {}
-        """Who holds a partition. Invariant: exactly what members have assigned or revoking."""
+        """The holders of partitions. Invariant: exactly what members have assigned or revoking."""
         self.is_stale = True
-        """Use: topics may have changed since the epoch grew last: the next heartbeat looks."""
-        self.topics_changed: set[str] | None = None
-        """Use: which ones, for the expressions; None: any may have (the group was just loaded)."""
+        """Use: topics may have changed since the epoch last grew: the next heartbeat looks."""
+        self.changed_topics: set[str] | None = None
+        """Use: those topics, for the expressions; None: any (the group was just loaded)."""
 
     @property
     def state(self) -> ConsumerGroupState:
-        """See the module."""
+        """The group's state, which follows from its members."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -108,7 +115,7 @@ class ConsumerGroup:
     def topics_of(
         self, member: ConsumerMember, regexes: Mapping[str, ResolvedRegex]
     ) -> frozenset[str]:
-        """Return what a member reads, by name, with what its expression matched."""
+        """Return the names of the topics that a member reads, by name or by its expression."""
         names = frozenset(member.topics)
         resolved = regexes.get(member.regex) if member.regex else None
         return names if resolved is None else names | resolved.topics
@@ -134,9 +141,12 @@ class ConsumerGroup:
                 names |= regexes[regex].topics
         return names
 
-    def may_be_concerned(self, topics: Collection[str]) -> bool:
-        """Tell whether a change of ``topics`` may change what the members read."""
-        return bool(self.tally.regexes) or any(name in self.tally.topics for name in topics)
+    def topics_changed(self, names: Collection[str]) -> None:
+        """Note changed topics for the next heartbeat, if the members may read them."""
+        if self.tally.regexes or any(name in self.tally.topics for name in names):
+            self.is_stale = True
+            if self.changed_topics is not None:
+                self.changed_topics.update(names)
 
     @property
     def is_empty(self) -> bool:
@@ -145,7 +155,7 @@ class ConsumerGroup:
 
     # Its offsets.
 
-    def check_commit(self, commit: Committer) -> None:
+    def check_offset_commit(self, commit: OffsetCommitter) -> None:
         """Raise KafkaError unless the offsets may be written."""
         is_nobody = (commit.member_id, commit.instance_id, commit.generation) == ("", None, -1)
         if commit.is_transactional and is_nobody:
@@ -156,18 +166,19 @@ class ConsumerGroup:
             why = "the consumer protocol needs OffsetCommit v9"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
         try:
-            self._check_committed(commit.member_id, commit.generation, commit.places())
+            self._check_partitions(commit.member_id, commit.generation, commit.places())
         except KafkaError as error:
             if commit.is_transactional and error.code is ErrorCode.STALE_MEMBER_EPOCH:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.why) from error
             raise
 
-    def _check_committed(
+    def _check_partitions(
         self, member_id: str, epoch: int, places: Iterable[tuple[TopicId, int]]
     ) -> None:
         """Raise KafkaError unless the member may commit these partitions in ``epoch``.
 
-        A member that has gone on since may commit what it has had all the time (KIP-1251).
+        A member that is in a later epoch may commit the partitions that it has had since
+        (KIP-1251).
         """
         if epoch < 0 and not self.members:
             return
@@ -183,7 +194,7 @@ class ConsumerGroup:
             if since is None or epoch < since:
                 raise _stale(member, epoch)
 
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+    def check_offset_fetch(self, member_id: str | None, epoch: int) -> None:
         """Raise KafkaError (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH) unless that member may read."""
         if member_id is None and epoch < 0:
             return
@@ -199,13 +210,13 @@ class ConsumerGroup:
         check_is_empty(self)
 
     def retained_from_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
-        """Return from when on the retention of an offset counts; None: the group keeps it."""
+        """Return when the retention of an offset begins; None: the group keeps the offset."""
         return None if self.is_subscribed_to(topic) else commit_timestamp_ms
 
     # What replay does.
 
     def put(self, member: ConsumerMember) -> None:
-        """Take a member as it is now."""
+        """Add or replace a member."""
         old = self.members.get(member.member_id)
         if old is not None:
             self._release(old)
@@ -221,7 +232,7 @@ class ConsumerGroup:
                     self.owners[topic_id, number] = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """Forget a member. Its target has a record of its own."""
+        """Remove a member. Its target has a record of its own."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self.tally.replace(member, None)

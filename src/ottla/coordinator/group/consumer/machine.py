@@ -1,4 +1,4 @@
-"""What a KIP-848 group does about a heartbeat: one event in, records and an answer out. Pure.
+"""Decides what a KIP-848 group does about a heartbeat: records and an answer. Pure.
 
 ``heartbeat``, ``leave``, ``fence`` and ``assign`` look at a group and decide, in steps where that
 may take long; nothing changes until the records are durable and replayed. Time, topics and settings
@@ -25,12 +25,12 @@ from ottla.coordinator.group.consumer.reconcile import reconcile
 from ottla.coordinator.group.consumer.settings import ConsumerSettings
 from ottla.coordinator.group.consumer.tally import NO_CHANGE, Change
 from ottla.coordinator.group.consumer.targets import (
-    Topics,
     assign_targets,
     next_epoch,
     resolve_regexes,
     topic_ids,
 )
+from ottla.coordinator.group.topics import Topics
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
@@ -64,18 +64,18 @@ class HeartbeatAnswer(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What is to be written; once it is durable, answered and waited for."""
+    """The records, and the answer and the timers that follow when they are durable."""
 
     records: list[CoordinatorRecord]
     answer: HeartbeatAnswer | None = None
     rebalance_timeout_ms: int | None = None
-    """A member has so long to give up what it must; 0: it need not any more; None: as before."""
+    """How long the member has to give up partitions; 0: it need not; None: as before."""
     assignment_delay_ms: int | None = None
-    """It is too early for an assignment: compute it so much later."""
+    """How much later to compute the targets, if it is too early now."""
 
 
 def check_heartbeat(beat: Heartbeat, group_id: str) -> None:
-    """Raise KafkaError for what no group would take, in Kafka's order and words."""
+    """Raise KafkaError for a heartbeat that no group accepts, in Kafka's order and words."""
     _refuse_blank(group_id, "GroupId can't be empty.")
     if beat.instance_id is not None:
         _refuse_blank(beat.instance_id, "InstanceId can't be empty.")
@@ -123,7 +123,7 @@ def heartbeat(
     now_ms: int,
     settings: ConsumerSettings,
 ) -> Decision:
-    """Do as ``hear``, in one go."""
+    """Do as ``hear``, without steps."""
     return at_once(hear(group, beat, topics, now_ms, settings))
 
 
@@ -134,7 +134,7 @@ def hear(
     now_ms: int,
     settings: ConsumerSettings,
 ) -> Steps[Decision]:
-    """Take a member in, or one step further. Raises KafkaError."""
+    """Add a member, or take it one step further. Raises KafkaError."""
     check_room(group, beat.member_id, settings)
     found: list[CoordinatorRecord] = []
     replaced, member = _member_of(group, beat, found)
@@ -148,19 +148,19 @@ def hear(
 
 
 class Coming(NamedTuple):
-    """A member that was heard of."""
+    """A member that sent a heartbeat or JoinGroup."""
 
     replaced: str | None
-    """The id of the static member whose place it takes; None: nobody's, or its own."""
+    """The id of the static member that it replaces; None: none, or itself."""
     before: ConsumerMember
     updated: ConsumerMember
-    """With what it says now."""
+    """The member with its new subscription."""
     owned: Owned | None
     """None: as before."""
 
 
 class Step(NamedTuple):
-    """A member one step further, and what is to be waited for; see ``Decision``."""
+    """A member after its step, and the timers that follow; see ``Decision``."""
 
     records: list[CoordinatorRecord]
     member: ConsumerMember
@@ -175,7 +175,7 @@ def take_step(
     now_ms: int,
     settings: ConsumerSettings,
 ) -> Steps[Step]:
-    """Note what a member says, assign anew if that is due, and lead it towards its target."""
+    """Note a member's subscription, assign if that is due, and take the member's step."""
     found: list[CoordinatorRecord] = []
     replaced, before, updated, owned = coming
     has_changed_mind = updated.subscription != before.subscription
@@ -229,8 +229,7 @@ def take_step(
 def assignment_delay_ms(group: ConsumerGroup, now_ms: int, settings: ConsumerSettings) -> int:
     """Return how long the group waits for its next assignment; 0: it is due.
 
-    Never longer than the interval: a wall clock that was set back must not hold it up until it is
-    where it was.
+    Never longer than the interval: else a wall clock that was set back would hold it up.
     """
     interval_ms = settings.assignment_interval_ms
     due_ms = group.assignment_timestamp_ms + interval_ms
@@ -269,7 +268,7 @@ def take_name(
     *,
     is_classic: bool,
 ) -> tuple[str | None, ConsumerMember]:
-    """Let a static member join; as above. Raises KafkaError (UNRELEASED_INSTANCE_ID)."""
+    """Return the same for a static member. Raises KafkaError (UNRELEASED_INSTANCE_ID)."""
     known_id = group.static_members.get(instance_id)
     if known_id is None:
         return None, group.members.get(member_id) or ConsumerMember(member_id)
@@ -290,9 +289,9 @@ def take_name(
 
 
 def _check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
-    """Raise KafkaError (FENCED_MEMBER_EPOCH) unless the member is where we think it is.
+    """Raise KafkaError (FENCED_MEMBER_EPOCH) unless the member is in the expected epoch.
 
-    It may be one epoch behind, if it cannot have seen the answer that brought it on.
+    It may be one epoch behind if it may have missed the answer that took it on.
     """
     if beat.epoch in (member.epoch, 0):
         return
@@ -314,7 +313,7 @@ def _has_all(partitions: Partitions, owned: Owned) -> bool:
 
 
 def _updated(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
-    """Return the member with what the heartbeat says anew."""
+    """Return the member with the fields that the heartbeat changes."""
     return member._replace(
         instance_id=member.instance_id if beat.instance_id is None else beat.instance_id,
         rack_id=member.rack_id if beat.rack_id is None else beat.rack_id,
@@ -333,7 +332,7 @@ def _updated(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
 
 
 def _asked(member: ConsumerMember) -> ConsumerMember:
-    """Return the member without how far it is."""
+    """Return the member without its epochs and partitions."""
     return member._replace(
         epoch=0,
         previous_epoch=0,
@@ -344,7 +343,7 @@ def _asked(member: ConsumerMember) -> ConsumerMember:
 
 
 def _is_full(beat: Heartbeat) -> bool:
-    """Tell whether the member says everything: it joins, or has missed an answer."""
+    """Tell whether the heartbeat has all fields: the member joins, or missed an answer."""
     says_topics = beat.topics is not None or beat.regex is not None
     return beat.epoch == 0 or (
         beat.rebalance_timeout_ms != -1 and says_topics and beat.owned is not None
@@ -359,15 +358,15 @@ def _numbers(partitions: Partitions) -> dict[TopicId, frozenset[int]]:
 
 
 def leaving(group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember:
-    """Return the member that says that it goes. Raises KafkaError."""
+    """Return the member that leaves. Raises KafkaError."""
     if beat.instance_id is None:
         return group.member(beat.member_id)
     return group.static_member(beat.instance_id, beat.member_id)
 
 
 def away(group: ConsumerGroup, member: ConsumerMember) -> Decision:
-    """Let a static member go for a while; nobody is given what it has."""
-    # Kafka forgets since when it has what it has; so its log reads the same here.
+    """Let a static member go for a while; it keeps its partitions."""
+    # Kafka drops the epochs of its partitions; so the log is the same here.
     assigned = {
         topic_id: dict.fromkeys(numbers, 0) for topic_id, numbers in member.assigned.items()
     }
@@ -382,7 +381,7 @@ def away(group: ConsumerGroup, member: ConsumerMember) -> Decision:
 
 
 def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) -> Steps[Decision]:
-    """Take members out; what they had goes to others at the next assignment."""
+    """Remove members; the next assignment gives their partitions to others."""
     found: list[CoordinatorRecord] = []
     group_id = group.group_id
     for member in gone:
@@ -398,7 +397,7 @@ def fence(group: ConsumerGroup, gone: Sequence[ConsumerMember], topics: Topics) 
 
 
 def assign(group: ConsumerGroup, topics: Topics, now_ms: int) -> Steps[Decision]:
-    """Compute the targets that had to wait."""
+    """Compute targets that had to wait for the interval."""
     found: list[CoordinatorRecord] = []
     if group.epoch > group.assignment_epoch and group.members:
         yield from assign_targets(

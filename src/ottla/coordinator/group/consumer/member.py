@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group: what it asked for, and how far it is on the way to its target. Pure.
+"""A member of a KIP-848 group: its subscription, and its way to its target. Pure.
 
     STABLE --its target takes partitions away--> UNREVOKED_PARTITIONS --it has given them up-->
     STABLE, or UNRELEASED_PARTITIONS while others still hold what it is to get
@@ -26,7 +26,7 @@ NO_TARGET: Target = {}
 
 
 class MemberState(IntEnum):
-    """How far a member is with its target; the numbers stand in the log."""
+    """A member's states on the way to its target; the numbers stand in the log."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -58,20 +58,20 @@ TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
     ),
     MemberState.UNKNOWN: frozenset((MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS)),
 }
-"""What may follow each state at a heartbeat. UNKNOWN is a number of a later Kafka's log: its
-member is fenced until it has nothing, and starts anew."""
+"""The states that may follow each state at a heartbeat. UNKNOWN is a number in the log of a later
+Kafka: its member is fenced until it holds nothing, and starts anew."""
 
 
 class ClassicPart(NamedTuple):
-    """What a member told in its JoinGroup that speaks the classic protocol."""
+    """The JoinGroup of a member that speaks the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
-    """In the order of its preference; the first one is what it is answered with."""
+    """In the order of its preference; the answers name the first one."""
 
 
 class ConsumerMember(NamedTuple):
-    """One member: what it asked for, and how far it is."""
+    """A member: its subscription, and its way to its target."""
 
     member_id: str
     instance_id: str | None = None
@@ -79,9 +79,9 @@ class ConsumerMember(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     topics: tuple[str, ...] = ()
-    """The names it subscribes to, sorted."""
+    """The topics to which it subscribes by name, sorted."""
     regex: str = ""
-    """A regular expression for names it subscribes to as well; empty: none."""
+    """A regular expression of further topics; empty: none."""
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     epoch: int = 0
@@ -91,12 +91,12 @@ class ConsumerMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
-    """What it must give up before it goes on. Invariant: empty unless UNREVOKED_PARTITIONS."""
+    """The partitions to give up first. Invariant: empty unless UNREVOKED_PARTITIONS."""
     classic: ClassicPart | None = None
     """None: it speaks the consumer protocol."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Tell whether it has all that the target of ``epoch`` gives it, and nothing else."""
+        """Tell whether the member holds exactly its target of ``epoch``."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     @property

@@ -1,8 +1,7 @@
-"""One step of a member towards its target: give up first, then get. Pure.
+"""Takes a member one step towards its target: it gives up first, then gets. Pure.
 
-A partition goes to its next owner only when its last one has said that it does not have it any
-more, by a heartbeat that leaves it out of the partitions owned. Source: KIP-848, reconciliation;
-Kafka 4.3, asked.
+A partition goes to its next owner only when its last owner has given it up, by a heartbeat that
+does not name it among the partitions owned. Source: KIP-848, reconciliation; Kafka 4.3, asked.
 """
 
 from collections.abc import Callable, Collection
@@ -59,7 +58,7 @@ def reconcile(
 def _epoch_to_go_on(
     member: ConsumerMember, target_epoch: int, subscribed: Collection[TopicId], owned: Owned | None
 ) -> int | None:
-    """Return the epoch in which the member takes its next step; None: it has none to take."""
+    """Return the epoch of the member's next step; None: it has no step to take."""
     if member.state is MemberState.STABLE:
         has_more = any(topic_id not in subscribed for topic_id in member.assigned)
         return None if member.epoch == target_epoch and not has_more else member.epoch
@@ -77,7 +76,7 @@ _Split = dict[TopicId, dict[int, int]]
 
 
 def _split(member: ConsumerMember, wanted: Target) -> tuple[_Split, _Split]:
-    """Return what of its partitions a member keeps, and what it must give up."""
+    """Return the partitions that a member keeps, and those that it must give up."""
     kept: _Split = {}
     revoking: _Split = {}
     for topic_id, numbers in member.assigned.items():
@@ -99,7 +98,7 @@ def _owns(owned: Owned | None, partitions: Partitions) -> bool:
 
 
 def _is_own(member: ConsumerMember, topic_id: TopicId, number: int) -> bool:
-    """Tell whether it is the member itself that holds a partition: it has just given it up."""
+    """Tell whether the member itself holds a partition, which it has just given up."""
     return number in member.revoking.get(topic_id, ()) or number in member.assigned.get(
         topic_id, ()
     )

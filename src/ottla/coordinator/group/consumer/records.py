@@ -1,8 +1,8 @@
-"""Between KIP-848 groups and the bytes of ``__consumer_offsets``: written as Kafka 4.3 does. Pure.
+"""Writes and reads the records of KIP-848 groups, as Kafka 4.3 does. Pure.
 
-Writing makes one record of one thing; ``replay`` takes any of them and is the only way in which a
-group changes, after an append as at a load. After compaction records come in any order, so each of
-them may be the first of its group or member. The tables are in ``consumer.tables``.
+Each function of the first half makes one record; ``replay`` takes any of them, and is the only way
+in which a group changes, after an append as at a load. After compaction records come in any order,
+so each of them may be the first of its group or member. The tables are in ``consumer.tables``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +22,9 @@ from ottla.coordinator.group.consumer.member import (
     Partitions,
     Target,
 )
+from ottla.coordinator.group.record_bytes import senseless
 from ottla.coordinator.records import CoordinatorRecord, StoredRecord
-from ottla.errors import ErrorCode, KafkaError, MalformedMessage
+from ottla.errors import MalformedMessage
 from ottla.protocol.schema import Message
 from ottla.sliced import Steps, each
 
@@ -31,7 +32,7 @@ Table = TypeVar("Table", bound=Message)
 _INT16 = Struct(">h")
 _VERSION = _INT16.pack(0)
 _TEXT_AT = 2 * _INT16.size
-"""Where the group's name begins in a key: behind the type and its length."""
+"""The position of the group's name in a key: after the type and the length."""
 _NO_TAGS = bytes((0,))
 _NULL_CLASSIC_MEMBER = bytes((1, 0, 1, 0))
 """Kafka writes the tag even when it has nothing to say: one tag, number 0, one byte: null."""
@@ -62,7 +63,7 @@ def group_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """Return the record of what a member asked for."""
+    """Return the record of a member's subscription."""
     value = tables.MemberValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -95,7 +96,7 @@ def _classic_member(classic: ClassicPart | None) -> tables.ClassicMember | None:
 
 
 def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
-    """Return the record that the targets are those of ``epoch`` now."""
+    """Return the record that says that the targets are of ``epoch``."""
     return _record(
         _group_key(tables.TARGET_EPOCH, group_id),
         tables.TargetEpochValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms),
@@ -114,7 +115,7 @@ def target_record(group_id: str, member_id: str, target: Target) -> CoordinatorR
 
 
 def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """Return the record of how far a member is."""
+    """Return the record of a member's epochs and partitions."""
     value = tables.CurrentMemberValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
@@ -137,7 +138,7 @@ def _partitions(partitions: Partitions) -> list[tables.CurrentPartitions]:
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
-    """Return the record of what an expression matched."""
+    """Return the record of the topics that match an expression."""
     value = tables.RegexValue(
         topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
     )
@@ -145,18 +146,18 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Return the record that forgets an expression nobody uses any more."""
+    """Return the tombstone of an expression that no member uses any more."""
     return CoordinatorRecord(_member_key(tables.REGEX, group_id, regex), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """Return what forgets a member."""
+    """Return the tombstones of a member."""
     kinds = (tables.CURRENT_MEMBER, tables.TARGET_MEMBER, tables.MEMBER)
     return [CoordinatorRecord(_member_key(kind, group_id, member_id), None) for kind in kinds]
 
 
 def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
-    """Return what forgets a group, without its offsets."""
+    """Return the tombstones of a group, without its offsets."""
     group_id = group.group_id
     found: list[CoordinatorRecord] = []
     for member_id in {**group.members, **group.targets}:
@@ -170,9 +171,9 @@ def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
 def conversion_tombstones(
     group: ConsumerGroup, new_ids: Mapping[str, str]
 ) -> Steps[list[CoordinatorRecord]]:
-    """Return what forgets a group that goes on as a classic one, in Kafka's order. In steps.
+    """Return the tombstones of a group that becomes a classic one, in Kafka's order. In steps.
 
-    ``new_ids``: of static members that were given another id in the same batch.
+    ``new_ids``: the new ids of static members that the same batch replaces.
     """
     group_id = group.group_id
     ids = [new_ids.get(member_id, member_id) for member_id in group.members]
@@ -206,16 +207,16 @@ def _record(key: bytes, value: Message) -> CoordinatorRecord:
 
 
 class RecordKey(NamedTuple):
-    """What a record is of. ``name``: a member or a regular expression; empty: the group."""
+    """The subject of a record. ``name``: a member or a regular expression; empty: the group."""
 
     group: str
     name: str
 
 
 def read_key(kind: int, stored: StoredRecord) -> RecordKey:
-    """Return what a record is of. Raises KafkaError (CORRUPT_MESSAGE).
+    """Return the subject of a record. Raises KafkaError (CORRUPT_MESSAGE).
 
-    By hand, a third of the cost: a load reads them by the hundred thousand.
+    By hand, at a third of the cost: a load reads hundreds of thousands.
     """
     key = stored.key
     try:
@@ -228,9 +229,9 @@ def read_key(kind: int, stored: StoredRecord) -> RecordKey:
             name_end = name_at + _INT16.unpack_from(key, group_end)[0]
             name = key[name_at:name_end].decode("utf-8", "replace")
     except StructError as error:
-        raise _senseless(stored, "a key that ends too early") from error
+        raise senseless(stored, "a key that ends too early") from error
     if name_end != len(key) or group_end < _TEXT_AT:
-        raise _senseless(stored, "a key with texts of other lengths than it says")
+        raise senseless(stored, "a key with texts of other lengths than it says")
     return RecordKey(group, name)
 
 
@@ -253,15 +254,11 @@ def _decode(table: type[Table], data: bytes) -> Table:
 def _value(table: type[Table], stored: StoredRecord) -> Table:
     data = stored.value or b""
     if data[: _INT16.size] != _VERSION:
-        raise _senseless(stored, f"a value of version {data[: _INT16.size].hex()}")
+        raise senseless(stored, f"a value of version {data[: _INT16.size].hex()}")
     try:
         return _decode(table, data)
     except MalformedMessage as error:
-        raise _senseless(stored, str(error)) from error
-
-
-def _senseless(stored: StoredRecord, why: str) -> KafkaError:
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"offset {stored.offset}: {why}")
+        raise senseless(stored, str(error)) from error
 
 
 def _known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
@@ -274,7 +271,7 @@ def _take_group(group: ConsumerGroup, _: str, stored: StoredRecord) -> None:
 
 
 def _take_partition_metadata(group: ConsumerGroup, _: str, stored: StoredRecord) -> None:
-    """Kafka 4.0's; its successors go by the hash in the group's record, and delete it."""
+    """Skip a record of Kafka 4.0; its successors use the hash in the group's record instead."""
 
 
 def _take_member(group: ConsumerGroup, name: str, stored: StoredRecord) -> None:
@@ -358,7 +355,7 @@ def _forget_current(group: ConsumerGroup, name: str) -> None:
 
 
 def _forget_partition_metadata(group: ConsumerGroup, _: str) -> None:
-    """Nothing was kept of it."""
+    """Do nothing: the record was skipped."""
 
 
 def _forget_target_epoch(group: ConsumerGroup, _: str) -> None:

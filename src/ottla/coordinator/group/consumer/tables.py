@@ -32,13 +32,13 @@ REGEX = 16
 
 
 class ConsumerGroupKey(Message, versions="0"):
-    """The key of what there is one of per group: types 3, 4 and 6."""
+    """The key of a record of which a group has one: types 3, 4 and 6."""
 
     group: str = string()
 
 
 class ConsumerGroupMemberKey(Message, versions="0"):
-    """The key of what each member has (types 5, 7, 8), or each regular expression (16)."""
+    """The key of a record of each member (types 5, 7, 8), or of each expression (16)."""
 
     group: str = string()
     name: str = string()
@@ -59,7 +59,7 @@ class ClassicProtocol(Struct):
 
 
 class ClassicMember(Struct):
-    """What there is of a member of the classic protocol beside the others."""
+    """The fields of a member of the classic protocol that others do not have."""
 
     session_timeout: int = int32()
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
@@ -100,7 +100,7 @@ class TargetMemberValue(Message, versions="0", flexible="0+"):
 
 
 class CurrentPartitions(Struct):
-    """Partitions of one topic, and since which epoch each of them is the member's."""
+    """Partitions of one topic, and the epoch in which each was assigned."""
 
     topic_id: TopicId = uuid()
     partitions: list[int] = array(int32)

@@ -1,8 +1,9 @@
-"""What the members of a KIP-848 group ask for, counted as they come and go. Pure.
+"""Counts what the members of a KIP-848 group ask for, as they come and go. Pure.
 
-A join asks what all members read together, a heartbeat whether all of them are there. A look at all
-members each time made the joins of a large group quadratic; so each member is counted once, when it
-changes. A decision is about members as they are to be: it asks with the ``Change`` it is about.
+A join needs the topics that all members read, a heartbeat needs to know whether all members have
+their targets. A look at all members each time made the joins of a large group quadratic; so each
+member is counted once, when it changes. A decision about members as they will be passes its
+``Change``.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ Key = TypeVar("Key", int, str)
 
 
 class Change(NamedTuple):
-    """Members as they are now and will not be any more, and one as it is to be."""
+    """Members that will be removed or replaced, and one as it will be."""
 
     going: Sequence[ConsumerMember] = ()
     coming: ConsumerMember | None = None
@@ -25,33 +26,33 @@ NO_CHANGE = Change()
 
 
 class Turnover(NamedTuple):
-    """What somebody asks for after a change that nobody does now, and the other way round."""
+    """Names that some member asks for only after a change, and names that none will."""
 
     gained: frozenset[str]
     lost: frozenset[str]
 
     def __bool__(self) -> bool:
-        """Tell whether there is any."""
+        """Tell whether there are any names."""
         return bool(self.gained or self.lost)
 
 
 class Tally:
-    """How many members ask for what. *Invariant:* nothing that nobody asks for is in a counter."""
+    """How many members ask for each thing. *Invariant:* no counter has a count of 0."""
 
     def __init__(self) -> None:
         self.topics: Counter[str] = Counter()
-        """By the name of a topic, the members that subscribe to it by name."""
+        """For each topic, how many members subscribe to it by name."""
         self.regexes: Counter[str] = Counter()
         self.assignors: Counter[str] = Counter()
         self.classic = 0
         """The members that speak the classic protocol."""
         self.protocols: Counter[str] = Counter()
-        """By the name of an assignor of theirs, the classic members that know it."""
+        """For each assignor of classic members, how many of them know it."""
         self.settled: Counter[int] = Counter()
-        """By epoch, the members that have all that its target gives them, and nothing else."""
+        """For each epoch, how many members hold exactly their target of that epoch."""
 
     def replace(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
-        """Count a member as ``new``, no more as ``old``; None: it was not, or is no more, there."""
+        """Count a member as ``new`` instead of ``old``; None: it is new, or has gone."""
         if old is None or new is None or _asked(old) != _asked(new):
             self._count(old, -1)
             self._count(new, 1)
@@ -72,12 +73,12 @@ class Tally:
             _add(self.protocols, {one.name for one in member.classic.protocols}, by)
 
     def topics_after(self, change: Change) -> Turnover:
-        """Return the topics that are named first, and not any more, after ``change``."""
+        """Return the topics that are named only after ``change``, and those only before."""
         coming = () if change.coming is None else change.coming.topics
         return _turnover(self.topics, [one.topics for one in change.going], coming)
 
     def regexes_after(self, change: Change) -> Turnover:
-        """Return the expressions that are new, and that nobody has any more, after ``change``."""
+        """Return the expressions that exist only after ``change``, and those only before."""
         coming = () if change.coming is None else _regexes(change.coming)
         return _turnover(self.regexes, [_regexes(one) for one in change.going], coming)
 

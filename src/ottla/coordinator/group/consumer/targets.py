@@ -1,14 +1,13 @@
-"""What a KIP-848 group reads and how it is shared: expressions, epochs, targets. Pure.
+"""Finds what a KIP-848 group reads, and shares it: expressions, epochs, targets. Pure.
 
 The parts that a heartbeat, a JoinGroup and a departure have in common: each looks at the group with
-its members as they are to be, and adds the records of what changes. What grows with the members or
-with the topics is done in steps, and the group is as it is between them. Source: KIP-848;
-Kafka 4.3, asked.
+its members as they will be, and adds the records of the changes. Work that grows with the members
+or with the topics is done in steps, between which the group does not change. Source: KIP-848; Kafka
+4.3, asked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
-from typing import Protocol
 
 from ottla.coordinator.group.consumer import records
 from ottla.coordinator.group.consumer.assignors import ASSIGNORS, Subscriber
@@ -17,29 +16,10 @@ from ottla.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, T
 from ottla.coordinator.group.consumer.metadata_hash import group_hash, topic_hash
 from ottla.coordinator.group.consumer.tally import NO_CHANGE, Change
 from ottla.coordinator.group.consumer.topic_pattern import TopicPattern
+from ottla.coordinator.group.topics import Topics
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.ids import TopicId
-from ottla.metadata.image import TopicImage
 from ottla.sliced import STRIDE, Steps, each, sorted_in_steps
-
-
-class Topics(Protocol):
-    """What is looked at of the metadata."""
-
-    @property
-    def revision(self) -> int:
-        """How new it is."""
-
-    @property
-    def topics(self) -> Mapping[str, TopicImage]:
-        """All topics by name."""
-
-    def topic(self, name: str) -> TopicImage | None:
-        """Return a topic."""
-
-    def racks(self, topic: TopicImage) -> tuple[tuple[str, ...], ...]:
-        """Return the racks of each partition's replicas."""
-
 
 # What the members read.
 
@@ -51,7 +31,7 @@ def resolve_regexes(
     now_ms: int,
     found: list[CoordinatorRecord],
 ) -> Steps[Mapping[str, ResolvedRegex]]:
-    """Hold the expressions of the members after ``change`` against the topics there are."""
+    """Match the expressions of the members after ``change`` with the present topics."""
     turnover = group.tally.regexes_after(change)
     if not turnover and not group.is_stale:
         return group.regexes
@@ -62,7 +42,7 @@ def resolve_regexes(
         if known is not None and not group.is_stale:
             resolved[regex] = known
             continue
-        changed = group.topics_changed
+        changed = group.changed_topics
         if known is None or changed is None:
             names = yield from _matching(regex, list(topics.topics))
         else:
@@ -92,7 +72,7 @@ def next_epoch(
     *,
     is_bumped: bool,
 ) -> Steps[int]:
-    """Return the group's epoch: one more if ``is_bumped`` or if what is read has changed.
+    """Return the group's epoch: one more if ``is_bumped`` or if the topics have changed.
 
     ``regexes``: those of the members after ``change``; the group's own if they are the same.
     """
@@ -146,7 +126,7 @@ def assign_targets(
     epoch: int,
     now_ms: int,
 ) -> Steps[dict[str, Target]]:
-    """Return the target for ``epoch`` of every member that there is after ``change``."""
+    """Return the target for ``epoch`` of every member of the group after ``change``."""
     members = _members_after(group, change)
     names = group.topics_read(regexes, change)
     known = [topic for name in names if (topic := topics.topic(name)) is not None]
@@ -175,7 +155,7 @@ def assign_targets(
 
 
 def _target_before(group: ConsumerGroup, member: ConsumerMember) -> Target:
-    """Return a member's target; a static one that came back has that of its old id."""
+    """Return a member's target; a static member that came back has that of its old id."""
     target = group.targets.get(member.member_id)
     if target is None and member.instance_id is not None:
         target = group.targets.get(group.static_members.get(member.instance_id, ""))
@@ -194,5 +174,5 @@ def _members_after(group: ConsumerGroup, change: Change) -> Mapping[str, Consume
 
 
 def preferred_assignor(group: ConsumerGroup, change: Change = NO_CHANGE) -> str:
-    """Return the assignor that most members ask for; of equals, and of none, the first one."""
+    """Return the assignor that most members ask for; of equals, or if none ask, the first."""
     return max(ASSIGNORS, key=lambda name: group.tally.votes_after(change, name))

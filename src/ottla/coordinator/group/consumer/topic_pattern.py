@@ -18,12 +18,12 @@ from ottla.errors import ErrorCode, KafkaError
 
 PATTERN_LENGTH_MAX = 4096
 STATES_MAX = 2000
-"""What an expression may unfold to: the steps one character of a name can cost."""
+"""The largest machine of an expression: the steps that one character of a name can cost."""
 NESTING_MAX = 50
 REPEAT_MAX = 1000
 SETS_KEPT_MAX = 2000
 WORK_MAX = 500_000
-"""States that one pattern may look at beyond what it has kept: some tenths of a second."""
+"""States that one pattern may look at without a look-up: some tenths of a second."""
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _DIGIT = frozenset("0123456789")
 _SPACE = frozenset(" \t\n\r\f")
@@ -38,7 +38,7 @@ class InvalidPattern(ValueError):
 
 
 class _Step(NamedTuple):
-    """A state that takes a character, or (``accepts`` None) goes on by itself to all of ``to``."""
+    """A state that takes a character, or (``accepts`` None) goes on at once to all of ``to``."""
 
     accepts: Accepts | None
     to: tuple[int, ...]
@@ -49,7 +49,7 @@ class _Step(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A piece of the tree: what it is, and what it is made of."""
+    """A node of the tree: its kind, and its parts."""
 
     kind: str
     """``char``, ``start``, ``end``, ``join``, ``either`` or ``repeat``."""
@@ -97,7 +97,7 @@ class TopicPattern:
         return self._ends(at, name[-1])
 
     def _keep(self, states: frozenset[int]) -> int:
-        """Return the number of a set of states; too many of them are forgotten all at once."""
+        """Return the number of a set of states; if there are too many, all are forgotten."""
         number = self._known.get(states)
         if number is None:
             if len(self._sets) >= SETS_KEPT_MAX:
@@ -112,7 +112,7 @@ class TopicPattern:
     def _move(self, at: int, character: str) -> int:
         moves = self._moves[at]
         moved = self._keep(self._reached(at, character, at_end=False))
-        moves[character] = moved  # Of a forgotten table, if that was one too many: harmless.
+        moves[character] = moved  # Harmless if the table has been forgotten meanwhile.
         return moved
 
     def _ends(self, at: int, character: str) -> bool:
@@ -234,7 +234,7 @@ class _Parser:
         bounds = self._bounds()
         if bounds is None:
             return atom
-        self._skip("?")  # Which of the matches is found makes no difference here.
+        self._skip("?")  # It makes no difference here which of the matches is found.
         if self._peek() in ("*", "+", "?") or self._bounds() is not None:
             raise InvalidPattern("invalid nested repetition operator")
         return _Part("repeat", (atom,), least=bounds[0], most=bounds[1])

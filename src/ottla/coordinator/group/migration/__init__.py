@@ -1,1 +1,1 @@
-"""Groups between both protocols: from one to the other, and members of both in one. Pure."""
+"""Groups between both protocols: from one to the other, and members of both in one."""

@@ -1,8 +1,9 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat. Pure.
 
-To such a member the group looks like a classic one in which somebody else leads: its generation is
-its epoch, Heartbeat sends it to JoinGroup when there is a step to take, and SyncGroup tells it what
-it has. A step is that of any member (``consumer.machine``). Source: KIP-848; Kafka 4.3, asked.
+To such a member the group looks like a classic one in which another member leads: the generation is
+the member's epoch, Heartbeat sends the member to JoinGroup when it has a step to take, and
+SyncGroup tells it its partitions. The step is that of any member (``consumer.machine``). Source:
+KIP-848; Kafka 4.3, asked.
 """
 
 from collections.abc import Mapping
@@ -30,20 +31,21 @@ from ottla.coordinator.group.consumer.member import (
     Owned,
 )
 from ottla.coordinator.group.consumer.settings import ConsumerSettings
-from ottla.coordinator.group.consumer.targets import Topics, names_by_id
+from ottla.coordinator.group.consumer.targets import names_by_id
 from ottla.coordinator.group.migration.conversion import (
     Downgrade,
     Replacement,
     downgraded,
     may_downgrade,
 )
+from ottla.coordinator.group.topics import Topics
 from ottla.coordinator.records import CoordinatorRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sliced import Steps
 
 
 class Joined(NamedTuple):
-    """What JoinGroup leads to. ``member`` None: it has to come again with the id in the answer."""
+    """The outcome of a JoinGroup. ``member`` None: it must join again with the id in the answer."""
 
     records: list[CoordinatorRecord]
     answer: JoinAnswer
@@ -57,7 +59,7 @@ class Joined(NamedTuple):
 def join(
     group: ConsumerGroup, asked: Join, topics: Topics, now_ms: int, settings: ConsumerSettings
 ) -> Steps[Joined]:
-    """Take a member in, or one step further. Raises KafkaError."""
+    """Add a member, or take it one step further. Raises KafkaError."""
     member_id = asked.member_id or asked.new_consumer_id
     check_room(group, member_id, settings)
     names = [protocol.name for protocol in asked.protocols]
@@ -118,7 +120,7 @@ def _updated(before: ConsumerMember, asked: Join, subscription: Subscription) ->
             else asked.rebalance_timeout_ms
         ),
         topics=tuple(sorted(set(subscription.topics))),
-        regex="",  # Clients of this protocol match by themselves.
+        regex="",  # Clients of this protocol match expressions themselves.
         client_id=asked.client_id,
         client_host=asked.client_host,
         classic=ClassicPart(asked.session_timeout_ms, asked.protocols),
@@ -135,7 +137,7 @@ def _by_id(owned: Mapping[str, tuple[int, ...]], topics: Topics) -> Owned:
 
 
 def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> SyncAnswer:
-    """Return what a member has. Raises KafkaError."""
+    """Return a member's partitions. Raises KafkaError."""
     member, classic = _member(group, asked.member_id, asked.instance_id)
     _check_generation(member, asked.generation)
     if asked.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or asked.protocol not in (
@@ -149,7 +151,7 @@ def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> SyncAnswer:
         why = f"member {member.member_id} should join again to catch up"
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, why)
     names = names_by_id(group.topics_of(member, group.regexes), topics)
-    if not member.assigned.keys() <= names.keys():  # It has changed its mind since.
+    if not member.assigned.keys() <= names.keys():  # The member has changed its subscription since.
         names = names_by_id(group.topics_read(group.regexes), topics)
     given = {names[topic_id]: has for topic_id, has in member.assigned.items() if topic_id in names}
     try:
@@ -162,7 +164,7 @@ def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> SyncAnswer:
 def heartbeat(group: ConsumerGroup, beat: Heartbeat) -> ErrorCode:
     """Tell whether a member has to join again (REBALANCE_IN_PROGRESS). Raises KafkaError.
 
-    That is so when there is a target for it; until then it could only come in vain.
+    It has to as soon as there is a target for it; before that, it would join in vain.
     """
     member, _ = _member(group, beat.member_id, beat.instance_id)
     _check_generation(member, beat.generation)
@@ -176,13 +178,13 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat) -> ErrorCode:
 
 
 def needs_targets(group: ConsumerGroup) -> bool:
-    """Tell whether targets are to be computed that no heartbeat of the other protocol asks for."""
+    """Tell whether targets are due while no member of the consumer protocol can ask for them."""
     is_all_classic = group.tally.classic == len(group.members)
     return group.epoch > group.assignment_epoch and is_all_classic
 
 
 def _has_to_wait(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Tell whether others still hold something of what a member is to get."""
+    """Tell whether other members still hold partitions that this member is to get."""
     return any(
         number not in member.assigned.get(topic_id, ()) and (topic_id, number) in group.owners
         for topic_id, numbers in group.targets.get(member.member_id, NO_TARGET).items()

@@ -1,10 +1,10 @@
-"""A group goes over from one protocol to the other while its members read on. Pure.
+"""Converts a group from one protocol to the other while its members read on. Pure.
 
     classic --a member of the consumer protocol joins--> consumer
     consumer --the last such member goes, classic ones are left--> classic
 
-Both ways the records of the old group are deleted and those of the new one written in one batch. A
-group keeps its epoch: the generation of the one is the epoch of the other. Source: KIP-848, online
+In both directions, one batch deletes the records of the old group and writes those of the new one.
+A group keeps its epoch: the generation of one is the epoch of the other. Source: KIP-848, online
 migration; the batches of a live Kafka 4.3.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from ottla.coordinator.group import records
+from ottla.coordinator.group.classic import records
 from ottla.coordinator.group.classic.group import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
@@ -25,12 +25,12 @@ from ottla.coordinator.group.classic.subscription import (
     read_subscription,
 )
 from ottla.coordinator.group.consumer import records as consumer_records
-from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.group import ConsumerGroup, no_consumer_group
 from ottla.coordinator.group.consumer.member import ClassicPart, ConsumerMember, Partitions
 from ottla.coordinator.group.consumer.settings import MigrationPolicy
-from ottla.coordinator.group.consumer.targets import Topics, metadata_hash_of, names_by_id
+from ottla.coordinator.group.consumer.targets import metadata_hash_of, names_by_id
+from ottla.coordinator.group.topics import Topics
 from ottla.coordinator.records import CoordinatorRecord
-from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
 from ottla.sliced import Steps, each
 
@@ -38,7 +38,7 @@ from ottla.sliced import Steps, each
 
 
 class Upgrade(NamedTuple):
-    """The group as it is to be, and the records that make it so."""
+    """The new group, and the records that replace the old one by it."""
 
     group: ConsumerGroup
     records: list[CoordinatorRecord]
@@ -52,19 +52,14 @@ def check_upgrade(group: ClassicGroup, policy: MigrationPolicy, *, members_max: 
         or len(group.members) > members_max
         or group.protocol is None
     ):
-        raise _no_consumer_group(group)
-
-
-def _no_consumer_group(group: ClassicGroup) -> KafkaError:
-    why = f"Group {group.group_id} is not a consumer group."
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
+        raise no_consumer_group(group.group_id)
 
 
 def upgraded(group: ClassicGroup, topics: Topics) -> Steps[Upgrade]:
-    """Return the consumer group that a classic one becomes: everybody has what it had.
+    """Return the consumer group that a classic one becomes: members keep their partitions.
 
-    In steps between which the group's members stay. Raises KafkaError (GROUP_ID_NOT_FOUND) when
-    what members said cannot be read.
+    In steps between which the group's members stay. Raises KafkaError (GROUP_ID_NOT_FOUND) if the
+    bytes of a member cannot be read.
     """
     new = ConsumerGroup(group.group_id)
     new.epoch = new.assignment_epoch = group.generation
@@ -75,7 +70,7 @@ def upgraded(group: ClassicGroup, topics: Topics) -> Steps[Upgrade]:
             lambda member: new.put(_upgraded_member(group, member, had[member.member_id])),
         )
     except ValueError as error:
-        raise _no_consumer_group(group) from error
+        raise no_consumer_group(group.group_id) from error
     group_id, members = new.group_id, list(new.members.values())
     for one in members:
         new.targets[one.member_id] = {
@@ -111,11 +106,11 @@ def _upgraded_member(group: ClassicGroup, member: Member, had: Partitions) -> Co
 
 
 def _had_by_all(group: ClassicGroup, topics: Topics) -> Steps[Mapping[str, Partitions]]:
-    """Return what each member may be reading.
+    """Return the partitions that each member may be reading.
 
-    That is what it was given, and what it said to own in its last JoinGroup: in the middle of a
-    cooperative rebalance it reads on what it is about to lose. A leader may have given out what
-    does not exist, or one partition twice; the first one has it.
+    They are those that it was given, and those that it said to own in its last JoinGroup: in the
+    middle of a cooperative rebalance a member reads on what it is about to lose. A leader may have
+    assigned partitions that do not exist, or one to two members; then the first one has it.
     """
     taken: set[tuple[TopicId, int]] = set()
     had: dict[str, dict[TopicId, dict[int, int]]] = {member_id: {} for member_id in group.members}
@@ -148,19 +143,19 @@ def _had_by_all(group: ClassicGroup, topics: Topics) -> Steps[Mapping[str, Parti
 
 
 class Replacement(NamedTuple):
-    """A static member of the classic protocol that takes the place of one of the other."""
+    """A static member of the classic protocol that replaces one of the consumer protocol."""
 
     replaced_id: str
     member: ConsumerMember
 
 
 class Downgrade(NamedTuple):
-    """The group as it is to be, and the records that make it so."""
+    """The new group, and the records that replace the old one by it."""
 
     group: ClassicGroup
     records: list[CoordinatorRecord]
     is_settled: bool
-    """Everybody has what it is to have; else all have to join again."""
+    """All members have the partitions of their targets; else all have to join again."""
 
 
 def may_downgrade(
@@ -182,9 +177,9 @@ def downgraded(
 ) -> Steps[Downgrade | None]:
     """Return the classic group that a consumer group becomes; None if it cannot. In steps.
 
-    It is stable, and its assignment is what everybody may be reading: Kafka's is what everybody was
-    to read, and gives that out a second time if the group is upgraded again at once. None when
-    nobody is left, or no assignor is known to all.
+    It is stable, and assigns to each member what the member may be reading. (Kafka assigns the
+    targets, and so gives a partition to two members if the group is upgraded again at once.) None
+    if no member is left, or if no assignor is known to all.
     """
     new = ClassicGroup(group.group_id, now_ms)
     new.state = GroupState.STABLE
@@ -211,7 +206,7 @@ def downgraded(
     assignments = {member_id: member.assignment for member_id, member in new.members.items()}
     found = yield from consumer_records.conversion_tombstones(group, new_ids)
     found.append(records.group_record(new, assignments))
-    yield None  # It took as long as a slice, and so will the batch.
+    yield None  # This took as long as a slice, and so will the batch.
     is_settled = coming is not None and all(one.is_reconciled_to(group.epoch) for one in staying)
     return Downgrade(new, found, is_settled)
 
@@ -237,5 +232,5 @@ def _assignment(subscription: bytes, member: ConsumerMember, names: Mapping[Topi
                 has.setdefault(names[topic_id], []).extend(numbers)
     try:
         return assignment_bytes(subscription, has)
-    except ValueError:  # Of a log that nobody wrote as it should be.
+    except ValueError:  # The subscription in the log cannot be read.
         return b""

@@ -1,1 +1,1 @@
-"""OffsetCommit: the ordinary way and the direct one."""
+"""OffsetCommit: its ordinary and its direct way."""

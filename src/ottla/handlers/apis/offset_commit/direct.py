@@ -1,10 +1,10 @@
-"""The direct way of OffsetCommit, as consumers send it: one tuple per partition, no objects.
+"""The direct way of OffsetCommit: a request as consumers send it becomes one tuple per partition.
 
-Owns where the fields of such a request stand, and the bytes of its answer. Below it is the way of
-every commit (``GroupCoordinator.commit_then``). Any other request (metadata, a partition that does
-not exist, any tag) is left to the ordinary way by returning ``NOT_DIRECT`` before anything has
-happened. The message tables stay the truth: a test holds both ways against each other, byte for
-byte, in every version.
+Owns the positions of the fields of such a request, and the bytes of its answer. Below the handler
+it goes on as every offset commit (``GroupCoordinator.commit_offsets_then``). Any other request (one
+with metadata, a partition that does not exist, any tag) is left to the ordinary way by returning
+``NOT_DIRECT`` before anything has happened. The message tables stay the truth: a test compares both
+ways, byte for byte, in every version.
 
     request   v2-7    group:string generation:int32 member:string [v7 instance:string?]
                       [v2-4 retention:int64] topics:array
@@ -18,15 +18,15 @@ byte, in every version.
     topic             name:string, v10 id:uuid  partitions:array  [v8+ tags(0)]
     partition         index:int32 error:int16 [v8+ tags(0)]
 
-From v8 on texts and arrays are compact: lengths and counts one too large, as varints.
+From v8 on texts and arrays are compact: lengths and counts are varints, stored plus one.
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 import struct
 
-from ottla.coordinator.group.committing import CommitRequest, PartitionCommit, TopicCommit
 from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.group.offsets.committing import CommitRequest, PartitionCommit, TopicCommit
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
 from ottla.ids import TOPIC_ID_BYTES, TopicId
@@ -52,10 +52,10 @@ _OLD_PARTITION = struct.Struct(">iqh")
 _PLAIN_PARTITION = struct.Struct(">iqih")
 _PARTITION = struct.Struct(">iqiBB")
 _COMPACT_END = struct.Struct(">iqiBBBB")
-"""The last partition, and no tags of its topic and of the request."""
+"""The last partition of a request, and the empty tags of its topic and of the request."""
 _EMPTY_PLAIN_TEXTS = (-1, 0)
 _EMPTY_TEXTS = (0, 1)
-"""Null, and a text without characters."""
+"""The encoded lengths of a null text and of an empty one."""
 _TO_TOPICS = struct.Struct(">iii")
 """Length, correlation id, count of topics."""
 _TO_TOPICS_V3 = struct.Struct(">iiii")
@@ -66,18 +66,17 @@ _ANSWERED = struct.Struct(">ih")
 _COMPACT_ANSWERED = struct.Struct(">ihx")
 
 Echo = tuple[bytes, list[PartitionCommit]]
-"""What an answer repeats of a topic: its name or id with the length in front, its partitions."""
-
+"""What an answer repeats of a topic: its encoded name or id, and its partitions."""
 
 Known = tuple[CommitRequest, bytes]
-"""A request that was read, and what its answer repeats of the topic."""
+"""A request that was read before, and the encoded name or id of its one topic."""
 _KNOWN_MAX = 4096
-"""Of each version: as many consumers of one partition, more or less."""
+"""Remembered requests per version: about one per consumer that commits one partition at a time."""
 _KNOWN_BYTES_MAX = 512
 
 
 class DirectOffsetCommit:
-    """Serves such requests of one version."""
+    """The direct way of OffsetCommit in one version."""
 
     def __init__(self, version: int, groups: GroupCoordinator, image: MetadataImage) -> None:
         self._version = version
@@ -91,15 +90,15 @@ class DirectOffsetCommit:
         elif version >= LEADER_EPOCHS_SINCE:
             self._end = _PLAIN_PARTITION
         self._known: dict[bytes, Known] = {}
-        """Use: what requests of one partition begin with, up to that partition. Consumers say it
-        again and again, with another offset."""
+        """Use: requests for one partition, by their bytes before that partition. A consumer sends
+        the same bytes again and again, each time with another offset behind them."""
 
     def serve(
         self, frame: memoryview, position: int, correlation_id: int
     ) -> Answer | Pending[Answer | None] | NotDirect:
-        """Serve the frame whose client id ends at ``position``: ``ottla.handlers.call.Direct``.
+        """Serve the frame whose client id ends at ``position``; see ``ottla.handlers.call.Direct``.
 
-        Raises nothing of a bad frame: it is ``NOT_DIRECT``, too.
+        A malformed frame is ``NOT_DIRECT``, too; the ordinary way raises its error.
         """
         echoes: list[Echo] = []
         try:
@@ -114,20 +113,22 @@ class DirectOffsetCommit:
             return NOT_DIRECT
         answered: Pending[Answer | None] = Pending()
 
-        def told(outcome: list[ErrorCode] | KafkaError) -> None:
-            # One partition is refused by itself for its metadata only, and there is none.
-            code = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
-            answered.resolve([self._answer(echoes, code, correlation_id)])
+        def told(_: list[ErrorCode]) -> None:
+            # The group refuses a single partition only for its metadata, and there is none.
+            answered.resolve([self._answer(echoes, ErrorCode.NONE, correlation_id)])
 
-        self._groups.commit_then(request, told)
+        def refused(error: KafkaError) -> None:
+            answered.resolve([self._answer(echoes, error.code, correlation_id)])
+
+        self._groups.commit_offsets_then(request, told, refused)
         return answered.value if answered.value is not None else answered
 
-    # Requests. All return None for one of another form.
+    # Reading requests. Each method returns None for a request of another form.
 
     def _know(
         self, frame: memoryview, position: int, request: CommitRequest, echoes: list[Echo]
     ) -> None:
-        """Remember what a request of one partition began with."""
+        """Remember a request for one partition, by its bytes before that partition."""
         begin = len(frame) - self._end.size
         if len(request.topics) > 1 or len(request.topics[0].partitions) > 1:
             return
@@ -139,9 +140,9 @@ class DirectOffsetCommit:
     def _read_again(
         self, frame: memoryview, position: int, echoes: list[Echo]
     ) -> CommitRequest | None:
-        """Read a request that begins as one that was read before; None also if none did.
+        """Read a request that begins with the same bytes as a remembered one; None if none does.
 
-        The same bytes mean the same; what is left is one partition, and the topic as it is now.
+        Only its partition is decoded, and its topic is looked up again.
         """
         end = self._end
         begin = len(frame) - end.size
@@ -178,7 +179,7 @@ class DirectOffsetCommit:
     def _read_plain(
         self, frame: memoryview, position: int, echoes: list[Echo]
     ) -> CommitRequest | None:
-        """Read a request up to v7, and what its answer repeats."""
+        """Read a request up to v7, and append to ``echoes`` what its answer repeats."""
         version = self._version
         group, position = _plain_text(frame, position)
         (generation,) = _INT32.unpack_from(frame, position)
@@ -218,7 +219,7 @@ class DirectOffsetCommit:
     def _plain_partitions(
         self, frame: memoryview, position: int, partition_count: int, topic: TopicImage
     ) -> tuple[list[PartitionCommit] | None, int]:
-        """Return the partitions of a topic, and where they end."""
+        """Return the partitions of a topic, and the position where they end."""
         has_epochs = self._version >= LEADER_EPOCHS_SINCE
         form = _PLAIN_PARTITION if has_epochs else _OLD_PARTITION
         end = position + partition_count * form.size
@@ -240,7 +241,7 @@ class DirectOffsetCommit:
     def _read_compact(
         self, frame: memoryview, position: int, echoes: list[Echo]
     ) -> CommitRequest | None:
-        """Read a request from v8 on, and what its answer repeats."""
+        """Read a request from v8 on, and append to ``echoes`` what its answer repeats."""
         if frame[position]:
             return None
         group, position = _text(frame, position + 1)
@@ -282,7 +283,7 @@ class DirectOffsetCommit:
     # Answers.
 
     def _answer(self, echoes: list[Echo], code: ErrorCode, correlation_id: int) -> bytes:
-        """Return the framed answer: the same code for all."""
+        """Return the framed answer, with the same code for all partitions."""
         if self._version >= COMPACT_SINCE:
             return _compact_answer(echoes, code, correlation_id)
         parts = [b""]
@@ -303,7 +304,7 @@ class DirectOffsetCommit:
 
 
 def _plain_text(frame: memoryview, position: int) -> tuple[str | None, int]:
-    """Return a text and where it ends. Raises struct.error, MalformedMessage."""
+    """Return a text and the position where it ends. Raises struct.error, MalformedMessage."""
     (length,) = _INT16.unpack_from(frame, position)
     position += _INT16.size
     if length < 0:
@@ -317,7 +318,7 @@ def _plain_text(frame: memoryview, position: int) -> tuple[str | None, int]:
 
 
 def _text(frame: memoryview, position: int) -> tuple[str | None, int]:
-    """Return a compact text and where it ends. Raises IndexError, MalformedMessage."""
+    """Return a compact text and the position where it ends. Raises IndexError, MalformedMessage."""
     length, position = get_uvarint(frame, position)
     if not length:
         return None, position

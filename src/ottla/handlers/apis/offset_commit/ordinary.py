@@ -1,10 +1,10 @@
-"""OffsetCommit, key 8: stores how far a group has read. Answered when it is durable.
+"""OffsetCommit, key 8: stores how far a group has read; answers when that is durable.
 
 Partitions that do not exist are refused here and never reach the group. v10 names topics by id.
 """
 
-from ottla.coordinator.group.committing import CommitRequest
 from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.group.offsets.committing import CommitRequest
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.offset_commit.direct import (
     IDS_SINCE,
@@ -26,7 +26,7 @@ from ottla.sliced import Steps, each
 
 
 class OffsetCommit:
-    """Hands what exists to the group."""
+    """Passes the offsets of existing partitions to the group coordinator."""
 
     def __init__(self, groups: GroupCoordinator, image: MetadataImage) -> None:
         self._groups = groups
@@ -35,7 +35,7 @@ class OffsetCommit:
     def handle(
         self, request: OffsetCommitRequest, call: Call
     ) -> Steps[OffsetCommitResponse | Pending[Steps[OffsetCommitResponse]]]:
-        """Answer per partition, in the request's order."""
+        """Return one code per partition, in the request's order."""
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if call.api_version >= IDS_SINCE:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
@@ -44,7 +44,7 @@ class OffsetCommit:
         )
         if not found.existing:
             return (yield from _response(request, found.codes([])))
-        committed = self._groups.commit(
+        committed = self._groups.commit_offsets(
             CommitRequest(
                 request.group_id,
                 request.member_id,
@@ -55,10 +55,13 @@ class OffsetCommit:
                 call.api_version >= TELLS_UNKNOWN_GROUP_SINCE,
             )
         )
-        return committed.then(lambda outcome: _response(request, found.codes(outcome)))
+        return committed.then(
+            lambda codes: _response(request, found.codes(codes)),
+            lambda error: _response(request, found.codes_refused(error)),
+        )
 
     def direct(self, version: int, encode: Encode) -> Direct:
-        """Return the direct way of commits without metadata."""
+        """Return the direct way, for offsets without metadata."""
         del encode
         return DirectOffsetCommit(version, self._groups, self._image).serve
 

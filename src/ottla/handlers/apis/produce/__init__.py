@@ -1,1 +1,1 @@
-"""Produce: the ordinary way, the direct way, and what transactions and long requests need."""
+"""Produce: its ordinary and its direct way, transactional appends, and very long requests."""

@@ -1,11 +1,12 @@
-"""The direct way of Produce: one batch for one partition, as most clients send it.
+"""The direct way of Produce: a request with one batch for one partition, as most clients send it.
 
-Owns where the few fields of such a request stand, and the bytes of its answer; two thirds of what
-the ordinary way costs above the log goes into making and taking apart objects. Below it is the way
-of every Produce (replication, log). More partitions go on to ``direct_many``. Any other request (a
-transaction, acks=0, a topic of the broker's own, any tag) is left to the ordinary way by returning
-``NOT_DIRECT`` before anything has happened; a refused append is answered by it, too. The message
-tables stay the truth: a test holds both ways against each other, byte for byte, in every version.
+Owns the positions of the few fields of such a request, and the bytes of its answer. It exists
+because two thirds of the ordinary way's cost above the log goes into objects of requests and
+answers. Below the handler the append is that of every Produce (``replication.appends``). A request
+for more partitions goes on to ``direct_many``. Any other request (a transaction, acks=0, an
+internal topic, any tag) is left to the ordinary way by returning ``NOT_DIRECT`` before anything has
+happened. A refused append is answered by the message tables. These stay the truth: a test compares
+both ways, byte for byte, in every version.
 
     request   v3-8    transactional_id:int16(-1) acks:int16 timeout_ms:int32 topics:int32(1)
                       name:string partitions:int32(1) index:int32 records:bytes
@@ -16,7 +17,7 @@ tables stay the truth: a test holds both ways against each other, byte for byte,
               v9-13   the same, compact, no tags; v13 has a topic id for the name
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 import struct
 
@@ -47,7 +48,7 @@ from ottla.replication.replica_manager import ReplicaManager
 _ACKS = frozenset((-1, 1))
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 _NAME_BYTES_MAX = 126
-"""The compact length of a longer name takes a second byte."""
+"""The compact length of a longer name takes two bytes."""
 
 # Requests: from the client id to the name, and from there to the records.
 _BEFORE_NAME = struct.Struct(">hhiih")
@@ -56,7 +57,7 @@ _BEFORE_COMPACT_NAME = struct.Struct(">BBhiBB")
 _BEFORE_TOPIC_ID = struct.Struct(">BBhiB")
 _BEHIND_COMPACT_NAME = struct.Struct(">BiB")
 _TAGS_BYTES = 3
-"""Behind the records: no tags of the partition, of the topic, of the message."""
+"""After the records: the empty tags of the partition, the topic and the request."""
 
 # Answers: from the length to the name, and from there to the end.
 _TO_NAME = struct.Struct(">iiih")
@@ -68,12 +69,12 @@ _TAIL_V8 = struct.Struct(">iixxqqq4xh4x")
 _TAIL_V9 = struct.Struct(">BixxqqqB8x")
 
 Located = tuple[bytes, int, int, int, int, int]
-"""The topic's name or id as it stands there, partition, acks, timeout in ms, and where the records
-begin and end."""
+"""The topic's name or id (raw bytes), partition, acks, timeout in ms, and the positions where the
+records begin and end."""
 
 
 class DirectProduce:
-    """Serves such requests of one version."""
+    """The direct way of Produce in one version."""
 
     def __init__(
         self,
@@ -92,9 +93,9 @@ class DirectProduce:
     def serve(
         self, frame: memoryview, position: int, correlation_id: int
     ) -> Answer | Pending[Answer | None] | NotDirect:
-        """Serve the frame whose client id ends at ``position``: ``ottla.handlers.call.Direct``.
+        """Serve the frame whose client id ends at ``position``; see ``ottla.handlers.call.Direct``.
 
-        Raises nothing of a bad frame: it is ``NOT_DIRECT``, too.
+        A malformed frame is ``NOT_DIRECT``, too; the ordinary way raises its error.
         """
         version = self._version
         try:
@@ -117,7 +118,7 @@ class DirectProduce:
             known = self._image.topic_by_id(TopicId(topic))
             name = "" if known is None else known.name
         if not name or name.startswith("__"):
-            return NOT_DIRECT  # Unknown, or perhaps a topic of ours, which clients do not write to.
+            return NOT_DIRECT  # Unknown, or perhaps internal: clients may not write to such topics.
         appended = self._replica_manager.appends.one(
             TopicPartition(name, index), frame[begin:end], acks=acks, timeout_ms=timeout_ms
         )
@@ -128,9 +129,7 @@ class DirectProduce:
 
             return appended.then(answer)
         if isinstance(appended, AppendRefusal) and appended.code is _NOT_LEADER:
-            return (
-                NOT_DIRECT  # Nothing has happened; the ordinary way knows how to name the leader.
-            )
+            return NOT_DIRECT  # Nothing was appended; the ordinary way names the leader.
         return self._answer(topic, index, appended, correlation_id)
 
     def _answer(
@@ -153,7 +152,7 @@ class DirectProduce:
                 tail = _TAIL_V8.pack(1, index, base_offset, append_time_ms, log_start_offset, -1)
             size_bytes = 10 + len(topic) + len(tail)
             return [_TO_NAME.pack(size_bytes, correlation_id, 1, len(topic)) + topic + tail]
-        # Compact counts and lengths are one too large.
+        # Compact counts and lengths are stored plus one.
         tail = _TAIL_V9.pack(2, index, base_offset, append_time_ms, log_start_offset, 1)
         if version < TOPIC_IDS_SINCE:
             size_bytes = 7 + len(topic) + len(tail)
@@ -165,7 +164,7 @@ class DirectProduce:
 
 
 def _locate(frame: memoryview, position: int, version: int) -> Located | None:
-    """Find the parts of a request up to v8; None if it is of another form."""
+    """Find the parts of a request up to v8; None if it has another form."""
     transaction, acks, timeout_ms, topics, name_bytes = _BEFORE_NAME.unpack_from(frame, position)
     if transaction != -1 or topics != 1 or name_bytes < 0:
         return None
@@ -179,7 +178,7 @@ def _locate(frame: memoryview, position: int, version: int) -> Located | None:
 
 
 def _locate_compact(frame: memoryview, position: int, version: int) -> Located | None:
-    """Find the parts of a request from v9 on; None if it is of another form."""
+    """Find the parts of a request from v9 on; None if it has another form."""
     if version < TOPIC_IDS_SINCE:
         before = _BEFORE_COMPACT_NAME
         tags, transaction, acks, timeout_ms, topics, name_bytes = before.unpack_from(

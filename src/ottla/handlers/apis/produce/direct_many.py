@@ -1,14 +1,14 @@
-"""The direct way of Produce for a batch to each of some partitions, all of them led here.
+"""The direct way of Produce for several partitions, one batch each, all of them led by this node.
 
-Owns the walk over such a request and the bytes of its answer; what goes into the log goes as in the
-ordinary way, by ``Appends.many``. Half of what the ordinary way costs a partition above the log are
-the objects of request and answer. Any request with something else in it (a transaction, a partition
-that is not led here, very many) is left to the ordinary way before anything has happened. An answer
-in which something is refused is made by the message tables. Between ``direct``, which comes here
-with what is not a single batch, and ``replication.appends``; the layout of both is there.
+Owns the walk over such a request and the bytes of its answer. ``direct`` passes requests on to this
+file; the appends are made by ``Appends.many``, as in the ordinary way. It exists because half of
+the ordinary way's cost per partition above the log goes into objects of requests and answers. Any
+other request (a transaction, a partition led elsewhere, very many partitions) is left to the
+ordinary way before anything has happened. An answer with a refusal is made by the message tables.
+The byte layout of requests and answers is written down in ``direct``.
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 import struct
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ LOG_START_SINCE = 5
 RECORD_ERRORS_SINCE = 8
 COMPACT_SINCE = 9
 PARTITIONS_MAX = PARTITIONS_AT_A_TIME
-"""A request for more of them is served in parts."""
+"""A request for more partitions goes the ordinary way, which serves it in parts."""
 
 _ACKS = frozenset((-1, 1))
 _ATTRIBUTES_AT = ATTRIBUTES_POSITION + 1
@@ -55,13 +55,13 @@ _PART_V8 = struct.Struct(">ixxqqq4xh").pack
 _PART_V9 = struct.Struct(">ixxqqqBxx").pack
 
 Topics = list[tuple[bytes, list[int]]]
-"""The topics' names or ids as they stand there, and their partitions, in order."""
+"""The topics' names or ids (raw bytes) and their partitions, in the order of the request."""
 AnswerByTable = Callable[[Layout, list[AppendOutcome], int], Answer]
-"""Encodes the ordinary way: layout, outcomes, correlation id."""
+"""Encodes an answer by the message tables: layout, outcomes, correlation id."""
 
 
 class Several(NamedTuple):
-    """A request of that form."""
+    """The parts of a request that this way serves."""
 
     acks: int
     timeout_ms: int
@@ -70,7 +70,7 @@ class Several(NamedTuple):
 
 
 class DirectProduceMany:
-    """Serves such requests of one version."""
+    """The direct way for several partitions, in one version."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class DirectProduceMany:
         return self._answer(topics, outcomes, correlation_id)
 
     def _locate_plain(self, frame: memoryview, position: int) -> Several | None:
-        """Find the parts of a request up to v8; None if it is of another form."""
+        """Find the parts of a request up to v8; None if it has another form."""
         transaction, acks, timeout_ms, topic_count = _BEGIN.unpack_from(frame, position)
         if transaction != -1 or acks not in _ACKS or not 0 < topic_count <= PARTITIONS_MAX:
             return None
@@ -139,7 +139,7 @@ class DirectProduceMany:
         return Several(acks, timeout_ms, topics, wanted) if position == len(frame) else None
 
     def _locate_compact(self, frame: memoryview, position: int) -> Several | None:
-        """Find the parts of a request from v9 on; None if it is of another form."""
+        """Find the parts of a request from v9 on; None if it has another form."""
         tags, transaction, acks, timeout_ms = _COMPACT_BEGIN.unpack_from(frame, position)
         topic_count, position = get_uvarint(frame, position + _COMPACT_BEGIN.size)
         if tags or transaction or acks not in _ACKS or not 1 < topic_count <= PARTITIONS_MAX + 1:
@@ -181,7 +181,7 @@ class DirectProduceMany:
         parts: list[memoryview],
         wanted: list[tuple[TopicPartition, memoryview]],
     ) -> bool:
-        """Put a topic's batches to what is wanted; False if one of them is not for this way."""
+        """Append a topic's batches to ``wanted``; False if this way cannot serve one of them."""
         if self._version < TOPIC_IDS_SINCE:
             name = str(topic, "utf-8", "replace")
         else:
@@ -194,7 +194,7 @@ class DirectProduceMany:
         for index, records in zip(indexes, parts, strict=True):
             partition = find((name, index))
             if partition is None or not partition.is_leader:
-                return False  # The ordinary way knows how to name the leader.
+                return False  # The ordinary way names the leader.
             attributes = records[_ATTRIBUTES_AT]
             if attributes and (
                 attributes & TRANSACTIONAL_BIT
@@ -234,7 +234,7 @@ class DirectProduceMany:
         return [out]
 
     def _parts(self, topics: Topics, outcomes: Sequence[AppendOutcome]) -> list[bytes] | None:
-        """Return the partitions' part of the answer; None if one of them is refused."""
+        """Return the encoded answer of each partition, in order; None if one is refused."""
         version = self._version
         results = iter(outcomes)
         parts: list[bytes] = []

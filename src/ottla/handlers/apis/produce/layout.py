@@ -1,6 +1,6 @@
-"""What stands where in a Produce request, and so in its answer."""
+"""The order of topics and partitions in a Produce request, which its answer repeats."""
 
 from ottla.ids import TopicId
 
 Layout = list[tuple[str, TopicId, list[int]]]
-"""The request's topics (name, id) and their partitions, in its order; the answer's order too."""
+"""The request's topics, each with name, id and partitions, in order."""

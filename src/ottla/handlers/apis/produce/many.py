@@ -1,10 +1,9 @@
-"""Produce over very many partitions: some of them at a time, others have their turns in between.
+"""Serves a Produce request for very many partitions in parts, so that others get their turns.
 
-Owns how such a request is cut up and how the answers are put together again; each part is a
-request of its own to ``Produce``, which is served as if no other was. The appends of one part are
-not waited for before the next one begins, unless they are a transaction's, to which partitions are
-added part by part. As in Kafka, a request with batches of several transactional producers is
-refused as a whole.
+Owns how the request is cut into parts and how their answers are joined. ``Produce`` serves each
+part as a request of its own. The next part begins before the appends of the last one are durable,
+but not in a transaction, whose partitions are added part by part. As in Kafka, a request with
+batches of several transactional producers is refused as a whole.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,15 +22,16 @@ from ottla.protocol.messages.produce import (
 from ottla.sliced import STRIDE, Steps, each
 
 PARTITIONS_AT_A_TIME = 128
-"""Their flushes begin together; the appends take some 2 ms."""
+"""Partitions of one part: their appends take some 2 ms, and their flushes begin together."""
 
 Serve = Callable[[ProduceRequest], ProduceResponse | Pending[ProduceResponse | None] | None]
 
 
 def produce_many(request: ProduceRequest, serve: Serve) -> Steps[ProduceResponse | None]:
-    """Serve the parts of a request, whose bytes must stay there; return the one answer.
+    """Serve the request in parts and return the joined answer; None for acks=0.
 
-    Raises CloseConnection when all parts are served and ``serve`` raised it for one of them.
+    The request's bytes must stay valid until the end. Raises CloseConnection when all parts are
+    served and ``serve`` has raised it for one of them.
     """
     in_transaction = request.transactional_id is not None
     if in_transaction and (yield from _has_several_producers(request)):
@@ -47,7 +47,7 @@ def produce_many(request: ProduceRequest, serve: Serve) -> Steps[ProduceResponse
         )
         try:
             answer = serve(part)
-        except CloseConnection as error:  # Of acks=0: what is behind it is appended all the same.
+        except CloseConnection as error:  # acks=0: the parts after it are appended all the same.
             failure = error
             continue
         if in_transaction and isinstance(answer, Pending):
@@ -68,9 +68,9 @@ def produce_many(request: ProduceRequest, serve: Serve) -> Steps[ProduceResponse
 
 
 def _parts(topics: list[TopicProduceData]) -> Iterator[tuple[bool, list[TopicProduceData]]]:
-    """Yield topics, and stretches of topics, with so many partitions together, in order.
+    """Yield the parts in order, each with ``PARTITIONS_AT_A_TIME`` partitions, the last with fewer.
 
-    With each, whether it begins where the one before stopped within a topic.
+    The flag with each part is True when its first topic continues the last one of the part before.
     """
     part: list[TopicProduceData] = []
     room, goes_on = PARTITIONS_AT_A_TIME, False

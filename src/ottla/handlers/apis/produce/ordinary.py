@@ -1,11 +1,16 @@
-"""Produce, key 0: append one batch to each of some partitions.
+"""Produce, key 0: appends one batch to each of some partitions. The ordinary way.
+
+``_refusal`` and ``_refusal_of_all`` find errors that need no log; all others come from below, as an
+``AppendRefusal``. A transactional request goes through ``transactional``, one with very many
+partitions through ``many``.
 
 v3 record batches of format 2; v7 allows zstd (KIP-110); v8 names the rejected records (KIP-467);
 v9 is flexible; v10 tells the current leader (KIP-951); v13 has topic ids, not names (KIP-516).
-Versions 0-2 are advertised for librdkafka's sake and refused by hanging up, as Kafka does.
+Versions 0-2 are advertised because librdkafka needs that, but a request in them closes the
+connection, as with Kafka.
 """
 
-from __future__ import annotations  # else those of inner functions are made at each call
+from __future__ import annotations  # else each call would build those of inner functions
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.errors import CloseConnection, ErrorCode
@@ -44,11 +49,11 @@ _ACKS = frozenset((-1, 0, 1))
 
 _ATTRIBUTES_LOW_AT = ATTRIBUTES_POSITION + 1
 _SHORTEST_BATCH_BYTES = MAGIC_POSITION + 1
-"""With less nothing can be said of a batch."""
+"""Shorter records are INVALID_RECORD: they do not even reach the format byte (magic)."""
 
 
 class Produce:
-    """Appends through the replica manager and answers when the acks asked for are there."""
+    """Appends the batches, and answers when as many replicas have them as ``acks`` asks for."""
 
     def __init__(
         self,
@@ -65,7 +70,10 @@ class Produce:
     def handle(
         self, request: ProduceRequest, call: Call
     ) -> ProduceResponse | Pending[ProduceResponse | None] | None:
-        """Append. No answer for acks=0, but the connection ends when such an append fails."""
+        """Append each batch. None for acks=0.
+
+        Raises CloseConnection when an append with acks=0 fails: the only way to tell the client.
+        """
         layout: Layout = []
         refused: dict[int, AppendOutcome] = {}  # By position in the request.
         appends: list[tuple[TopicPartition, memoryview]] = []
@@ -75,7 +83,7 @@ class Produce:
             if version >= TOPIC_IDS_SINCE:
                 known = self._image.topic_by_id(topic.topic_id)
                 name = "" if known is None else known.name
-            # Whatever its records are like: nothing of this topic can be appended.
+            # The whole topic is refused, whatever its records are like.
             is_refused = acks not in _ACKS or (not name and version >= TOPIC_IDS_SINCE)
             is_ours = name.startswith("__") and is_internal(name)
             indexes: list[int] = []
@@ -111,11 +119,11 @@ class Produce:
         return appended.then(answer) if isinstance(appended, Pending) else answer(appended)
 
     def handle_long(self, request: ProduceRequest, call: Call) -> Steps[ProduceResponse | None]:
-        """Do as ``handle`` for very many partitions; the request's bytes stay until it is over."""
+        """Do as ``handle`` for very many partitions, in parts."""
         return produce_many(request, lambda part: self.handle(part, call))
 
     def direct(self, version: int, encode: Encode) -> Direct:
-        """Return the direct way of requests with one batch for each partition."""
+        """Return the direct way, for requests that are not transactional."""
 
         def answer_by_table(
             layout: Layout, outcomes: list[AppendOutcome], correlation_id: int
@@ -127,7 +135,7 @@ class Produce:
         return DirectProduce(version, self._replica_manager, self._image, answer_by_table).serve
 
     def _name_leaders(self, response: ProduceResponse | None, call: Call) -> ProduceResponse | None:
-        """Say who leads what is not led here, and how to reach them (KIP-951)."""
+        """Add leaders, and their addresses, of partitions that are led elsewhere (KIP-951)."""
         if response is None or call.api_version < CURRENT_LEADER_SINCE:
             return response
         leaders: set[int] = set()
@@ -148,7 +156,7 @@ class Produce:
         return response
 
     def _leader_of(self, topic: TopicProduceResponse, index: int) -> LeaderIdAndEpoch | None:
-        """Return the leader that this node knows of; None when there is none."""
+        """Return the leader as this node knows it; None when there is none."""
         known = self._image.topic_by_id(topic.topic_id) if not topic.name else None
         name = topic.name if known is None else known.name
         partition = self._replica_manager.get(TopicPartition(name, index))
@@ -158,7 +166,7 @@ class Produce:
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
     def _refusal_of_all(self, where: TopicPartition, version: int) -> ErrorCode:
-        """Return the code of a topic without a name, or of acks that nobody can mean."""
+        """Return the code for a partition of an unknown topic id or with impossible acks."""
         if version >= TOPIC_IDS_SINCE and not where.topic:
             return ErrorCode.UNKNOWN_TOPIC_ID
         if self._replica_manager.get(where) is None:
@@ -172,7 +180,11 @@ def _answer(
     refused: dict[int, AppendOutcome],
     outcomes: list[AppendOutcome],
 ) -> ProduceResponse | None:
-    """Put refusals and outcomes back into the order of the request."""
+    """Merge refusals and outcomes into the answer, in the order of the request.
+
+    ``refused``: refusals by position in the request. ``outcomes``: the appends', in order. None for
+    acks=0. Raises CloseConnection for acks=0 when anything was refused.
+    """
     for position, refusal in refused.items():
         outcomes.insert(position, refusal)
     if acks == ACKS_NONE:
@@ -196,7 +208,7 @@ def _answer(
 
 
 def _refusal(version: int, transactional_id: str | None, records: memoryview) -> ErrorCode | None:
-    """Return why a partition's records do not even reach the log, or None."""
+    """Return why these records are refused before the log sees them; None: they are not."""
     if len(records) <= _ATTRIBUTES_LOW_AT:
         return ErrorCode.INVALID_RECORD if len(records) < _SHORTEST_BATCH_BYTES else None
     attributes = records[_ATTRIBUTES_LOW_AT]

@@ -1,11 +1,12 @@
-"""Appends of transactional batches: only into partitions that are part of the transaction.
+"""Appends transactional batches, only to partitions that are part of the producer's transaction.
 
-Owns the question before the append. A producer that has the transaction open in a partition goes
-straight on; else the coordinator is asked, and from Produce v12 on told: such producers add
-partitions by writing to them. Between the yes and the append nothing may happen, or a batch could
-come behind its transaction's end and stay undecided for ever: small batches are appended in the
-same turn of the loop, large ones are asked about again when they are back from the executor.
-A topic that was made anew under its name meanwhile is not the one that was written to.
+Owns the check before the append. A producer whose transaction is open in the partition may append.
+For any other the coordinator verifies that the partition is part of the transaction; from Produce
+v12 on it adds the partition instead, because such producers add partitions by writing to them.
+Nothing may happen between that check and the append: otherwise a batch could follow its
+transaction's end marker and stay undecided for ever. So small batches are appended in the same turn
+of the loop, and large ones are checked again when they come back from the executor. If the topic
+was deleted and created again meanwhile, the batch is refused.
 
 Source: KIP-890; the answers of a live Kafka 4.3:
 
@@ -43,7 +44,7 @@ Outcomes = list[AppendOutcome] | Pending[list[AppendOutcome]]
 
 
 class TransactionalAppends:
-    """Stands between Produce and the replica manager for requests with a transactional id."""
+    """Verifies or adds partitions before the appends of a request with a transactional id."""
 
     def __init__(
         self, replica_manager: ReplicaManager, transactions: TransactionCoordinator
@@ -54,7 +55,7 @@ class TransactionalAppends:
     def append(
         self, transactional_id: str, appends: Appends, *, version: int, acks: int, timeout_ms: int
     ) -> Outcomes:
-        """Append what may be, refuse the rest; one outcome per entry, in order."""
+        """Append what is allowed and refuse the rest; one outcome per entry, in order."""
         producers = {producer_of(records) for _, records in appends if is_transactional(records)}
         if len(producers) > 1:
             refusal = AppendRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -75,14 +76,17 @@ class TransactionalAppends:
             return request.append(appends, {})
         if version < ADDS_SINCE:
             return request.append(appends, self._transactions.verify(request.producer, unknown))
-        # The request's bytes are gone when the answer is there.
+        # The request's bytes are no longer valid when the coordinator has answered.
         copies = [(where, memoryview(bytearray(records))) for where, records in appends]
         size_bytes = sum(len(records) for _, records in appends)
         let_go = self._replica_manager.request_memory.hold(size_bytes)
         gaps = [
             where
             for where, records in appends
-            if where in unknown and request.is_new(where) and read_header(records).base_sequence
+            if where in unknown
+            and is_transactional(records)  # The partition may stand there again, with less.
+            and request.is_new(where)
+            and read_header(records).base_sequence
         ]
         meant = {where: self._replica_manager.topic_id_of(where) for where, _ in appends}
         outcomes: Pending[list[AppendOutcome]] = Pending()
@@ -110,19 +114,19 @@ class TransactionalAppends:
 
 
 class _Request(NamedTuple):
-    """One request with transactional batches, all of one producer."""
+    """One request with transactional batches, all by one producer."""
 
     replica_manager: ReplicaManager
     transactions: TransactionCoordinator
     producer: Producer
     partitions: frozenset[TopicPartition]
-    """Those with transactional batches."""
+    """The partitions of its transactional batches."""
     version: int
     acks: int
     timeout_ms: int
 
     def append(self, appends: Appends, codes: Mapping[TopicPartition, ErrorCode]) -> Outcomes:
-        """Append, but for those that ``codes`` has something against."""
+        """Append all but the partitions that have an error in ``codes``."""
         refused = {
             where: AppendRefusal(refusal_code(code, self.version))
             for where, code in codes.items()
@@ -151,7 +155,7 @@ class _Request(NamedTuple):
         return None if code is ErrorCode.NONE else KafkaError(refusal_code(code, self.version))
 
     def is_open(self, where: TopicPartition) -> bool:
-        """Tell whether the append need not be asked about: also when the log will refuse it."""
+        """Whether no check is needed: the transaction is open, or the log will refuse the batch."""
         partition = self.replica_manager.get(where)
         if partition is None:
             return True
@@ -163,13 +167,13 @@ class _Request(NamedTuple):
         return states.has_open_transaction(producer_id, epoch)
 
     def is_new(self, where: TopicPartition) -> bool:
-        """Tell whether the partition remembers nothing of the producer."""
+        """Whether the partition remembers nothing of the producer."""
         partition = self.replica_manager.get(where)
         return partition is None or partition.producers.get(self.producer.producer_id) is None
 
 
 def is_transactional(records: memoryview) -> bool:
-    """Tell whether a produced batch, of whatever length, says that it is part of a transaction."""
+    """Whether the bytes are long enough for a batch header that says it is transactional."""
     return (
         len(records) >= HEADER_SIZE_BYTES
         and records[MAGIC_POSITION] == MAGIC_V2
@@ -178,7 +182,7 @@ def is_transactional(records: memoryview) -> bool:
 
 
 def refusal_code(code: ErrorCode, version: int) -> ErrorCode:
-    """Return how a producer of that Produce version is told what a coordinator said."""
+    """Return the code that a producer of this Produce version gets for a coordinator's code."""
     if code is ErrorCode.TRANSACTION_ABORTABLE:
         return code if version >= ABORTABLE_SINCE else ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.PRODUCER_FENCED:
@@ -199,6 +203,6 @@ _NOT_READY = frozenset(
 
 
 def producer_of(records: memoryview) -> tuple[int, int]:
-    """Return the producer of a transactional batch: its id and epoch."""
+    """Return producer id and epoch of a batch."""
     header = read_header(records)
     return header.producer_id, header.producer_epoch

@@ -1,0 +1,271 @@
+"""``ottla cluster``: brokers, their versions and disks, its health; and to wait for it.
+
+Of any Kafka cluster. Changes nothing.
+"""
+
+import asyncio
+from argparse import Namespace
+from collections import Counter
+
+from ottla.cli import output as out
+from ottla.cli.arguments import (
+    Commands,
+    add_client_options,
+    add_command,
+    add_group,
+    add_output_option,
+)
+from ottla.cli.failure import Exit, Failure, explain
+from ottla.cli.output import FORMATS, Format, Row, Value, note, write_object, write_rows
+from ottla.cli.run import run
+from ottla.client.asyncio.admin import Admin
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.connection import Connection
+from ottla.client.wire.errors import ConnectionFailed, error_code
+from ottla.client.wire.view import TopicView
+from ottla.config.human import parse_duration_ms, size_text
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+
+BROKER_COLUMNS = ("broker_id", "host", "port", "rack", "controller", "leads", "replicas")
+LOG_DIR_COLUMNS = ("broker_id", "log_dir", "partitions", "size", "free", "total", "note")
+HEALTH_COLUMNS = ("topic", "partition", "leader", "replicas", "isr", "what")
+WAIT_SECONDS = 0.2
+"""Between two looks at a cluster that is waited for."""
+
+
+def register(commands: Commands) -> None:
+    """Declare the commands."""
+    about = "Look at a cluster: its brokers, versions, disks and health; wait for it."
+    verbs = add_group(commands, "cluster", about)
+    for name, text, command in (
+        ("info", "Tell the cluster's id, brokers, topics and partitions.", info),
+        ("brokers", "List brokers, with what each leads.", brokers),
+        ("apis", "List the requests that a broker takes, and in which versions.", apis),
+        ("logdirs", "List log directories with their sizes.", logdirs),
+        ("health", "List partitions without a leader or with replicas missing; 1 if any.", health),
+    ):
+        parser = add_command(verbs, name, text, command)
+        if name == "apis":
+            parser.add_argument("--broker", type=int, metavar="ID", help="of this one; else any")
+        add_output_option(parser, *FORMATS)
+        add_client_options(parser)
+    about = "Wait until the cluster answers, or a topic has leaders. For scripts."
+    parser = add_command(verbs, "wait", about, wait)
+    parser.add_argument("--topic", action="append", default=[], help="for it, too; repeatable")
+    parser.add_argument("--for", dest="patience", default="60s", metavar="TIME", help="60s")
+    add_client_options(parser)
+
+
+def info(options: Namespace) -> None:
+    """Tell the cluster's id, brokers, topics and partitions."""
+
+    async def command(cluster: Cluster) -> None:
+        topics = await Admin(cluster).list_topics()
+        view = cluster.view
+        troubles = sum(len(_troubles(each)) for each in topics)
+        facts: dict[str, Value] = {
+            "cluster_id": view.cluster_id,
+            "brokers": len(view.brokers),
+            "controller_id": view.controller_id if view.controller_id >= 0 else None,
+            "topics": sum(not each.is_internal for each in topics),
+            "internal_topics": sum(each.is_internal for each in topics),
+            "partitions": sum(len(each.partitions) for each in topics),
+            "partitions_in_trouble": troubles,
+        }
+        format_ = out.chosen(options.output)
+        if format_ in (Format.TABLE, Format.TSV):
+            write_rows([facts], tuple(facts), format_, header=not options.no_header)
+            return
+        write_object(facts, format_)
+
+    run(options, command)
+
+
+def brokers(options: Namespace) -> None:
+    """List brokers."""
+
+    async def command(cluster: Cluster) -> None:
+        topics = await Admin(cluster).list_topics()
+        view = cluster.view
+        partitions = [each for topic in topics for each in topic.partitions.values()]
+        leads = Counter(each.leader for each in partitions)
+        replicas = Counter(node_id for each in partitions for node_id in each.replicas)
+        rows: list[Row] = [
+            {
+                "broker_id": node_id,
+                "host": address.host,
+                "port": str(address.port),
+                "rack": view.racks.get(node_id),
+                "controller": node_id == view.controller_id,
+                "leads": leads[node_id],
+                "replicas": replicas[node_id],
+            }
+            for node_id, address in sorted(view.brokers.items())
+        ]
+        write_rows(rows, BROKER_COLUMNS, out.chosen(options.output), header=not options.no_header)
+
+    run(options, command)
+
+
+def apis(options: Namespace) -> None:
+    """List the requests that a broker takes."""
+
+    async def command(cluster: Cluster) -> None:
+        if options.broker is None:
+            connection = await cluster.any()
+        else:
+            connection = await _connection_to(cluster, options.broker)
+        rows: list[Row] = [
+            {"api": _name(key), "api_id": key, "first": first, "last": last}
+            for key, (first, last) in sorted(connection.exchange.versions.items())
+        ]
+        columns = ("api", "api_id", "first", "last")
+        write_rows(rows, columns, out.chosen(options.output), header=not options.no_header)
+
+    run(options, command)
+
+
+async def _connection_to(cluster: Cluster, node_id: int) -> Connection:
+    await cluster.refresh([])
+    if node_id not in cluster.view.brokers:
+        there = ", ".join(map(str, sorted(cluster.view.brokers)))
+        fix = f"there are {there}"
+        raise Failure(f"there is no broker {node_id}", fix=fix, code=Exit.NOT_FOUND)
+    return await cluster.connection(node_id)
+
+
+def _name(key: int) -> str:
+    try:
+        return ApiKey(key).name
+    except ValueError:
+        return f"unknown {key}"
+
+
+def logdirs(options: Namespace) -> None:
+    """List log directories."""
+
+    async def command(cluster: Cluster) -> None:
+        async def attempt() -> list[Row]:
+            view = await cluster.refresh([])
+            rows: list[Row] = []
+            for node_id in sorted(view.brokers):
+                connection = await cluster.connection(node_id)
+                request = DescribeLogDirsRequest(topics=None)
+                answer = await connection.call(request, DescribeLogDirsResponse)
+                if answer.error_code != ErrorCode.NONE:
+                    raise KafkaError(error_code(answer.error_code), f"broker {node_id}")
+                rows += [_log_dir_row(node_id, each) for each in answer.results]
+            return rows
+
+        rows = await cluster.retrying(attempt)
+        write_rows(rows, LOG_DIR_COLUMNS, out.chosen(options.output), header=not options.no_header)
+
+    run(options, command)
+
+
+def _log_dir_row(node_id: int, found: DescribeLogDirsResult) -> Row:
+    partitions = [each for topic in found.topics for each in topic.partitions]
+    size_bytes = sum(each.partition_size for each in partitions)
+    free_bytes = found.usable_bytes if found.usable_bytes >= 0 else None
+    total_bytes = found.total_bytes if found.total_bytes >= 0 else None
+    error = error_code(found.error_code)
+    return {
+        "broker_id": node_id,
+        "log_dir": found.log_dir,
+        "partitions": len(partitions),
+        "size": size_text(size_bytes),
+        "size_bytes": size_bytes,
+        "free": None if free_bytes is None else size_text(free_bytes),
+        "free_bytes": free_bytes,
+        "total": None if total_bytes is None else size_text(total_bytes),
+        "total_bytes": total_bytes,
+        "note": "" if error is ErrorCode.NONE else error.text,
+    }
+
+
+def health(options: Namespace) -> None:
+    """List partitions that are not as they should be. Exits with 1 if there are any."""
+
+    async def command(cluster: Cluster) -> None:
+        topics = await Admin(cluster).list_topics()
+        rows = [row for each in topics for row in _troubles(each)]
+        write_rows(rows, HEALTH_COLUMNS, out.chosen(options.output), header=not options.no_header)
+        partitions = sum(len(each.partitions) for each in topics)
+        if rows:
+            raise Failure(f"{len(rows)} of {partitions} partitions are in trouble")
+        count = len(cluster.view.brokers)
+        note(f"healthy: {partitions} partitions on {count} broker{'' if count == 1 else 's'}")
+
+    run(options, command)
+
+
+def _troubles(topic: TopicView) -> list[Row]:
+    """Return a row for each partition that has no leader, or too few replicas in sync."""
+    rows: list[Row] = []
+    for each in topic.partitions.values():
+        missing = sorted({*each.replicas} - {*each.isr})
+        if each.leader < 0:
+            what = "no leader"
+        elif missing:
+            what = f"out of sync: {', '.join(map(str, missing))}"
+        else:
+            continue
+        rows.append(
+            {
+                "topic": topic.name,
+                "partition": each.partition,
+                "leader": each.leader if each.leader >= 0 else None,
+                "replicas": list(each.replicas),
+                "isr": list(each.isr),
+                "what": what,
+            }
+        )
+    return rows
+
+
+def wait(options: Namespace) -> None:
+    """Wait until the cluster answers, and the topics have leaders."""
+
+    async def command(cluster: Cluster) -> None:
+        patience_ms = _milliseconds(options.patience)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_ms / 1000
+        while (error := await _not_ready(cluster, options.topic)) is not None:
+            if loop.time() >= deadline:
+                failure = explain(error)
+                what = f"not ready within {options.patience}"
+                raise Failure(what, why=failure.what, code=failure.code)
+            cluster.trouble.retrying(error)
+            await asyncio.sleep(WAIT_SECONDS)
+        cluster.trouble.answered()
+
+    run(options, command)
+
+
+async def _not_ready(cluster: Cluster, topics: list[str]) -> KafkaError | ConnectionFailed | None:
+    """Return what is missing yet. Raises KafkaError for what waiting does not cure."""
+    try:
+        view = await cluster.refresh(topics)
+        for name in topics:
+            for partition in view.topic(name).partitions:
+                view.partition(name, partition)
+    except ConnectionFailed as error:
+        return error
+    except KafkaError as error:
+        if not error.code.retriable:
+            raise
+        return error
+    return None
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise Failure(f"--for {text}: {error}", fix="30s, 5m", code=Exit.USAGE) from error

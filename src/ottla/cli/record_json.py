@@ -1,0 +1,141 @@
+"""Records as JSON lines, and back: what ``consume -o jsonl`` prints, ``produce --jsonl`` reads.
+
+Owns how bytes look in JSON. Whatever a record holds comes back as it was:
+
+    bytes   = null | "text" | {"base64": "..."}      the latter when they are no UTF-8
+    headers = [["name", bytes], ...]                 in their order; a name may come twice
+
+A person may write more: headers as an object, and any other JSON as a value, which is sent as its
+text. Knows no cluster.
+"""
+
+import json
+from binascii import Error as NotBase64
+from typing import NamedTuple
+
+from ottla.ids import INT32_MAX, INT64_MAX, TopicPartition
+from ottla.records.record import Record
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+BASE64 = "base64"
+KEYS = {"key", "value", "headers", "partition", "timestamp", "topic", "offset"}
+"""topic and offset are what ``record_json`` adds; they are not obeyed."""
+
+
+class GivenRecord(NamedTuple):
+    """What one line says."""
+
+    has_key: bool
+    """Whether it names a key, be it null."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int | None
+
+
+def record_json(partition: TopicPartition, record: Record) -> bytes:
+    """Return the record as one line of JSON, without its end."""
+    shown = {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": bytes_json(record.key),
+        "value": bytes_json(record.value),
+        "headers": headers_json(record.headers),
+    }
+    return json.dumps(shown, ensure_ascii=False).encode()
+
+
+def bytes_json(data: bytes | None) -> str | dict[str, str] | None:
+    """Return ``data`` as JSON has it: text, or base64 where it is no text."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return {BASE64: b64encode(data).decode("ascii")}
+
+
+def headers_json(headers: Headers) -> list[list[str | dict[str, str] | None]]:
+    """Return the headers as pairs."""
+    return [[name, bytes_json(value)] for name, value in headers]
+
+
+def read_record_json(line: bytes) -> GivenRecord:
+    """Return what a line says. Raises ValueError with the reason."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - input, not a type of ours
+    unknown = found.keys() - KEYS
+    if unknown:
+        raise ValueError(f"unknown keys {sorted(unknown)}; known are {sorted(KEYS)}")
+    return GivenRecord(
+        "key" in found,
+        _bytes(found.get("key")),
+        _bytes(found.get("value")),
+        _headers(found.get("headers")),
+        _number(found, "partition", 0, INT32_MAX),
+        _number(found, "timestamp", -1, INT64_MAX),
+    )
+
+
+def _number(found: dict[str, object], name: str, least: int, most: int) -> int | None:
+    value = found.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def _headers(found: object) -> Headers:
+    if found is None:
+        return ()
+    if isinstance(found, dict):
+        return tuple((_name(name), _bytes(value)) for name, value in found.items())
+    if not isinstance(found, list):
+        raise ValueError(_HEADERS)  # noqa: TRY004 - the same
+    pairs: list[tuple[str, bytes | None]] = []
+    for each in found:
+        if not isinstance(each, list) or len(each) != 2 or not isinstance(each[0], str):
+            raise ValueError(_HEADERS)
+        pairs.append((_name(each[0]), _bytes(each[1])))
+    return tuple(pairs)
+
+
+_HEADERS = 'headers must be pairs, [["name", "value"], ...], or an object'
+
+
+def _name(text: str) -> str:
+    _encoded(text)
+    return text
+
+
+def _bytes(value: object) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _encoded(value)
+    if isinstance(value, dict) and value.keys() == {BASE64} and isinstance(value[BASE64], str):
+        from base64 import b64decode
+
+        try:
+            return b64decode(value[BASE64], validate=True)
+        except (NotBase64, ValueError) as error:
+            raise ValueError(f"not base64: {error}") from error
+    return _encoded(json.dumps(value, separators=(",", ":")))
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"half of a surrogate pair is no text: {error}") from error

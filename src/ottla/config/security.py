@@ -1,0 +1,221 @@
+"""The options of authentication, and what they mean together for each listener.
+
+Owns these options, also those for a single listener
+(``listener.name.<listener>.[<mechanism>.]<option>``, in lower case). A configuration that cannot be
+served is refused here, before anything starts: no option that somebody relies on is ignored.
+Source: Kafka's broker configuration reference; KIP-103, KIP-255.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla.config.bounds import NOT_NEGATIVE, POSITIVE
+from ottla.config.config import Config
+from ottla.config.jaas import JaasLine, read_jaas_line
+from ottla.config.listeners import Endpoint, ProtocolMap, read_protocol_map
+from ottla.config.option import INT, LIST, LONG, InvalidConfig, Option, ValueType, each_of
+
+PLAINTEXT = "PLAINTEXT"
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+PROTOCOLS = (PLAINTEXT, "SSL", SASL_PLAINTEXT, "SASL_SSL")
+SERVED_PROTOCOLS = (PLAINTEXT, SASL_PLAINTEXT)
+PLAIN = "PLAIN"
+SERVED_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+PROTOCOL_MAP = ValueType("STRING", 2, read_protocol_map)
+PASSWORD_LINE = ValueType("PASSWORD", 9, read_jaas_line)
+
+# fmt: off - one option is one paragraph
+LISTENER_SECURITY_PROTOCOL_MAP = Option(
+    "listener.security.protocol.map",
+    PROTOCOL_MAP,
+    ProtocolMap(
+        {
+            "SASL_SSL": "SASL_SSL",
+            "PLAINTEXT": "PLAINTEXT",
+            "SSL": "SSL",
+            "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+        }
+    ),
+    "The security protocol of each listener: PLAINTEXT (no authentication) or SASL_PLAINTEXT"
+    " (authentication over an unencrypted connection). This version does not serve SSL and"
+    " SASL_SSL.",
+)
+SASL_ENABLED_MECHANISMS: Option[tuple[str, ...]] = Option(
+    "sasl.enabled.mechanisms",
+    LIST,
+    (),
+    "The mechanisms by which clients may authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. For one"
+    " listener: listener.name.<listener>.sasl.enabled.mechanisms.",
+    validator=each_of(*SERVED_MECHANISMS),
+    deviates="Kafka's is GSSAPI, which is not served. A SASL listener needs a mechanism.",
+)
+SASL_SERVER_MAX_RECEIVE_SIZE = Option(
+    "sasl.server.max.receive.size",
+    INT,
+    524_288,
+    "The largest request of a client that has not authenticated yet.",
+    validator=POSITIVE,
+    unit="bytes",
+)
+FAILED_AUTHENTICATION_DELAY_MS = Option(
+    "connection.failed.authentication.delay.ms",
+    INT,
+    100,
+    "The delay before a client is told that its authentication failed, so that guessing takes"
+    " time.",
+    validator=NOT_NEGATIVE,
+    unit="ms",
+)
+AUTHENTICATION_TIMEOUT_MS = Option(
+    "ottla.authentication.timeout.ms",
+    LONG,
+    10_000,
+    "How soon after connecting a client must have authenticated, on a listener that requires it.",
+    validator=POSITIVE,
+    unit="ms",
+)
+SCRAM_CREDENTIALS_MAX = Option(
+    "ottla.scram.credentials.max",
+    INT,
+    20_000,
+    "How many SCRAM credentials all users may have; creating more is refused with"
+    " POLICY_VIOLATION.",
+    validator=POSITIVE,
+)
+# fmt: on
+SECURITY = (
+    LISTENER_SECURITY_PROTOCOL_MAP,
+    SASL_ENABLED_MECHANISMS,
+    SASL_SERVER_MAX_RECEIVE_SIZE,
+    FAILED_AUTHENTICATION_DELAY_MS,
+    AUTHENTICATION_TIMEOUT_MS,
+    SCRAM_CREDENTIALS_MAX,
+)
+
+_OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[a-z0-9_-]+)\.(?P<rest>.+)")
+_JAAS = "sasl.jaas.config"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedListener:
+    """One listener: its address, and how its clients authenticate."""
+
+    endpoint: Endpoint
+    protocol: str
+    """One of SERVED_PROTOCOLS."""
+    mechanisms: tuple[str, ...] = ()
+    """Some of SERVED_MECHANISMS; none: clients need not authenticate."""
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Passwords by user name, for PLAIN."""
+
+
+def of_one_listener(key: str) -> Option[object] | None:
+    """Return the option that ``key`` sets for one listener; None when it is no such key."""
+    match = _OF_LISTENER.fullmatch(key)
+    if match is None:
+        return None
+    rest = match["rest"]
+    if rest == SASL_ENABLED_MECHANISMS.key:
+        return _mechanisms_of(match["listener"])
+    for mechanism in SERVED_MECHANISMS:
+        if rest == f"{mechanism.lower()}.{_JAAS}":
+            return _jaas_of(match["listener"], mechanism)
+    return None
+
+
+def _mechanisms_of(listener: str) -> Option[tuple[str, ...]]:
+    return Option(
+        f"listener.name.{listener.lower()}.{SASL_ENABLED_MECHANISMS.key}",
+        LIST,
+        (),
+        SASL_ENABLED_MECHANISMS.doc,
+        validator=each_of(*SERVED_MECHANISMS),
+    )
+
+
+def _jaas_of(listener: str, mechanism: str) -> Option[JaasLine | None]:
+    return Option(
+        f"listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}",
+        PASSWORD_LINE,
+        None,
+        'The login module; for PLAIN with the users, as user_NAME="PASSWORD".',
+        sensitive=True,
+    )
+
+
+def served_listeners(
+    config: Config, listeners: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...]
+) -> tuple[ServedListener, ...]:
+    """Return each listener with its mechanisms. Raises InvalidConfig if one cannot be served."""
+    names = {endpoint.name for endpoint in listeners}
+    for endpoint in advertised:
+        if endpoint.name not in names:
+            why = f"advertised.listeners: there is no listener {endpoint.name}"
+            raise InvalidConfig("advertised.listeners", None, why)
+    for key in config.given():
+        match = _OF_LISTENER.fullmatch(key)
+        if match is not None and match["listener"].upper() not in names:
+            why = f"{key}: there is no listener {match['listener'].upper()}"
+            raise InvalidConfig(key, None, why)
+    return tuple(_served(config, endpoint) for endpoint in listeners)
+
+
+def _served(config: Config, endpoint: Endpoint) -> ServedListener:
+    option = LISTENER_SECURITY_PROTOCOL_MAP
+    protocol = config[option].protocols.get(endpoint.name)
+    if protocol is None:
+        why = f"Listener {endpoint.name} needs a security protocol: {option.key} does not name it"
+        raise InvalidConfig(option.key, None, why)
+    if protocol not in PROTOCOLS:
+        why = f"Listener {endpoint.name}: {protocol} is no security protocol"
+        raise InvalidConfig(option.key, None, why)
+    if protocol not in SERVED_PROTOCOLS:
+        why = f"Listener {endpoint.name}: {protocol} is not served by this version (TLS is not)"
+        raise InvalidConfig(option.key, None, why)
+    if protocol == PLAINTEXT:
+        return ServedListener(endpoint, protocol)
+    mechanisms = config[_mechanisms_of(endpoint.name)] or config[SASL_ENABLED_MECHANISMS]
+    if not mechanisms:
+        why = (
+            f"Listener {endpoint.name} asks clients who they are, and "
+            f"{SASL_ENABLED_MECHANISMS.key} names no way to tell; expected some of "
+            f"{', '.join(SERVED_MECHANISMS)}"
+        )
+        raise InvalidConfig(SASL_ENABLED_MECHANISMS.key, None, why)
+    return ServedListener(endpoint, protocol, mechanisms, _passwords(config, endpoint, mechanisms))
+
+
+def _passwords(
+    config: Config, endpoint: Endpoint, mechanisms: tuple[str, ...]
+) -> Mapping[str, str]:
+    """Return the users of PLAIN; checks the login modules of all mechanisms."""
+    for mechanism in mechanisms:
+        option = _jaas_of(endpoint.name, mechanism)
+        line = config[option]
+        expected = "PlainLoginModule" if mechanism == PLAIN else "ScramLoginModule"
+        if line is not None and line.module != expected:
+            raise InvalidConfig(option.key, None, f"{option.key}: expected the {expected}")
+    if PLAIN not in mechanisms:
+        return {}
+    option = _jaas_of(endpoint.name, PLAIN)
+    line = config[option]
+    users = {} if line is None else {
+        name.removeprefix("user_"): password
+        for name, password in line.options.items()
+        if name.startswith("user_")
+    }  # fmt: skip
+    if not users:
+        why = (
+            f'{option.key}: PLAIN needs users, as user_NAME="PASSWORD" behind the PlainLoginModule'
+        )
+        raise InvalidConfig(option.key, None, why)
+    if endpoint.host not in LOOPBACK:
+        why = (
+            f"Listener {endpoint.name}: PLAIN sends passwords as they are, and this listener is "
+            "open to other machines without encryption; SCRAM-SHA-256 does not send them"
+        )
+        raise InvalidConfig(option.key, None, why)
+    return users

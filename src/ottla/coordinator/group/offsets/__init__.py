@@ -1,0 +1,1 @@
+"""Committed offsets: their state, their records, a commit on its way, and their end."""

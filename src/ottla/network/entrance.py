@@ -1,0 +1,63 @@
+"""Which dispatch serves a connection's frames, and the limits before the client is authenticated.
+
+Owns the dispatch of one connection, which may be replaced once. A listener that authenticates its
+clients begins with a dispatch that can do nothing else, within narrow limits of size and time
+(``confine``). When the client has proved its identity, that dispatch puts the router's in its place
+(``let_in``). Other clients cannot reach the router: there is no flag that could be forgotten.
+"""
+
+from __future__ import annotations  # else those of inner functions are made at each call
+
+from collections.abc import Callable
+
+from ottla.network.frame import FrameReader
+from ottla.network.outgoing import Answer
+from ottla.network.patience import Patience
+from ottla.pending import Pending
+from ottla.request_memory import LetGo
+
+Dispatch = Callable[[memoryview], Answer | Pending[Answer | None] | None]
+"""Serves one frame, which is valid only during the call. None: this request has no answer.
+Raises MalformedMessage or CloseConnection to have the connection closed."""
+
+
+class Entrance:
+    """The dispatch of one connection, and the limits before it is let in."""
+
+    __slots__ = ("_bounds", "_patience", "_reader", "dispatch")
+
+    def __init__(self, reader: FrameReader, patience: Patience) -> None:
+        self._reader = reader
+        self._patience = patience
+        self._bounds = reader.bounds
+        self.dispatch: Dispatch = _nobody
+        """Use: serves each frame."""
+
+    def keep(self, frame: memoryview) -> tuple[memoryview, LetGo]:
+        """Make a frame outlive its call, for a Dispatch that needs it longer; once per frame.
+
+        Returns lasting bytes, and the function to call when they are no longer needed.
+        """
+        return self._reader.keep(frame)
+
+    def confine(self, *, frame_bytes_min: int, frame_bytes_max: int, seconds: float) -> None:
+        """Limit the size of frames, and the time from the connect to ``let_in``.
+
+        A second call does not restart the time.
+        """
+        self._reader.bounds = (frame_bytes_min, frame_bytes_max)
+        self._patience.confine(seconds)
+
+    def let_in(self, dispatch: Dispatch) -> None:
+        """Have ``dispatch`` serve all further frames, within the connection's own limits."""
+        self._reader.bounds = self._bounds
+        self._patience.let_in_by = None
+        self.dispatch = dispatch
+
+    def end(self) -> None:
+        """Forget the dispatch: the connection is lost."""
+        self.dispatch = _nobody
+
+
+def _nobody(frame: memoryview) -> None:
+    """Stand for a dispatch before the connection is made and after it is lost."""

@@ -1,0 +1,1 @@
+"""Who a client is, and how it proves that. Pure: no sockets, no clock, no randomness of its own."""

@@ -1,0 +1,61 @@
+"""What one turn of a node's loop may cost: calls of the disk, and the processor's time.
+
+The calls are counted, so that they are the same in every run. The time is real, and only looked at
+closely where a turn took long by the wall clock: what trips is far above what any turn here needs.
+"""
+
+import time
+import traceback
+
+CALLS_MAX = 128
+"""Of the disk, by one turn of a node that serves. On a slow disk each may take milliseconds."""
+SECONDS_MAX = 0.25
+"""Of the processor. The rule is 50 ms; a busy machine is slow, and nothing here is large."""
+GLANCE_TURNS = 64
+
+
+class TurnJudge:
+    """Of one world. Told of each turn's begin and end, and of calls of the disk on the loop."""
+
+    def __init__(self, world):
+        self._world = world
+        self._calls = 0
+        self._turns = 0
+        self._cpu_seconds = time.thread_time()
+        self._began = 0.0
+        self.most_calls = 0
+        """The costliest turns."""
+        self.longest_seconds = 0.0
+
+    def begin(self):
+        self._calls = 0
+        self._turns += 1
+        if not self._turns % GLANCE_TURNS:
+            self._cpu_seconds = time.thread_time()
+        self._began = time.perf_counter()
+
+    def end(self, life):
+        """Judge the turn of a life."""
+        wall = time.perf_counter() - self._began
+        if wall > self.longest_seconds and self._is_judged(life):
+            # With what the turns since the last glance took, which is little.
+            seconds = min(wall, time.thread_time() - self._cpu_seconds)
+            self._cpu_seconds = time.thread_time()
+            self.longest_seconds = max(self.longest_seconds, seconds)
+            if seconds > SECONDS_MAX:
+                self._world.problem(f"a turn of the loop took {seconds:.2f} s of the processor")
+
+    def called(self, life):
+        """The loop has called the disk."""
+        self._calls += 1
+        if self._calls <= self.most_calls or not self._is_judged(life):
+            return
+        self.most_calls = self._calls
+        if self._calls == CALLS_MAX:
+            stack = "".join(traceback.format_stack(limit=14))
+            text = f"a turn of the loop has called the disk {CALLS_MAX} times"
+            self._world.problem(f"{text}\n{stack}")
+
+    def _is_judged(self, life):
+        node = self._world.node
+        return node.life is life and node.is_up
