@@ -256,3 +256,28 @@ def test_a_commit_larger_than_a_batch_may_be_is_refused_and_the_group_goes_on(wi
         time.sleep(0.1)
     assert commit("x" * 3000) == {-1}
     assert commit("x" * 100) == {0}
+
+
+def test_each_description_names_a_group_of_the_other_kind(wire, group):
+    wire.call(
+        "consumer_group_heartbeat",
+        1,
+        group_id=group,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout=60_000,
+        subscribed_topic_names=["nothing"],
+        topic_partitions=[],
+    )
+    found = wire.call("describe_groups", 6, groups=[group])["groups"][0]
+    assert (found["error_code"], found["group_state"]) == (69, "Dead")
+    assert found["error_message"] == f"Group {group} is not a classic group."
+    found = wire.call("describe_groups", 5, groups=[group])["groups"][0]
+    assert (found["error_code"], found["group_state"]) == (0, "Dead")
+
+    classic = f"{group}-classic"
+    joined = join(wire, classic)
+    assert joined["error_code"] in (0, 79)
+    found = wire.call("consumer_group_describe", 1, group_ids=[classic])["groups"][0]
+    assert found["error_code"] == 69
+    assert found["error_message"] == f"Group {classic} is not a consumer group."

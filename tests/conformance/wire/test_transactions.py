@@ -201,6 +201,8 @@ def test_who_comes_second_fences_who_came_first(client, wire, topic, version):
     assert second.init() == 0
     assert (second.producer_id, second.epoch) == (client.producer_id, 2)
     assert client.produce(topic, 1, version) == 47
+    # Its coordinator says so, before the log is asked.
+    assert client.produced["log_start_offset"] == -1
     for of, code in ((1, 47), (4, 90), (5, 90)):
         assert client.end(version=of, wait=False) == code
     assert client.add((topic, 0)) == {(topic, 0): 90}

@@ -18,6 +18,8 @@ class Client:
         self.wire = wire
         self.name = name or f"x-{uuid.uuid4().hex[:12]}"
         self.producer_id = self.epoch = -1
+        self.produced = {}
+        """What the last Produce was answered for its partition."""
         self.patiently(self.find, lambda code: code)
 
     def patiently(self, ask, code_of, codes=NOT_READY):
@@ -75,7 +77,8 @@ class Client:
 
         def ask():
             answer = self.wire.call("produce", version, **asked | fields)
-            return answer["responses"][0]["partition_responses"][0]["error_code"]
+            self.produced = answer["responses"][0]["partition_responses"][0]
+            return self.produced["error_code"]
 
         return self.patiently(ask, lambda code: code)
 

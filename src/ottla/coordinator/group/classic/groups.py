@@ -144,10 +144,11 @@ class ClassicGroups:
             self._carry_out(group, [session_timer(member)])
 
     def group(self, group_id: str) -> ClassicGroup:
-        """Return a group. Raises KafkaError (GROUP_ID_NOT_FOUND)."""
-        group = self._groups.of(ClassicGroup, group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        """Return a group. Raises KafkaError (GROUP_ID_NOT_FOUND), also for one of another kind."""
+        group = self._groups.known(group_id)
+        if not isinstance(group, ClassicGroup):
+            why = f"Group {group_id} is not a classic group."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
         return group
 
     def _known(self, group_id: str) -> ClassicGroup:

@@ -155,16 +155,12 @@ class _Request(NamedTuple):
         return None if code is ErrorCode.NONE else KafkaError(refusal_code(code, self.version))
 
     def is_open(self, where: TopicPartition) -> bool:
-        """Whether no check is needed: the transaction is open, or the log will refuse the batch."""
+        """Whether no check is needed: the transaction is open, or there is no such partition."""
         partition = self.replica_manager.get(where)
         if partition is None:
             return True
         _, producer_id, epoch = self.producer
-        states = partition.producers
-        known = states.get(producer_id)
-        if known is not None and known.epoch > epoch:
-            return True
-        return states.has_open_transaction(producer_id, epoch)
+        return partition.producers.has_open_transaction(producer_id, epoch)
 
     def is_new(self, where: TopicPartition) -> bool:
         """Whether the partition remembers nothing of the producer."""
