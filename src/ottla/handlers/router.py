@@ -92,23 +92,29 @@ class Router:
     """The table of served APIs; ``dispatch`` serves one frame."""
 
     def __init__(
-        self, handlers: Mapping[ApiKey, Handler[Any]], slices: Slices, admit: Admit = let_pass
+        self,
+        makers: Mapping[ApiKey, Callable[[], Handler[Any]]],
+        slices: Slices,
+        admit: Admit = let_pass,
     ) -> None:
+        """``makers``: what makes the handler of each served API, called at its first request."""
         self._admit = admit
-        self._handlers = dict(handlers)
+        self._makers = dict(makers)
+        self._handlers: dict[ApiKey, Handler[Any]] = {}
+        """Invariant: each key is in ``_makers``, too."""
         self._slices = slices
         self._routes: dict[tuple[int, int], Route] = {}
         self._step_codecs: dict[tuple[int, int], _StepCodec] = {}
         self._directs: dict[tuple[int, int], Direct] = {}
         """Invariant: each key is in ``_routes``, too."""
 
-    def add(self, key: ApiKey, handler: Handler[Any]) -> None:
+    def add(self, key: ApiKey, make: Callable[[], Handler[Any]]) -> None:
         """Serve one more API. For ApiVersions, whose handler needs the router."""
-        self._handlers[key] = handler
+        self._makers[key] = make
 
     def served(self) -> dict[ApiKey, Versions]:
         """Return the advertised version range of every served API, by key."""
-        return {key: API_TABLE[key].advertised_versions for key in sorted(self._handlers)}
+        return {key: API_TABLE[key].advertised_versions for key in sorted(self._makers)}
 
     def dispatch(
         self, frame: memoryview, client: Client, keep: Keep = copied
@@ -309,13 +315,20 @@ class Router:
 
     def _served_versions(self, key: int) -> Versions:
         """Return the versions that are served; an empty range for an API that is not."""
-        if key not in set(self._handlers):
+        if key not in set(self._makers):
             return Versions.parse("")
         return API_TABLE[ApiKey(key)].versions
 
+    def _handler(self, key: ApiKey) -> Handler[Any]:
+        """Return the handler of a served API; it is made when it is first asked for."""
+        handler = self._handlers.get(key)
+        if handler is None:
+            handler = self._handlers[key] = self._makers[key]()
+        return handler
+
     def _compile(self, key: ApiKey, version: int) -> Route:
         """Make and keep the route, and the direct way if any, of a served (key, version)."""
-        api, handler = API_TABLE[key], self._handlers[key]
+        api, handler = API_TABLE[key], self._handler(key)
         is_flexible = response_header_is_flexible(key, version)
         route = Route(
             handle=handler.handle,

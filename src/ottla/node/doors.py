@@ -20,7 +20,8 @@ from ottla.handlers.advertised import Advertised
 from ottla.handlers.authentication import Authentication, Terms
 from ottla.handlers.client import Client
 from ottla.handlers.router import Router
-from ottla.handlers.routes import Services, router_of
+from ottla.handlers.routes import router_of
+from ottla.handlers.services import Services
 from ottla.metadata.store import MetadataError
 from ottla.metadata.values import BrokerValue, ListenerAddress
 from ottla.network.connection import OpenDispatch, Peer

@@ -3,7 +3,9 @@
 Owns how they are put together. Knows no client: the doors are opened in front of it.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.configs import Configs
 from ottla.cluster.controller import Controller, Hosted
@@ -18,7 +20,6 @@ from ottla.coordinator.shard import Context
 from ottla.env.awake_clock import AwakeClock
 from ottla.env.executor import run
 from ottla.environment import Environment
-from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 from ottla.housekeeping.flush_sweep import FlushSweep
 from ottla.housekeeping.housekeeper import Housekeeper
 from ottla.housekeeping.schedule import Schedule
@@ -37,6 +38,9 @@ from ottla.settings import (
     transaction_topic_of,
 )
 from ottla.turns import Turns
+
+if TYPE_CHECKING:
+    from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 
 SPACE_CHECK_INTERVAL_MS = 1000
 """How soon a node notices that its disk is nearly full, or has space again."""
@@ -195,6 +199,8 @@ def measure_log_dirs(
     logs: LogManager, environment: Environment
 ) -> Pending[list[MeasuredDirectory]]:
     """Return how large the log directories are, and which of them have failed."""
+    from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory  # noqa: PLC0415 - as its API
+
     disk, directories = environment.disk, list(logs.directories.values())
 
     def measured(directory: LogDirectory) -> MeasuredDirectory:

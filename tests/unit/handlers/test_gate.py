@@ -92,7 +92,7 @@ class Direct(Scripted):
 
 
 def router_of(key, handler, gate):
-    return Router({key: handler}, Slices(Turns(ManualClock())), gate.admit)
+    return Router({key: lambda: handler}, Slices(Turns(ManualClock())), gate.admit)
 
 
 def heartbeat(version=4, group="g"):
@@ -242,7 +242,7 @@ def test_a_refusal_at_the_gate_closes_the_connection_before_anything_happens(way
             raise CloseConnection("its session has expired")
         return gate.admit(key, frame, client)
 
-    router = Router({ApiKey.PRODUCE: handler}, Slices(Turns(ManualClock())), admit)
+    router = Router({ApiKey.PRODUCE: lambda: handler}, Slices(Turns(ManualClock())), admit)
     router.dispatch(produce(9), CLIENT)
     if way == "direct":
         handler.direct_answer = [b"served"]
@@ -254,7 +254,7 @@ def test_a_refusal_at_the_gate_closes_the_connection_before_anything_happens(way
 def test_api_versions_from_the_future_passes_the_gate_once():
     gate = Gate()
     router = Router({}, Slices(Turns(ManualClock())), gate.admit)
-    router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
+    router.add(ApiKey.API_VERSIONS, lambda: ApiVersions(router.served))
     frame = encode_request_header(ApiKey.API_VERSIONS, 0, CORRELATION, "me")
     future = memoryview(frame[:2] + b"\0\x63" + frame[4:] + b"\0")
     found = told(router.dispatch(future, CLIENT), ApiVersionsResponse, 0)

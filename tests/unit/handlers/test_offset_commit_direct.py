@@ -55,7 +55,9 @@ class Way:
             (one for one in image.topics.values() if one.topic_id == topic_id), None
         )
         handler = OffsetCommit(self.groups.coordinator, image)
-        self.router = Router({ApiKey.OFFSET_COMMIT: wrap(handler)}, Slices(Turns(ManualClock())))
+        self.router = Router(
+            {ApiKey.OFFSET_COMMIT: lambda: wrap(handler)}, Slices(Turns(ManualClock()))
+        )
         self.direct = {
             version: DirectOffsetCommit(version, self.groups.coordinator, image)
             for version in VERSIONS

@@ -50,7 +50,7 @@ class Way:
             broker.transactions,
         )
         slices = Slices(Turns(ManualClock()))
-        self.router = Router({ApiKey.PRODUCE: wrap(handler)}, slices, admit)
+        self.router = Router({ApiKey.PRODUCE: lambda: wrap(handler)}, slices, admit)
 
     def say(self, frame):
         """What the router does with a frame, in words that can be compared."""

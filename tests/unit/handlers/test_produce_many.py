@@ -50,7 +50,7 @@ class Way:
             Advertised(NodeId(1), {"": ("here", 9092)}),
             broker.transactions,
         )
-        self.router = Router({ApiKey.PRODUCE: wrap(produce)}, Slices(self.turns))
+        self.router = Router({ApiKey.PRODUCE: lambda: wrap(produce)}, Slices(self.turns))
         self.waiting = None
 
     def say(self, data):

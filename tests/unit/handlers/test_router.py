@@ -1,6 +1,7 @@
 """From a frame to a handler and back; the bytes are those of a live Kafka where it says so."""
 
 import struct
+from functools import partial
 
 import pytest
 
@@ -70,9 +71,27 @@ def handlers():
 
 @pytest.fixture
 def router(handlers):
-    router = Router(handlers, Slices(Turns(ManualClock())))
-    router.add(ApiKey.API_VERSIONS, ApiVersions(router.served))
+    makers = {key: partial(handlers.get, key) for key in handlers}
+    router = Router(makers, Slices(Turns(ManualClock())))
+    router.add(ApiKey.API_VERSIONS, lambda: ApiVersions(router.served))
     return router
+
+
+def test_a_handler_is_made_at_the_first_request_of_its_api_and_once():
+    made = []
+
+    def make():
+        made.append(Scripted(MetadataResponse(brokers=[], cluster_id="c", topics=[])))
+        return made[-1]
+
+    router = Router({ApiKey.METADATA: make}, Slices(Turns(ManualClock())))
+    assert list(router.served()) == [ApiKey.METADATA]
+    assert not made
+    for version in (9, 9, 12):
+        request = MetadataRequest(topics=None).encode(version)
+        router.dispatch(frame(ApiKey.METADATA, version, request), CLIENT)
+    (handler,) = made
+    assert len(handler.asked) == 3
 
 
 def test_a_request_reaches_its_handler_with_its_circumstances(router, handlers):

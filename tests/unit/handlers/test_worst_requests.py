@@ -121,7 +121,7 @@ async def test_a_long_request_is_decoded_in_slices():
         def handle(self, request, call):
             return MetadataResponse(brokers=[], topics=[])
 
-    router = Router({ApiKey.METADATA: Handler()}, Slices(Turns(Slow())))
+    router = Router({ApiKey.METADATA: Handler}, Slices(Turns(Slow())))
     table = MetadataRequest.FIELDS["topics"].of
     asked = [table(topic_id=bytes(16), name=f"name-{n}") for n in range(20_000)]
     frame = memoryview(framed("METADATA", 12, {"topics": asked}))[4:]
