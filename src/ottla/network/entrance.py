@@ -24,12 +24,11 @@ Raises MalformedMessage or CloseConnection to have the connection closed."""
 class Entrance:
     """The dispatch of one connection, and the limits before it is let in."""
 
-    __slots__ = ("_bounds", "_patience", "_reader", "dispatch")
+    __slots__ = ("_patience", "_reader", "dispatch")
 
     def __init__(self, reader: FrameReader, patience: Patience) -> None:
         self._reader = reader
         self._patience = patience
-        self._bounds = reader.bounds
         self.dispatch: Dispatch = _nobody
         """Use: serves each frame."""
 
@@ -41,16 +40,19 @@ class Entrance:
         return self._reader.keep(frame)
 
     def confine(self, *, frame_bytes_min: int, frame_bytes_max: int, seconds: float) -> None:
-        """Limit the size of frames, and the time from the connect to ``let_in``.
+        """Limit the size of frames, the time from the connect to ``let_in``, and the memory.
+
+        Clients that are not let in share a small part of the receive memory, so that they cannot
+        use up that of the others.
 
         A second call does not restart the time.
         """
-        self._reader.bounds = (frame_bytes_min, frame_bytes_max)
+        self._reader.confine(frame_bytes_min, frame_bytes_max)
         self._patience.confine(seconds)
 
     def let_in(self, dispatch: Dispatch) -> None:
         """Have ``dispatch`` serve all further frames, within the connection's own limits."""
-        self._reader.bounds = self._bounds
+        self._reader.let_in()
         self._patience.let_in_by = None
         self.dispatch = dispatch
 

@@ -23,12 +23,18 @@ HEADER_BYTES_MIN = 8
 _LENGTH = struct.Struct(">i")
 
 
+STRANGERS_SHARE = 16
+"""Clients that are not let in yet have one part of so many of the memory, and no more."""
+
+
 class ReceiveBudget(RequestMemory):
     """The receive memory of all connections together, and the scratch buffer they share."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.strangers = RequestMemory(limit_bytes // STRANGERS_SHARE)
+        """Use: the memory, besides the other, of all connections whose clients are not let in."""
 
 
 class FrameReader:
@@ -37,16 +43,35 @@ class FrameReader:
     The views that ``next_frame`` returns are valid until the next call of ``writable``.
     """
 
-    __slots__ = ("_budget", "_buffer", "_end", "_is_owned", "_start", "bounds")
+    __slots__ = ("_all", "_bounds", "_budget", "_buffer", "_end", "_is_owned", "_start", "_usual")
 
     def __init__(self, budget: ReceiveBudget, frame_bytes_max: int) -> None:
-        self._budget = budget
-        self.bounds = (HEADER_BYTES_MIN, frame_bytes_max)
+        self._all = budget
+        self._budget: RequestMemory = budget
+        """Use: counts what this connection takes. Invariant: ``_all``, or that of the strangers."""
+        self._usual = self._bounds = (HEADER_BYTES_MIN, frame_bytes_max)
         """The bytes of the shortest and of the longest frame that is taken, both included."""
         self._buffer = budget.scratch
         self._is_owned = False
         self._start = 0  # Use: first byte not yet handed out. Invariant: 0 <= _start <= _end.
         self._end = 0  # Use: end of the received bytes. Invariant: _end <= len(_buffer).
+
+    def confine(self, frame_bytes_min: int, frame_bytes_max: int) -> None:
+        """Take frames of these sizes only, and memory only of what strangers share."""
+        self._bounds = (frame_bytes_min, frame_bytes_max)
+        self._count_in(self._all.strangers)
+
+    def let_in(self) -> None:
+        """Take frames and memory as usual."""
+        self._bounds = self._usual
+        self._count_in(self._all)
+
+    def _count_in(self, budget: RequestMemory) -> None:
+        if self._is_owned:
+            size_bytes = len(self._buffer)
+            budget.hold(size_bytes)
+            self._budget.give_back(size_bytes)
+        self._budget = budget
 
     @property
     def held_bytes(self) -> int:
@@ -80,7 +105,7 @@ class FrameReader:
         if available < LENGTH_BYTES:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, self._start)
-        lowest, highest = self.bounds
+        lowest, highest = self._bounds
         if not lowest <= length <= highest:
             raise MalformedMessage(f"frame of {length} bytes; allowed are {lowest} to {highest}")
         if available < LENGTH_BYTES + length:
@@ -101,7 +126,7 @@ class FrameReader:
             return memoryview(bytearray(frame)), self._budget.hold(len(frame))
         held = self._end - self._start
         rest = buffer[self._start : self._end]
-        self._buffer, self._is_owned = self._budget.scratch, False
+        self._buffer, self._is_owned = self._all.scratch, False
         if held > len(self._buffer):
             self._budget.hold(held)
             self._buffer, self._is_owned = memoryview(bytearray(held)), True
@@ -116,7 +141,7 @@ class FrameReader:
         if available < LENGTH_BYTES:
             return False
         (length,) = _LENGTH.unpack_from(self._buffer, self._start)
-        is_possible = self.bounds[0] <= length <= self.bounds[1]
+        is_possible = self._bounds[0] <= length <= self._bounds[1]
         return not is_possible or available >= LENGTH_BYTES + length
 
     def peek_key(self) -> int | None:
@@ -155,7 +180,7 @@ class FrameReader:
         """Give up the connection's own buffer and the bytes in it."""
         if self._is_owned:
             self._budget.give_back(len(self._buffer))
-            self._buffer = self._budget.scratch
+            self._buffer = self._all.scratch
             self._is_owned = False
         self._start = self._end = 0
 
@@ -175,7 +200,7 @@ class FrameReader:
         self._start, self._end = 0, held
 
     def _grow(self) -> bool:
-        frame_end = self.bounds[1] + LENGTH_BYTES
+        frame_end = self._bounds[1] + LENGTH_BYTES
         size = min(len(self._buffer) * 2, max(frame_end, self.held_bytes + 1))
         if not self._budget.take(size):
             return False

@@ -261,3 +261,41 @@ def test_what_is_kept_beyond_the_limit_keeps_the_others_from_receiving():
     assert at < 70_000
     let_go()
     assert other.writable() is not None
+
+
+def test_strangers_leave_the_memory_of_the_others_alone():
+    budget = ReceiveBudget(1 << 24)
+    strangers = [FrameReader(budget, 1 << 20) for _ in range(100)]
+    for reader in strangers:
+        reader.confine(8, 1 << 19)
+        sent = 0
+        while sent < 1 << 19 and (view := reader.writable()) is not None:
+            view[:4] = struct.pack(">i", 1 << 19)
+            reader.received(len(view))
+            sent += len(view)
+            reader.settle()
+    assert budget.used_bytes == 0
+    assert budget.strangers.used_bytes <= (1 << 20) + SCRATCH_BYTES * 2 + 100 * 4096
+    other = FrameReader(budget, 1 << 20)
+    assert feed(other, framed(bytes(1 << 19))) == [bytes(1 << 19)]
+    # One more of them may still say who it is.
+    late = FrameReader(budget, 1 << 20)
+    late.confine(8, 1 << 19)
+    assert feed(late, framed(b"a small one")) == [b"a small one"]
+    for reader in strangers:
+        reader.release()
+    assert budget.strangers.used_bytes == 0
+
+
+def test_what_was_received_is_counted_with_the_others_from_then_on():
+    budget = ReceiveBudget(1 << 24)
+    reader = FrameReader(budget, 1 << 20)
+    reader.confine(8, 1 << 19)
+    assert feed(reader, framed(b"password") + framed(b"x" * 9_000)[:5_000]) == [b"password"]
+    taken = budget.strangers.used_bytes
+    assert taken >= 5_000
+    reader.let_in()
+    assert (budget.strangers.used_bytes, budget.used_bytes) == (0, taken)
+    assert feed(reader, framed(b"x" * 9_000)[5_000:]) == [b"x" * 9_000]
+    reader.release()
+    assert budget.used_bytes == 0
