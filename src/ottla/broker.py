@@ -18,6 +18,7 @@ from ottla.env.stall_meter import StallMeter
 from ottla.env.tasks import begin_task
 from ottla.environment import Environment
 from ottla.errors import InvariantBroken
+from ottla.handlers.router import Intercept
 from ottla.housekeeping.schedule import Schedule
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.directories.manager import LogManager
@@ -81,13 +82,14 @@ class Broker:
         environment: Environment | None = None,
         open_store: OpenStore | None = None,
         first_users: tuple[FirstUser, ...] = (),
+        intercept: Intercept | None = None,
     ) -> None:
         """Build a broker; nothing is opened before ``start``.
 
         ``memory``: keep all files in memory. ``environment``: disk, net, clock and threads; None
         means the operating system's. ``open_store``: opens the metadata store; None means the one
         in the first log directory. ``first_users``: may log in to a cluster that has no SCRAM
-        credentials yet.
+        credentials yet. ``intercept``: stands between the connections and the router; for tests.
         """
         self._env = environment or Environment.real(memory=memory)
         self.configuration = Configuration(
@@ -96,12 +98,13 @@ class Broker:
         self._giving_up = GivingUp(self.configuration.log_dirs)
         self._open_given_store = open_store
         self._first_users = first_users
+        self._intercept = intercept
         self._memory = Memory(
             ReceiveBudget(config[options.QUEUED_MAX_REQUEST_BYTES]),
             AnswerMemory(config[options.QUEUED_MAX_ANSWER_BYTES]),
-            Turns(self._env.clock, self._env.meter),
+            Turns(self._env.waits_clock, self._env.meter),
         )
-        self._awake_clock = AwakeClock(self._env.clock)
+        self._awake_clock = AwakeClock(self._env.clock, self._env.waits_clock)
         self._schedule = Schedule(self._env.clock)
         self._opened = Opened()
         self._has_begun = False
@@ -227,10 +230,11 @@ class Broker:
     async def _open_doors(self, data: Data, work: Work) -> Doors:
         env, configuration, opened = self._env, self.configuration, self._opened
         router = router_for(data, work, env, configuration, self._memory)
-        listener = make_listener(router, data, env, configuration, self._memory)
+        serve = router.dispatch if self._intercept is None else self._intercept(router)
+        listener = make_listener(serve, data, env, configuration, self._memory)
         await begin_with(self._first_users, data, env, configuration)
         opened.doors = doors = await bind(
-            listener, router, data, env, configuration, giving_up=self._giving_up
+            listener, serve, data, env, configuration, giving_up=self._giving_up
         )
         await join_and_open(doors, data)
         return doors

@@ -10,7 +10,7 @@ from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.env.executor import Executor, ThreadExecutor
 from ottla.env.net import Net
-from ottla.env.open_files import raise_open_files_limit
+from ottla.env.open_files import open_files_limit
 from ottla.env.real_disk import RealDisk
 from ottla.env.real_net import AsyncioNet
 from ottla.env.rng import Rng, SystemRng
@@ -53,6 +53,9 @@ class Environment(NamedTuple):
     """How many files and sockets the process may have open; None: no limit."""
     meter: StallMeter | None = None
     """Measures every turn of the loop; None: only the work of connections is measured."""
+    steady_clock: Clock | None = None
+    """For connections, waiting requests and the loop's turns, where a test lets ``clock`` jump; its
+    wall time is that of ``clock``. None: ``clock``."""
 
     @classmethod
     def real(cls, *, memory: bool) -> "Environment":
@@ -71,9 +74,14 @@ class Environment(NamedTuple):
             recovery_threads=1 if memory else RECOVERY_THREADS,
             stop_threads=1 if memory else STOP_THREADS,
             making_threads=1 if memory else MAKING_THREADS,
-            open_files_max=raise_open_files_limit(),
+            open_files_max=open_files_limit(),
             meter=clock.meter,
         )
+
+    @property
+    def waits_clock(self) -> Clock:
+        """The clock by which clients wait, and which never jumps."""
+        return self.steady_clock or self.clock
 
     def close_executors(self) -> None:
         """Finish the submitted jobs and end the threads. Blocks until that is done."""

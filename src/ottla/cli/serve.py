@@ -34,6 +34,7 @@ from ottla.config.option import InvalidConfig, value_text
 from ottla.config.security import LOOPBACK, PLAINTEXT
 from ottla.env.clock import SystemClock
 from ottla.env.collector import Collector
+from ottla.env.open_files import raise_open_files_limit
 from ottla.errors import OttlaError
 from ottla.security.credentials import FirstUser
 
@@ -172,6 +173,7 @@ async def _serve(
     gc.disable()  # as the entry point does, for the imports and the start
     from ottla.broker import Broker
 
+    raise_open_files_limit()
     broker = Broker(config, memory=memory, first_users=users)
     await broker.start()
     Collector(SystemClock()).start()  # No later pass looks at what a start leaves.

@@ -54,13 +54,16 @@ class AwakeClock:
     the true one does, less what it stood before.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, steady_clock: Clock | None = None) -> None:
+        """``steady_clock``: tells stalls where ``clock`` may jump; None: ``clock`` does."""
         self._clock = clock
+        self._steady_clock = steady_clock or clock
         self._stood_seconds = 0.0
         self._latest = 0.0
         """The time returned last. *Invariant:* never goes back."""
         self._seen: float | None = None
-        """Use: the true second at which the loop was last seen alive; None when not started."""
+        """Use: the steady clock's second at which the loop was last seen alive; None when not
+        started."""
         self._pulse_timer: Timer | None = None
 
     def start(self) -> None:
@@ -81,11 +84,13 @@ class AwakeClock:
 
     def monotonic(self) -> float:
         """Return the seconds in which this process was awake, from an arbitrary start."""
-        now = self._clock.monotonic()
+        now = awake = self._steady_clock.monotonic()
+        if self._steady_clock is not self._clock:
+            now = self._clock.monotonic()
         if self._seen is not None:
-            if now - self._seen > PULSE_SECONDS + STALL_SECONDS:
-                self._stood_seconds += now - self._seen + GRACE_SECONDS
-            self._seen = now
+            if awake - self._seen > PULSE_SECONDS + STALL_SECONDS:
+                self._stood_seconds += awake - self._seen + GRACE_SECONDS
+            self._seen = awake
         self._latest = max(self._latest, now - self._stood_seconds)
         return self._latest
 
@@ -104,6 +109,6 @@ class AwakeClock:
 
     def _pulse(self) -> None:
         if self._seen is None:
-            self._seen = self._clock.monotonic()
+            self._seen = self._steady_clock.monotonic()
         self.monotonic()
-        self._pulse_timer = self._clock.call_later(PULSE_SECONDS, self._pulse)
+        self._pulse_timer = self._steady_clock.call_later(PULSE_SECONDS, self._pulse)

@@ -198,6 +198,11 @@ class ThreadExecutor:
             self._places[place] = found
         return found
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was submitted is done, but for syncs of files; on the loop's thread."""
+        return not self._unfinished and all(each.is_idle for each in self._places.values())
+
     def submit_sync(self, job: SyncJob) -> None:
         """Sync on a thread that needs no interpreter, where there is one; else on any.
 

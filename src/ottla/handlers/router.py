@@ -11,7 +11,7 @@ from __future__ import annotations  # else each call would build those of inner 
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from ottla.errors import MalformedMessage
 from ottla.handlers.call import (
@@ -86,6 +86,15 @@ class _StepCodec(NamedTuple):
 
     decode: Callable[[memoryview, int, int], Steps[tuple[Any, int]]]
     encode: Callable[[Any, bytearray, Splices], Steps[None]]
+
+
+class Serve(Protocol):
+    """Serves one frame, as ``Router.dispatch`` does."""
+
+    def __call__(
+        self, frame: memoryview, client: Client, keep: Keep = copied
+    ) -> Answer | Pending[Answer | None] | None:
+        """Return as ``Router.dispatch``, and raise the same."""
 
 
 class Router:
@@ -349,6 +358,10 @@ class Router:
             if direct is not None:
                 self._directs[key, version] = direct
         return route
+
+
+Intercept = Callable[[Router], Serve]
+"""Returns what serves frames in the router's place, and may pass them on to it."""
 
 
 def _leave_direct(

@@ -19,7 +19,7 @@ from ottla.environment import Environment
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.authentication import Authentication, Terms
 from ottla.handlers.client import Client
-from ottla.handlers.router import Router
+from ottla.handlers.router import Router, Serve
 from ottla.handlers.routes import router_of
 from ottla.handlers.services import Services
 from ottla.metadata.store import MetadataError
@@ -106,7 +106,7 @@ def router_for(
 
 
 def make_listener(
-    router: Router,
+    serve: Serve,
     data: Data,
     environment: Environment,
     configuration: Configuration,
@@ -116,11 +116,11 @@ def make_listener(
     open_files_max, logs = environment.open_files_max, data.logs
     listener = Listener(
         net=environment.net,
-        clock=environment.clock,
+        clock=environment.waits_clock,
         limits=configuration.limits(),
         budget=memory.requests,
         answers=memory.answers,
-        open_dispatch=partial(_open_to_all, router, ""),
+        open_dispatch=partial(_open_to_all, serve, ""),
         turns=memory.turns,
         room=lambda: connections_room_of(open_files_max, len(logs.logs)),
     )
@@ -130,7 +130,7 @@ def make_listener(
 
 async def bind(
     listener: Listener,
-    router: Router,
+    serve: Serve,
     data: Data,
     environment: Environment,
     configuration: Configuration,
@@ -151,7 +151,7 @@ async def bind(
                 host=endpoint.host,
                 port=endpoint.port,
                 paused=True,
-                open_dispatch=_opener(router, served, terms),
+                open_dispatch=_opener(serve, served, terms),
             )
     except BaseException:
         await listener.stop(grace_seconds=0)
@@ -181,28 +181,28 @@ async def join_and_open(doors: Doors, data: Data) -> None:
     doors.listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
 
-def _opener(router: Router, served: ServedListener, terms: MakeTerms) -> OpenDispatch:
+def _opener(serve: Serve, served: ServedListener, terms: MakeTerms) -> OpenDispatch:
     """Return who serves the clients of one listener."""
     name = served.endpoint.name
     if not served.mechanisms:
-        return partial(_open_to_all, router, name)
-    return partial(_open_to_known, router, name, terms(served))
+        return partial(_open_to_all, serve, name)
+    return partial(_open_to_known, serve, name, terms(served))
 
 
-def _open_to_all(router: Router, listener: str, peer: Peer, entrance: Entrance) -> Dispatch:
+def _open_to_all(serve: Serve, listener: str, peer: Peer, entrance: Entrance) -> Dispatch:
     client = Client(*peer, listener=listener)
-    return partial(router.dispatch, client=client, keep=entrance.keep)
+    return partial(serve, client=client, keep=entrance.keep)
 
 
 def _open_to_known(
-    router: Router, listener: str, terms: Terms, peer: Peer, entrance: Entrance
+    serve: Serve, listener: str, terms: Terms, peer: Peer, entrance: Entrance
 ) -> Dispatch:
     authentication = Authentication(
         terms,
         Client(*peer, listener=listener),
         entrance,
-        serve_versions=router.dispatch,
-        let_in=lambda client: partial(router.dispatch, client=client, keep=entrance.keep),
+        serve_versions=serve,
+        let_in=lambda client: partial(serve, client=client, keep=entrance.keep),
     )
     return authentication.dispatch
 

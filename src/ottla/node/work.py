@@ -82,7 +82,7 @@ def begin_work(
     replica_manager = ReplicaManager(
         node_id=configuration.node_id,
         log_manager=data.logs,
-        clock=environment.clock,
+        clock=environment.waits_clock,
         executor=environment.executor,
         settings=configuration.settings_of,
         waiting_fetches_max=config[options.FETCH_MAX_WAITING],

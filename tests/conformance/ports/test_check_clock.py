@@ -6,11 +6,25 @@ import time
 import pytest
 
 from ottla.env.clock import ManualClock, SystemClock
+from ottla.env.jumping_clock import JumpingClock, SteadyClock
 
 
-@pytest.fixture(params=["system", "manual"])
+def steady_clock():
+    clock = SystemClock()
+    return SteadyClock(clock, JumpingClock(clock))
+
+
+CLOCKS = {
+    "system": SystemClock,
+    "manual": ManualClock,
+    "jumping": lambda: JumpingClock(SystemClock()),
+    "steady": steady_clock,
+}
+
+
+@pytest.fixture(params=CLOCKS)
 def clock(request):
-    return SystemClock() if request.param == "system" else ManualClock()
+    return CLOCKS[request.param]()
 
 
 @pytest.fixture
@@ -18,6 +32,8 @@ def pass_time(clock):
     async def pass_time(seconds):
         if isinstance(clock, ManualClock):
             clock.advance(seconds)
+        elif isinstance(clock, JumpingClock):
+            await clock.jump(seconds)
         else:
             await asyncio.sleep(seconds)
 
