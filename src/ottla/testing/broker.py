@@ -1,0 +1,127 @@
+"""``Broker``: a real broker for tests, in a thread of this process or in a process of its own.
+
+    with Broker() as broker:
+        run_app(bootstrap=broker.bootstrap)
+        assert broker.records("orders")[0].value == b"..."
+
+Owns start and stop, and the face of the clock. Blocks; ``async with`` does so in a thread.
+"""
+
+import asyncio
+import atexit
+from collections.abc import Mapping
+from typing import Self
+
+from ottla.testing.cluster import Cluster, seconds_of
+from ottla.testing.hosts import BrokerFailed, Host, InProcess, InThread
+
+
+class TestClock:
+    """The broker's clock. Clients keep theirs: their connections do not notice a jump."""
+
+    __test__ = False  # Not for pytest to collect.
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def advance(self, span: str | float) -> None:
+        """Let the broker's time jump by ``"7d"``, ``"1h30m"`` or seconds, as after a sleep.
+
+        Retention, sessions of groups, transactions and expiries that become due happen before this
+        returns. Raises ValueError for a negative span.
+        """
+        seconds = seconds_of(span)
+        if seconds < 0:
+            raise ValueError(f"a clock cannot go back: {span}")
+        self._broker.host.jump(seconds)
+
+    def wall_ms(self) -> int:
+        """Return the broker's time, in milliseconds since 1970."""
+        return self._broker.host.wall_ms()
+
+
+class Broker(Cluster):
+    """One broker. A context manager, sync or async; or ``start`` and ``stop`` it."""
+
+    is_ottla = True
+
+    def __init__(
+        self,
+        *,
+        process: bool = False,
+        data: str | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Build a broker that is not started yet.
+
+        ``process``: in a process of its own, not in a thread. ``data``: the directory; None: in
+        memory. ``port`` 0: a free one. ``config``: broker options by Kafka's names.
+        """
+        super().__init__()
+        self._texts = {**(config or {}), "listeners": f"PLAINTEXT://{host}:{port}"}
+        self._data = data
+        self._in_process = process
+        self._host: Host | None = None
+        self.clock = TestClock(self)
+        """Time, as the broker has it."""
+
+    @property
+    def host(self) -> Host:
+        """Where it runs. Raises BrokerFailed unless it does."""
+        if self._host is None:
+            raise BrokerFailed("the broker is not started")
+        return self._host
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is started."""
+        return self._host is not None
+
+    def start(self) -> Self:
+        """Start; returns when clients are served. Harmless when started.
+
+        Raises OSError, such as for a port in use; BrokerFailed; OttlaErrors.
+        """
+        if self._host is None:
+            made = InProcess if self._in_process else InThread
+            host = made(self._texts, self._data)
+            try:
+                name, port = host.start()
+            except BaseException:
+                host.stop()
+                raise
+            self._host = host
+            self._bootstrap = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+            atexit.register(self.stop)
+        return self
+
+    def stop(self) -> None:
+        """Stop, within some seconds. Harmless when stopped."""
+        host, self._host = self._host, None
+        if host is None:
+            return
+        atexit.unregister(self.stop)
+        self.close()
+        host.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def last_requests(self) -> list[str]:
+        """Return a line for each of the last 50 requests, oldest first."""
+        return self.host.requests()
+
+    def log(self) -> str:
+        """Return the log of a broker in a process; one in a thread logs to ``logging``."""
+        return self.host.log()

@@ -1,0 +1,184 @@
+"""Where a test's broker runs: in a thread of the test's process, or in a process of its own.
+
+Both offer the same calls, which block. Nothing is read from lines that a person would read: the
+child process answers with JSON through a pipe of its own, and ends when its other pipe does, so it
+never outlives the test.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from ottla.env.loop_thread import LoopThread
+from ottla.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.testing.server import Server
+
+STOP_SECONDS = 5.0
+"""How long a stop may take before the process is killed, or the thread left alone."""
+START_SECONDS = 30.0
+LOG_BYTES = 64 * 1024
+"""How much of a child's log is shown."""
+
+
+class BrokerFailed(OttlaError):
+    """The broker did not start, or a process of its own ended."""
+
+
+class Host(Protocol):
+    """Runs one broker."""
+
+    def start(self) -> tuple[str, int]:
+        """Start; return the address when clients are served."""
+
+    def stop(self) -> None:
+        """Stop in good order. Harmless when stopped."""
+
+    def jump(self, seconds: float) -> None:
+        """Let the clock jump; returns when what that began has settled."""
+
+    def wall_ms(self) -> int:
+        """Return the broker's wall time in ms since 1970."""
+
+    def requests(self) -> list[str]:
+        """Return a line for each of the last requests."""
+
+    def log(self) -> str:
+        """Return what the broker logged, if it has a log of its own; else nothing."""
+
+
+class InThread:
+    """A broker in a thread of this process. Changes nothing else in the process."""
+
+    def __init__(self, texts: Mapping[str, str], data: str | None) -> None:
+        from ottla.testing.server import Server
+
+        self._thread = LoopThread("ottla-broker")
+        self._server: Server | None = None
+        self._make: Callable[[], Server] = lambda: Server(texts, data=data)
+
+    def start(self) -> tuple[str, int]:
+        """Start the thread and the broker. Raises what its start raises."""
+        self._thread.start()
+        try:
+            self._server = server = self._make()
+            return self._thread.run(server.start, timeout_seconds=START_SECONDS)
+        except BaseException:
+            self._server = None
+            self._thread.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop broker and thread."""
+        server, self._server = self._server, None
+        if server is not None:
+            self._thread.run(server.stop, timeout_seconds=STOP_SECONDS)
+            self._thread.stop()
+
+    def jump(self, seconds: float) -> None:
+        """See ``Host.jump``."""
+        server = self._running()
+        self._thread.run(lambda: server.jump(seconds))
+
+    def wall_ms(self) -> int:
+        """See ``Host.wall_ms``."""
+        return self._running().clock.wall_ms()
+
+    def requests(self) -> list[str]:
+        """See ``Host.requests``."""
+        return self._running().requests.lines()
+
+    def log(self) -> str:
+        """Return nothing: it goes to this process's loggers."""
+        return ""
+
+    def _running(self) -> "Server":
+        if self._server is None:
+            raise BrokerFailed("the broker is not running")
+        return self._server
+
+
+class InProcess:
+    """A broker in a process of its own."""
+
+    def __init__(self, texts: Mapping[str, str], data: str | None) -> None:
+        self._given = {"texts": dict(texts), "data": data}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: IO[bytes] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with this object
+
+    def start(self) -> tuple[str, int]:
+        """Start the process. Raises BrokerFailed with what it said."""
+        read, write = os.pipe()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - this very program
+                [sys.executable, "-m", "ottla.testing.child", str(write)],
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(write,),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+        self._answers = os.fdopen(read, "rb")
+        host, port = self._ask(**self._given)
+        return str(host), int(port)
+
+    def stop(self) -> None:
+        """End the process's input, at which it stops in good order; kill it if it does not."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            with suppress(BrokenPipeError):  # It has ended already.
+                process.stdin.close()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._answers is not None:
+            self._answers.close()
+        self._log.close()
+
+    def jump(self, seconds: float) -> None:
+        """See ``Host.jump``."""
+        self._ask(do="jump", seconds=seconds)
+
+    def wall_ms(self) -> int:
+        """See ``Host.wall_ms``."""
+        return int(self._ask(do="wall_ms"))
+
+    def requests(self) -> list[str]:
+        """See ``Host.requests``."""
+        return list(self._ask(do="requests"))
+
+    def log(self) -> str:
+        """Return the end of what the process wrote."""
+        end = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(end - LOG_BYTES, 0))
+        return self._log.read().decode(errors="replace")
+
+    def _ask(self, **question: object) -> Any:  # noqa: ANN401 - JSON
+        """Return the answer to a question. Raises BrokerFailed."""
+        process, answers = self._process, self._answers
+        if process is None or process.stdin is None or answers is None:
+            raise BrokerFailed("the broker is not running")
+        try:
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+            line = answers.readline()
+        except BrokenPipeError:
+            line = b""
+        answer = json.loads(line) if line else {"error": f"it ended:\n{self.log()}"}
+        if "error" in answer:
+            raise BrokerFailed(f"the broker's process: {answer['error']}")
+        return answer["value"]
