@@ -27,13 +27,14 @@ JUDGES = {
     "records: lost, moved, doubled": r"lost:|promised at|doubled|was seen|acknowledged|holes"
     r"|altered|invented|follows|refused, and yet|log start|high watermark|deleted below"
     r"|the dead topic|bad checksum",
+    "producers: order": r"gap in a producer|out of order",
     "transactions: visible, hidden": r"is visible|is hidden|committed readers|bound is",
     "committed offsets": r"committed offset",
     "group members": r"is given to|that has left",
     "topics and options": r"was deleted, and is there|by nobody|partitions, not|set was|by itself",
     "service: a client waits for ever": r"is stuck|not served|did not come|nothing is left",
     "service: an answer": r"error \d+|CreateTopics|DeleteTopics|Heartbeat: -?\d+",
-    "the node's life": r"gave up|stop failed|goes on",
+    "the node's life": r"gave up|stop failed|goes on|out of service",
     "invariants": r"an invariant|a callback failed|a protocol failed|exception|AssertionError",
     "the loop": r"the loop waits|a turn of the loop",
     "at rest: nothing is left": r"all is quiet|has stopped, and there",

@@ -99,6 +99,24 @@ def three(**configs):
 ALL = [(0, 1), (1, 2), (2, 3)]
 
 
+def swapped(*, is_sequenced, **configs):
+    """Return the problems of a producer's records 1 and 3, which stand the other way round."""
+    story = Story(**configs)
+    for number in (3, 1):
+        story.write(number).is_sequenced = is_sequenced
+    return story.judge([(0, 3), (1, 1)])
+
+
+def test_records_of_an_idempotent_producer_out_of_its_order_are_told():
+    (problem,) = swapped(is_sequenced=True)
+    assert "out of order: (1, 1) at 1 follows (1, 3)" in problem
+
+
+def test_who_may_have_been_forgotten_or_does_not_count_may_change_the_order():
+    assert swapped(is_sequenced=False) == []
+    assert swapped(is_sequenced=True, cleanup_policy="compact") == []
+
+
 def test_what_was_promised_and_is_there_is_right():
     assert three().judge(ALL) == []
 

@@ -114,6 +114,8 @@ class Batch:
     base_offset: int = -1
     """-1: not told."""
     transaction: Transaction | None = None
+    is_sequenced: bool = False
+    """Of an idempotent producer, outside of transactions: such batches keep their order."""
 
 
 @dataclass(slots=True, eq=False)

@@ -3,7 +3,8 @@
 Pure: a history and what was observed in, problems out. For each partition of a living topic:
 
 1.  No inventions: each record that is found was sent to this very topic id, whole, with its key.
-2.  Once: no record stands at two offsets.
+2.  Once: no record stands at two offsets. In order: those of an idempotent producer stand as it
+    sent them, where it cannot have been forgotten by compaction.
 3.  Nothing lost, nothing moved: what was acknowledged, or seen by any consumer, stands at its
     offset, unless it may be gone (4, 5). Records that were seen count although no answer came.
 4.  The log start rises only by what was asked: a promised record below it was below the offset of a
@@ -115,6 +116,7 @@ class PartitionJudge:
     def _judge_found(self) -> None:
         before = -1
         places: dict[RecordId, int] = {}
+        latest: dict[int, RecordId] = {}
         for one in self._observed.records:
             if one.offset <= before:
                 self._say(f"offset {one.offset} follows {before}")
@@ -134,6 +136,13 @@ class PartitionJudge:
                 self._say(f"altered: {one.record} at {one.offset}")
             elif batch.call.verdict is Verdict.FAIL:
                 self._say(f"refused, and yet there: {one.record} at {one.offset}")
+            elif batch.is_sequenced and not self._is_compacted:
+                writer = one.record[0]
+                if one.record < latest.setdefault(writer, one.record):
+                    self._say(
+                        f"out of order: {one.record} at {one.offset} follows {latest[writer]}"
+                    )
+                latest[writer] = one.record
             if one.key is not None and _counts(batch):
                 self._newest[one.key] = one.offset
 

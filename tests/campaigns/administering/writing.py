@@ -80,6 +80,7 @@ class Writer:
             len(data),
             Call(),
             transaction=transaction,
+            is_sequenced="base_sequence" in fields and transaction is None,
         )
         self._history.send(batch)
         return batch, data

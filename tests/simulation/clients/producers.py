@@ -37,6 +37,8 @@ GROUP, TRANSACTION = 0, 1
 """The types of coordinators."""
 ABANDONED_CHANCE = 0.04
 """Of a transaction, that nobody ends it."""
+GAP_CHANCE = 0.05
+"""Of an idempotent producer's step, that it leaves sequences out."""
 
 
 class Producer(Client):
@@ -114,9 +116,34 @@ class IdempotentProducer(Producer):
             if code:
                 self.world.problem(f"{self.name}: InitProducerId: error {code}")
                 return
+        if not self._pending and self.random.random() < GAP_CHANCE:
+            await self._leave_a_gap()
         if not self._pending:
             self._fill()
         await self._drain()
+
+    async def _leave_a_gap(self):
+        """Send a batch as a producer does that has lost the one before it: nobody may take it."""
+        chosen = self.choose()
+        if chosen is None:
+            return
+        topic, partition = chosen
+        sequence = self._sequences.get((topic.topic_id, partition))
+        if sequence is None:
+            return  # Of a producer that is not known any sequence is taken.
+        batch, data = self.make(
+            *chosen,
+            producer_id=self._producer_id,
+            producer_epoch=0,
+            base_sequence=sequence + self.random.randint(1, 3),
+        )
+        answer = await self.send(batch, data)
+        code = self.judge(batch, answer)
+        if code == 0 and not self._may_forget(topic):
+            where = f"{batch.name}-{partition} ({batch.topic_id})"
+            self.world.problem(
+                f"{where}: a gap in a producer's sequence at {sequence} was let pass"
+            )
 
     async def finish(self):
         while self._pending:
@@ -138,7 +165,7 @@ class IdempotentProducer(Producer):
         # Of a compacted log one batch of a producer is remembered, else five. And the first batch
         # goes alone: the second would be taken, whatever its sequence, when the first is refused.
         is_first = place not in self._sequences
-        at_once = 1 if is_first or self._may_forget() else self.random.randint(1, 4)
+        at_once = 1 if is_first or self._may_forget(self._topic) else self.random.randint(1, 4)
         for _ in range(at_once):
             sequence = self._sequences.get(place, 0)
             one = self.make(
@@ -147,8 +174,8 @@ class IdempotentProducer(Producer):
             self._sequences[place] = sequence + len(one[0].ids)
             self._pending.append(one)
 
-    def _may_forget(self):
-        policies = self.history.possible(self._topic, "cleanup.policy", "delete")
+    def _may_forget(self, topic):
+        policies = self.history.possible(topic, "cleanup.policy", "delete")
         return any("compact" in policy for policy, _, _ in policies)
 
     async def _drain(self):
@@ -187,7 +214,7 @@ class IdempotentProducer(Producer):
             self._give_up()
         elif code in COMES_BACK or code in NO_SUCH_TOPIC:
             self.be_patient(begin, text)
-        elif code in (45, 59) and self._may_forget():
+        elif code in (45, 59) and self._may_forget(self._topic):
             self._give_up()
         else:
             # It may be that its deletion has just begun.
