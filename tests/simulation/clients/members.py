@@ -54,6 +54,11 @@ ANEW = {22, 25, 27, 69, 82, 110, 113}
 """Codes of a group that goes on without this member as it is: it begins anew."""
 MEMBER_ID_REQUIRED = 79
 FENCED = {25, 69, 110}
+GROUPS_FROM = 4
+"""So many members are of more than one group."""
+LINGERS_SECONDS = 6.0
+"""How long a member may work on with what it has to give up: less than its rebalance timeout, and
+than two heartbeats besides."""
 
 
 class Member(Client):
@@ -65,7 +70,9 @@ class Member(Client):
 
     def __init__(self, world, number):
         super().__init__(world, number)
-        self.group = f"{self.kind}-{number % world.mix.group_count}"
+        # A member that is alone has nobody to share with.
+        count = world.mix.group_count if world.mix.clients[self.kind] >= GROUPS_FROM else 1
+        self.group = f"{self.kind}-{number % count}"
         self.member_id = ""
         self.epoch = -1
         """Generation, or member epoch."""
@@ -312,6 +319,11 @@ class ConsumerMember(Member):
         self.member_id = str(uuid.UUID(int=self.random.getrandbits(128)))
         self.epoch = 0
         self._is_new = True
+        self._lingering = set()
+        """Places that it has to give up, and still works with."""
+        self._lingers_until = 0.0
+        self._has_heard = False
+        """The last heartbeat was answered: what has to be given up is news now."""
 
     async def step(self):
         await self._beat()
@@ -323,8 +335,29 @@ class ConsumerMember(Member):
     async def pause(self):
         await self.world.sleep(self.random.random() * 3)
 
+    def _let_go(self):
+        """Give up what it has lingered with for long enough."""
+        if self._lingering and self.world.loop.now >= self._lingers_until:
+            self.owned -= self._lingering
+            self._lingering = set()
+
+    def _assigned(self, places, asked_at):
+        """Own these, and for a while what is not among them any more.
+
+        The while counts from before the coordinator can have begun to wait for it.
+        """
+        now = self.world.loop.now
+        left = self.owned - places
+        if not self._lingering and self._has_heard and self.random.random() < 0.5:
+            self._lingers_until = asked_at + self.random.random() * LINGERS_SECONDS
+            self._lingering = left
+        self._lingering = self._lingering & left if now < self._lingers_until else set()
+        self.take(places | self._lingering)
+
     async def _beat(self):
         names = sorted({topic.name for topic in self.history.living()}) or ["none"]
+        self._let_go()
+        asked_at = self.world.loop.now
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -334,7 +367,10 @@ class ConsumerMember(Member):
             server_assignor="uniform" if self._is_new else None,
             topic_partitions=self._owned(),
         )
+        had_heard, self._has_heard = self._has_heard, False
         answer = await self.call(request, ConsumerGroupHeartbeatResponse)
+        self._has_heard = had_heard
+        self._let_go()
         self.world.coverage.answered("ConsumerGroupHeartbeat", answer.error_code)
         code = answer.error_code
         if code == 0:
@@ -342,13 +378,13 @@ class ConsumerMember(Member):
             self.epoch = answer.member_epoch
             await self.heard()
             if answer.assignment is not None:
-                self.take(
-                    {
-                        (uuid.UUID(bytes=one.topic_id), partition)
-                        for one in answer.assignment.topic_partitions
-                        for partition in one.partitions
-                    }
-                )
+                places = {
+                    (uuid.UUID(bytes=one.topic_id), partition)
+                    for one in answer.assignment.topic_partitions
+                    for partition in one.partitions
+                }
+                self._assigned(places, asked_at)
+            self._has_heard = True
         elif code in NOT_THE_COORDINATOR:
             await self.find_coordinator(GROUP, self.group)
         elif code in ANEW:
