@@ -1,11 +1,15 @@
 """Administrators: some make and delete topics under the same names, one meddles with all of them.
 
+Now and then a topic goes while somebody is at work with it: its first records are on their way, or
+its records are being deleted.
+
 The life of a name is in the hands of one of them, so that its topics are known one after the other;
 what the others ask by name may reach any topic that has the name then.
 """
 
 import uuid
 
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -45,6 +49,7 @@ from ottla.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from ottla.protocol.messages.produce import ProduceResponse
 from tests.campaigns.administering.administrators import (
     AUTOMATIC_PARTITIONS,
     BROKER,
@@ -59,11 +64,20 @@ from tests.campaigns.administering.history import (
     Deleted,
     Grown,
     Verdict,
+    seconds,
 )
 from tests.simulation.clients.base import Client
+from tests.simulation.clients.producers import PlainProducer
 from tests.simulation.clients.readers import LATEST, list_offset
 
 NAMES_EACH = 3
+HASTY_CHANCE = 0.5
+"""Of a topic's deletion, that work is begun on the topic just before it."""
+SHORT_LIFE_CHANCE = 0.15
+"""Of a topic, that it is deleted with the first records on their way."""
+LARGE_CHANCE = 0.05
+"""Of a topic, that it has so many partitions that some work on all of them takes long."""
+LARGE_PARTITIONS = (12, 40)
 NULL_ID = uuid.UUID(int=0).bytes
 OPTIONS = TOPIC_OPTIONS | {
     "retention.ms": ["-1", "600000", "600000", "60000", "20000"],
@@ -98,6 +112,11 @@ class Landlord(Client):
     def __init__(self, world, number):
         super().__init__(world, number)
         self._names = [f"t{number}-{at}" for at in range(NAMES_EACH)]
+        self._hand = _Hand(world, number)
+
+    def hang_up(self):
+        super().hang_up()
+        self._hand.hang_up()
 
     async def step(self):
         """Do one thing to one name, unless it is in doubt."""
@@ -115,8 +134,20 @@ class Landlord(Client):
 
     async def _replace(self, topic):
         """Delete a topic and, mostly, make another one of its name at once."""
-        if await self._delete(topic) and self.random.random() < 0.85:
+        if await self._delete_amid_work(topic) and self.random.random() < 0.85:
             await self._create(topic.name)
+            topic = self.history.by_name(topic.name)
+            if topic is not None and self.random.random() < SHORT_LIFE_CHANCE:
+                await self._delete_amid_work(topic)
+
+    async def _delete_amid_work(self, topic):
+        """Delete a topic; return whether it is gone. Others may just have begun something."""
+        if self.random.random() < HASTY_CHANCE:
+            await self._hand.begin_work(topic)
+            await self.world.sleep(self.random.choice([0.0, 0.001, 0.01, 0.1]))
+        is_gone = await self._delete(topic)
+        await self._hand.end_work()
+        return is_gone
 
     def _is_going(self, name):
         return any(
@@ -135,7 +166,9 @@ class Landlord(Client):
                 if key in ("cleanup.policy", "internal.segment.bytes", "min.cleanable.dirty.ratio")
                 or self.random.random() < 0.5
             }
-            creation = Creation(name, Call(), configs, self.random.randint(1, 3))
+            is_large = self.random.random() < LARGE_CHANCE
+            count = self.random.randint(*(LARGE_PARTITIONS if is_large else (1, 3)))
+            creation = Creation(name, Call(), configs, count)
             ask = self._create_by_request
         self.history.creations[name] = creation
         topic_id = await ask(creation)
@@ -187,6 +220,55 @@ class Landlord(Client):
         self.history.count("topics deleted")
         self.world.trace.note("deleted", topic.name, topic.topic_id)
         return True
+
+
+class _Hand(PlainProducer):
+    """Begins work on a topic, by a connection of its own, and does not wait for it at once."""
+
+    kind = "hand"
+
+    def __init__(self, world, number):
+        super().__init__(world, number)
+        self._begun = []
+        """What was asked: the calls of each, and its answer to come."""
+
+    async def begin_work(self, topic):
+        """Write to all of its partitions, or delete their records; return before it is answered."""
+        connection = await self.connection()
+        numbers = range(topic.partition_count)
+        if self.random.random() < 0.4:
+            end = self.random.choice([1, 5, 20])
+            asked = [Deleted(topic.name, Call(), number, end) for number in numbers]
+            self.history.deleted += asked
+            calls = [one.call for one in asked]
+            parts = [DeleteRecordsPartition(partition_index=at, offset=end) for at in numbers]
+            of_topic = DeleteRecordsTopic(name=topic.name, partitions=parts)
+            request = DeleteRecordsRequest(topics=[of_topic], timeout_ms=30_000)
+            self._begun.append((calls, connection.send(request, DeleteRecordsResponse)))
+            return
+        for number in numbers:
+            batch, data = self.make(topic, number)
+            request, highest = self.request(batch, data)
+            answer = connection.send(request, ProduceResponse, highest=highest)
+            self._begun.append(([batch.call], answer))
+
+    def hang_up(self):
+        super().hang_up()
+        self._begun.clear()
+
+    async def end_work(self):
+        """Wait for the answers: from then on nobody works on what was asked."""
+        for calls, answer in self._begun:
+            try:
+                await self.world.within(self._timeout_ms / 1000, answer, self._connection)
+            except (ConnectionFailed, OSError):
+                break
+            for call in calls:
+                call.over = seconds()
+        else:
+            self._begun.clear()
+            return
+        self.hang_up()
 
 
 class Meddler(Client):
