@@ -29,6 +29,8 @@ class Trouble:
     def __init__(self):
         self.errors = {}
         """By call: (chance, errno, the log directory it is about or ''). """
+        self.fails_once = ""
+        """The log directory whose next sync meets an I/O error; '': none."""
         self.pace = 1.0
         self.store_pace = 1.0
         self.store_fails = False
@@ -38,6 +40,7 @@ class Trouble:
 
     def heal(self):
         self.errors.clear()
+        self.fails_once = ""
         self.pace = self.store_pace = 1.0
         self.store_fails = False
 
@@ -75,7 +78,13 @@ class SimulatedDisk(FaultyDisk):
             if was_alive:
                 self._dies()
             raise
-        chance, number, below = self._trouble.errors.get(call, (0, 0, ""))
+        trouble = self._trouble
+        if trouble.fails_once and call is DiskCall.SYNC and path.startswith(trouble.fails_once):
+            trouble.fails_once = ""
+            trouble.has_lost_pages = True
+            self._trace.note("fault", call.value, "EIO", path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        chance, number, below = trouble.errors.get(call, (0, 0, ""))
         if chance and path.startswith(below) and self._rng.random() < chance:
             self._trace.note("fault", call.value, errno.errorcode[number], path)
             if call in (DiskCall.SYNC, DiskCall.SYNC_VOLUME):

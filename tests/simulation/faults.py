@@ -12,8 +12,10 @@ from ottla.env.faulty_disk import DiskCall
 
 RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
+SERVES_ON_SECONDS = 1.0
+"""Until a node that cannot go on has shut its doors."""
 GIVES_UP_SECONDS = 30.0
-"""Until a node that cannot go on has ended itself."""
+"""Until it has ended itself."""
 LONG = 10.0
 """By how much some faults last longer than others of their kind."""
 BURST_SECONDS = 1.0
@@ -82,9 +84,12 @@ class Nemesis:
             "half-open": self._half_open,
             "kill-at-answer": self._kill_at_answer,
             "power-at-answer": self._power_at_answer,
+            "sync-error-at-request": self._sync_error_at_request,
         }
         self._after = None
         """The node ends with an answer: to which request, after how many, and by power or not."""
+        self._awaited = None
+        """The request with which a fault begins."""
 
     @property
     def node(self):
@@ -184,6 +189,13 @@ class Nemesis:
             async with asyncio.timeout(self.random.expovariate(1 / seconds)):
                 await self._calm.wait()
 
+    async def _last_while(self, seconds, holds):
+        """Let a fault last while it has not met what it waits for; see ``_last``."""
+        loop = self.world.loop
+        end = loop.now + self.random.expovariate(1 / seconds)
+        while loop.now < end and holds() and not self._calm.is_set():
+            await self.world.sleep(0.002)
+
     @contextmanager
     def _breaks(self):
         """Something may be out of use from now on, until the node has another life."""
@@ -213,6 +225,11 @@ class Nemesis:
 
     async def _power_at_answer(self):
         self._await_answer(power=True)
+
+    def asked(self, request):
+        """Be told of a request that is about to be sent."""
+        if request == self._awaited:
+            self._awaited = None
 
     def _await_answer(self, *, power):
         """Let the node end as soon as it has promised something."""
@@ -312,6 +329,21 @@ class Nemesis:
         with self._breaks():
             await self._fail([DiskCall.SYNC, DiskCall.SYNC_VOLUME], errno.EIO, 0.3, 1.0)
 
+    async def _sync_error_at_request(self):
+        """The next sync of a log directory fails, and no other, as somebody asks for a change."""
+        below = self.random.choice(self.world.log_dirs)
+        self._awaited = request = self.random.choice(PROMISES[1:6])
+        with self._breaks():
+            await self._last_while(30.0, lambda: self._awaited == request)
+            if self._awaited is not None:
+                return
+            trouble = self.node.trouble
+            trouble.fails_once = below
+            try:
+                await self._last_while(5.0, lambda: trouble.fails_once)
+            finally:
+                trouble.fails_once = ""
+
     async def _write_error(self):
         with self._breaks():
             await self._fail([DiskCall.WRITE, DiskCall.TRUNCATE], errno.EIO, 0.3, 1.0)
@@ -334,10 +366,14 @@ class Nemesis:
     async def _descriptors(self):
         """Hardly any descriptor is left, to this process and to those that follow it.
 
-        Or none of the machine's, now and then: then it is files that cannot be opened.
+        Or none of the machine's, now and then: then it is files that cannot be opened. That counts
+        most for a process that has just begun, and has none of its logs open.
         """
         node = self.node
         if self.random.random() < 0.5:
+            if self.random.random() < 0.6:
+                node.kill()
+                await self._last_while(20.0, lambda: not node.is_up)
             await self._fail([DiskCall.OPEN], errno.ENFILE, self.random.choice([0.1, 0.7]), 5.0)
             return
         if node.descriptors is None or node.spare_descriptors is not None:
@@ -370,13 +406,22 @@ class Nemesis:
     async def _store_error(self):
         """One commit fails: nobody knows whether it holds. The node has to end itself."""
         with self._breaks():
-            self.node.trouble.store_fails = True
+            trouble = self.node.trouble
+            trouble.store_fails = True
             try:
-                await self._last(2.0)
+                await self._last_while(20.0, lambda: trouble.store_fails)
             finally:
                 self.node.trouble.store_fails = False
             life = self.node.life
             if self.node.has_broken_store:
-                await self.world.sleep(GIVES_UP_SECONDS)
-                if self.node.life is life and not life.is_paused:
-                    self.world.problem("the metadata store is out of use, and its node goes on")
+                for seconds in (SERVES_ON_SECONDS, SERVES_ON_SECONDS, GIVES_UP_SECONDS):
+                    was_up = self.node.is_up and not life.is_paused
+                    await self.world.sleep(seconds)
+                    if self.node.life is not life or life.is_paused:
+                        return
+                    is_slow = len(self._lasting) > 1  # Its jobs may sleep, or its disk.
+                    is_over = seconds == GIVES_UP_SECONDS and not is_slow
+                    if is_over or (was_up and self.node.is_up):
+                        text = "the metadata store is out of use, and its node goes on"
+                        self.world.problem(text)
+                        return

@@ -58,10 +58,21 @@ class Inspector:
                 partition.check()
                 if not node.trouble.errors:
                     partition.log.check()
+        self._look_for_failed(node, work.replica_manager.hosting)
         groups = work.coordinators.groups
         for shard in groups._runtime.shards:
             if shard.state is ShardState.ACTIVE:
                 shard.machine.check()
+
+    def _look_for_failed(self, node, hosting):
+        """Find partitions that are out of service for good though their disk was never broken."""
+        if self.world.nemesis.may_give_up:
+            return
+        for where, partition in hosting.partitions.items():
+            if partition.log.failure is not None and where not in hosting.unopened:
+                why = f"no disk was broken ({partition.log.failure!r})"
+                self.world.problem(f"{node.name}: {where} is out of service, and {why}")
+                return
 
     async def look_at_rest(self):
         """Find what is left of requests when nobody asks for anything."""

@@ -83,6 +83,7 @@ FAULTS = (
     "half-open",
     "kill-at-answer",
     "power-at-answer",
+    "sync-error-at-request",
 )
 
 

@@ -59,8 +59,10 @@ class Client:
     async def call(self, request, answer, *, highest=None):
         """Ask, and take note of what. Raises ConnectionFailed."""
         connection = await self.connection()
+        name = type(request).__name__
+        self.world.nemesis.asked(name)
         response = await connection.call(request, answer, highest=highest)
-        self.told(type(request).__name__)
+        self.told(name)
         return response
 
     def told(self, name):
