@@ -53,7 +53,11 @@ def live(name, minutes, trace=None, without=()):
         "pauses": world.jobs.pauses,
         "loop_waits": world.jobs.loop_waits,
         "digest": world.trace.digest(),
-        "turns": (world.turns.most_calls, world.turns.longest_seconds),
+        "turns": (
+            world.turns.most_calls,
+            world.turns.longest_seconds,
+            world.turns.longest_in_world,
+        ),
         "coverage": world.coverage,
         "counts": dict(world.history.counts),
         "checked": world.observer.checked,
@@ -197,10 +201,11 @@ def report(results, seconds):
     checked = sum(result["checked"] for result in results)
     print(f"{checked} promised records looked at, {steps} steps of the loop")
     print(f"{pauses} pauses of jobs; the loop stood still for a lock {waits} times")
-    calls, longest = (max(each) for each in zip(*(one["turns"] for one in results), strict=True))
+    costs = zip(*(one["turns"] for one in results), strict=True)
+    calls, longest, in_world = (max(each) for each in costs)
     print(
         f"the costliest turns of a loop: {calls} calls of the disk, "
-        f"{longest * 1000:.0f} ms of the processor"
+        f"{longest * 1000:.0f} ms of the processor, {in_world * 1000:.0f} ms of the world"
     )
     print(
         f"{hours:.2f} simulated hours in {seconds:.0f} s, "

@@ -17,6 +17,8 @@ class Mix:
     pause_chance: float
     """Of a job, to stop before a call of the disk."""
     commit_seconds: float
+    work_seconds: float
+    """Of the loop, between two looks at the clock: how slow the processor is."""
     latency_seconds: float
     fragment_chance: float
     broker_options: dict[str, str]
@@ -58,6 +60,7 @@ CLIENTS = {
     "classic": (0, 4),
     "consumer": (0, 4),
     "hostile": (0, 1),
+    "flooder": (0, 1),
 }
 FAULTS = (
     "kill",
@@ -98,6 +101,7 @@ def mix_of(seed):
         job_seconds=chance.choice([0.0005, 0.003, 0.02]),
         pause_chance=chance.choice([0.0, 0.1, 0.5, 1.0]),
         commit_seconds=chance.choice([0.001, 0.01]),
+        work_seconds=random.Random(f"{seed}/mix/work").choice([1e-5, 1e-4, 5e-4]),
         latency_seconds=chance.choice([0.0002, 0.002, 0.02]),
         fragment_chance=chance.choice([0.0, 0.05, 0.5]),
         broker_options={

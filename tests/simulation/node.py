@@ -39,7 +39,9 @@ class Node:
         self.name = name
         self.options = options
         self.trouble = Trouble()
-        self.clock = SimulatedClock(world.loop)
+        self.clock = SimulatedClock(
+            world.loop, work_seconds=world.mix.work_seconds, is_at_work=self._is_at_work
+        )
         self._store = new_store(self.clock)
         self.disk = MemoryDisk(
             durability=True, clock=self.clock, capacity_bytes=world.mix.disk_bytes
@@ -59,6 +61,10 @@ class Node:
         """How many more files a process that is up may open; None: there are enough."""
         self._connection = None
         self._files = None
+
+    def _is_at_work(self):
+        """Tell whether it is this node's loop that does something now, and none of its jobs."""
+        return self.world.loop.life is self.life and self.world.jobs.running is None
 
     @property
     def is_running(self):

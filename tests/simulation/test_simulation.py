@@ -88,6 +88,41 @@ def test_a_node_that_gives_up_without_a_fault_is_found():
     assert "gave up" in world.problems[0]
 
 
+def test_a_turn_of_the_loop_that_looks_at_the_clock_for_long_is_found():
+    world = a_calm_world("test.turn")
+    clock = world.node.clock
+
+    def work(seconds):
+        begin = clock.monotonic()
+        while clock.monotonic() - begin < seconds:
+            pass
+
+    most = world.turns._most_in_world
+    for seconds in (most / 2, most):
+        at = 20.0 + seconds
+        world.loop.call_for(
+            world.clients_life,
+            at,
+            lambda seconds=seconds: world.loop.call_for(world.node.life, 0.0, work, seconds),
+        )
+    assert not world.run()
+    assert "of the world" in world.problems[0]
+    assert world.turns.longest_in_world > most
+    assert len(world.problems) == 1, "the shorter one is no problem"
+
+
+def test_a_partition_that_fails_while_no_disk_is_broken_is_found():
+    world = a_calm_world("test.failed")
+
+    def fail():
+        partitions = world.node.broker.node.work.replica_manager.hosting.partitions
+        next(iter(partitions.values())).log.take_out(OSError("x"))
+
+    world.loop.call_for(world.clients_life, 20.0, fail)
+    assert not world.run()
+    assert any("out of service" in problem for problem in world.problems), world.problems
+
+
 def test_a_lock_that_the_loop_shares_with_slow_work_is_found():
     world = a_calm_world("test.lock")
     world.mix.pause_chance = world.jobs._chance = 1.0

@@ -1,7 +1,8 @@
-"""What one turn of a node's loop may cost: calls of the disk, and the processor's time.
+"""What one turn of a node's loop may cost: calls of the disk, the world's time and the real one.
 
-The calls are counted, so that they are the same in every run. The time is real, and only looked at
-closely where a turn took long by the wall clock: what trips is far above what any turn here needs.
+The calls are counted, and the world's time is that of the clock, which goes on with the work: both
+are the same in every run. The real time is only looked at closely where a turn took long by the
+wall clock: what trips is far above what any turn here needs.
 """
 
 import time
@@ -12,6 +13,11 @@ CALLS_MAX = 128
 SECONDS_MAX = 0.25
 """Of the processor. The rule is 50 ms; a busy machine is slow, and nothing here is large."""
 GLANCE_TURNS = 64
+WORLD_SECONDS_MAX = 0.05
+"""Of the world. What is over by then may have begun its last piece of work shortly before."""
+LAST_PIECES = 100
+"""Pieces of work, of as long as the world's are, that a turn may take beyond that: some turns look
+at the clock for each client or partition, which costs a real one next to nothing."""
 
 
 class TurnJudge:
@@ -23,9 +29,12 @@ class TurnJudge:
         self._turns = 0
         self._cpu_seconds = time.thread_time()
         self._began = 0.0
+        self._began_at = 0.0
+        self._most_in_world = WORLD_SECONDS_MAX + LAST_PIECES * world.mix.work_seconds
         self.most_calls = 0
         """The costliest turns."""
         self.longest_seconds = 0.0
+        self.longest_in_world = 0.0
 
     def begin(self):
         self._calls = 0
@@ -33,9 +42,15 @@ class TurnJudge:
         if not self._turns % GLANCE_TURNS:
             self._cpu_seconds = time.thread_time()
         self._began = time.perf_counter()
+        self._began_at = self._world.loop.now
 
     def end(self, life):
         """Judge the turn of a life."""
+        took = self._world.loop.now - self._began_at
+        if took > self.longest_in_world and self._is_judged(life):
+            self.longest_in_world = took
+            if took > self._most_in_world:
+                self._world.problem(f"a turn of the loop took {took:.3f} s of the world")
         wall = time.perf_counter() - self._began
         if wall > self.longest_seconds and self._is_judged(life):
             # With what the turns since the last glance took, which is little.

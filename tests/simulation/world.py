@@ -16,7 +16,7 @@ from ottla.errors import OttlaError
 from tests.campaigns.administering.history import History, seconds_of
 from tests.simulation import node as nodes
 from tests.simulation.clients.administrators import Landlord, Meddler
-from tests.simulation.clients.hostile import HostileClient
+from tests.simulation.clients.hostile import Flooder, HostileClient
 from tests.simulation.clients.members import ClassicMember, ConsumerMember
 from tests.simulation.clients.producers import (
     IdempotentProducer,
@@ -49,6 +49,7 @@ CLIENTS = (
     ClassicMember,
     ConsumerMember,
     HostileClient,
+    Flooder,
 )
 ROUND_SECONDS = 120.0
 """The mean of the time in which clients work and faults come."""

@@ -1,7 +1,8 @@
-"""A client that says what no honest one does: frames of honest requests, with bytes changed.
+"""Clients that nobody wants. One says what no honest one does: honest frames with bytes changed.
 
-It expects nothing. That others are served all the same, and that the node lives, is what the others
-and the world look at; a fault of ours shows as an error that nobody caught.
+Another asks for very much at once. They expect nothing. That others are served all the same, and
+that the node lives, is what the others and the world look at; a fault of ours shows as an error
+that nobody caught, and work without end as a turn of the loop that takes too long.
 """
 
 from ottla.protocol.header import encode_request_header
@@ -18,7 +19,10 @@ from ottla.protocol.messages.write_txn_markers import (
 from tests.simulation.clients.base import Client
 from tests.simulation.clients.readers import fetch_request
 
-FRAME_SECONDS = 1.0
+FLOODS = [30, 200, 1000]
+"""How many requests come at once."""
+FLOOD_SECONDS = 20.0
+"""The mean time between two floods."""
 
 
 class _Wire:
@@ -149,3 +153,26 @@ class HostileClient(Client):
             del frame[at]
         else:
             frame[at:at] = self.random.randbytes(self.random.randint(1, 9))
+
+
+class Flooder(HostileClient):
+    """Asks honestly, and for very much at once: hundreds of requests in one write."""
+
+    kind = "flooder"
+
+    async def step(self):
+        if self._wire is None or self._wire.is_lost or self.random.random() < 0.3:
+            await self._connect()
+        message = self.random.choice(
+            [
+                ApiVersionsRequest(client_software_name="x", client_software_version="1"),
+                MetadataRequest(topics=[], allow_auto_topic_creation=False),
+                FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]),
+            ]
+        )
+        frame = self._frame(message)
+        self._wire.transport.write(frame * self.random.choice(FLOODS))
+        self.world.coverage.asked("flood")
+
+    async def pause(self):
+        await self.world.sleep(self.random.expovariate(1 / FLOOD_SECONDS))
