@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -43,6 +44,53 @@ def test_the_broker_imports_nothing_heavy():
         check=True,
     )
     assert not set(HEAVY) & set(json.loads(done.stdout))
+
+
+class Watched(OttlaPeer):
+    """A broker that prints what it imports."""
+
+    def command(self):
+        python, *rest = super().command()
+        return [python, "-X", "importtime", *rest]
+
+    def imported(self):
+        """Return the names of all modules that were imported, from its start to its end."""
+        return set(re.findall(r"^import time:.*\| +(\S+)$", self.log_text(), re.MULTILINE))
+
+
+MODULES_MAX = 300
+"""Of our own, in a broker that nobody uses but for ApiVersions."""
+FOR_USERS_ONLY = [
+    "hashlib",
+    "hmac",
+    "ottla.cli.first_users",
+    "ottla.cluster.credentials",
+    "ottla.config.jaas",
+    "ottla.handlers.authentication",
+    "ottla.handlers.refusals",
+    "ottla.security.exchange",
+    "ottla.security.plain",
+    "ottla.security.scram",
+]
+RARE = ["dataclasses", "copy", "random", "json.tool", "urllib.request", "ottla.env.memory_disk"]
+
+
+def test_a_broker_that_nobody_uses_imports_no_more_than_it_needs(tmp_path):
+    peer = Watched(tmp_path / "data")
+    try:
+        peer.start()
+        assert peer.stop() == 0
+    finally:
+        peer.kill9()
+    imported = peer.imported()
+    assert {"ottla.broker", "ottla.handlers.apis.api_versions"} <= imported
+    assert not imported & {*HEAVY, *FOR_USERS_ONLY, *RARE}
+    ours = {name for name in imported if name.startswith("ottla.")}
+    handlers = {name for name in ours if name.startswith("ottla.handlers.apis.")}
+    assert handlers == {"ottla.handlers.apis.api_versions"}
+    messages = {name.rpartition(".")[2] for name in ours if ".protocol.messages." in name}
+    assert messages <= {"api_versions", "produce"}
+    assert len(ours) <= MODULES_MAX, sorted(ours)
 
 
 def test_stop_answers_what_is_in_flight_and_exits_with_0(ottla_server_factory):

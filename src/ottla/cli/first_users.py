@@ -10,8 +10,7 @@ import re
 from pathlib import Path
 
 from ottla.cli.failure import Exit, Failure
-from ottla.security.credentials import FirstUser
-from ottla.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN
+from ottla.security.credentials import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, FirstUser
 
 _FORM = re.compile(r"(?P<mechanism>[^=]+)=\[(?P<fields>.*)\]", re.DOTALL)
 _FIELDS = ("name", "password", "password-file", "iterations")

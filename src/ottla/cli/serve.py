@@ -15,7 +15,6 @@ from typing import NamedTuple
 from ottla import __version__
 from ottla.cli.arguments import Commands, add_command
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
-from ottla.cli.first_users import read_first_user
 from ottla.cli.interruption import SIGNALS, is_ignored
 from ottla.cli.output import note
 from ottla.config import broker as options
@@ -84,12 +83,25 @@ def serve(arguments: Namespace) -> None:
             port=arguments.port,
             listen=arguments.listen,
         )
-        users = tuple(map(read_first_user, arguments.first_users))
-        _run(config, users, memory=arguments.memory, quiet=arguments.quiet)
+        _run(
+            config,
+            _first_users(arguments.first_users),
+            memory=arguments.memory,
+            quiet=arguments.quiet,
+        )
     except Failure as failure:
         leave(failure)
     except OttlaError as error:
         leave(explain(error))
+
+
+def _first_users(texts: list[str]) -> tuple[FirstUser, ...]:
+    """Return the users that a new cluster begins with. Raises Failure."""
+    if not texts:
+        return ()
+    from ottla.cli.first_users import read_first_user
+
+    return tuple(map(read_first_user, texts))
 
 
 def _port(text: str) -> int:

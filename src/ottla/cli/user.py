@@ -24,8 +24,7 @@ from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.users import NUMBERS, Users
 from ottla.env.rng import SystemRng
 from ottla.errors import ErrorCode, KafkaError
-from ottla.security.credentials import SALT_BYTES
-from ottla.security.scram import ITERATIONS_MIN, SCRAM_SHA_256
+from ottla.security.credentials import ITERATIONS_MIN, SALT_BYTES, SCRAM_SHA_256
 
 COLUMNS = ("user", "mechanism", "iterations")
 

@@ -32,14 +32,16 @@ from ottla.metadata.store import (
 )
 from ottla.metadata.values import decode_secret, encode_scram, encode_secret
 from ottla.pending import Pending, pending_of
-from ottla.security.credentials import SALT_BYTES, SECRET_BYTES, FirstUser, ScramCredentials
-from ottla.security.exchange import NAME_LENGTH_MAX
-from ottla.security.scram import (
+from ottla.security.credentials import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
-    credential_of,
-    salted,
+    SALT_BYTES,
+    SECRET_BYTES,
+    FirstUser,
+    ScramCredentials,
 )
+from ottla.security.exchange import NAME_LENGTH_MAX
+from ottla.security.scram import credential_of, salted
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ Source: Kafka's documentation of the options.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 _NAME = re.compile(r"[A-Z0-9_-]{1,64}")
@@ -26,8 +25,7 @@ class Endpoint(NamedTuple):
         return f"{self.name}://{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class ProtocolMap:
+class ProtocolMap(NamedTuple):
     """The security protocol of each listener's name. ``str()`` gives the option's text."""
 
     protocols: Mapping[str, str]

@@ -197,7 +197,7 @@ def value_text(value: object) -> str:
     """Return a value as DescribeConfigs writes it, in Kafka's form."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, tuple):
+    if type(value) is tuple:  # Another kind of tuple has a text of its own.
         return ",".join(str(part) for part in value)
     if isinstance(value, float):
         return repr(value).replace("e+", "E")

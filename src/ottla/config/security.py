@@ -8,13 +8,16 @@ Source: Kafka's broker configuration reference; KIP-103, KIP-255.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.bounds import NOT_NEGATIVE, POSITIVE
 from ottla.config.config import Config
-from ottla.config.jaas import JaasLine, read_jaas_line
 from ottla.config.listeners import Endpoint, ProtocolMap, read_protocol_map
 from ottla.config.option import INT, LIST, LONG, InvalidConfig, Option, ValueType, each_of
+
+if TYPE_CHECKING:
+    from ottla.config.jaas import JaasLine
 
 PLAINTEXT = "PLAINTEXT"
 SASL_PLAINTEXT = "SASL_PLAINTEXT"
@@ -25,7 +28,15 @@ SERVED_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 PROTOCOL_MAP = ValueType("STRING", 2, read_protocol_map)
-PASSWORD_LINE = ValueType("PASSWORD", 9, read_jaas_line)
+
+
+def _read_jaas_line(text: str) -> "JaasLine":
+    from ottla.config.jaas import read_jaas_line  # noqa: PLC0415 - few listeners have such a line
+
+    return read_jaas_line(text)
+
+
+PASSWORD_LINE = ValueType("PASSWORD", 9, _read_jaas_line)
 
 # fmt: off - one option is one paragraph
 LISTENER_SECURITY_PROTOCOL_MAP = Option(
@@ -99,8 +110,7 @@ _OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[a-z0-9_-]+)\.(?P<rest>
 _JAAS = "sasl.jaas.config"
 
 
-@dataclass(frozen=True, slots=True)
-class ServedListener:
+class ServedListener(NamedTuple):
     """One listener: its address, and how its clients authenticate."""
 
     endpoint: Endpoint
@@ -108,8 +118,12 @@ class ServedListener:
     """One of SERVED_PROTOCOLS."""
     mechanisms: tuple[str, ...] = ()
     """Some of SERVED_MECHANISMS; none: clients need not authenticate."""
-    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    passwords: Mapping[str, str] = MappingProxyType({})
     """Passwords by user name, for PLAIN."""
+
+    def __repr__(self) -> str:
+        # The passwords stay out of logs.
+        return f"ServedListener({self.endpoint}, {self.protocol}, {self.mechanisms})"
 
 
 def of_one_listener(key: str) -> Option[object] | None:
@@ -136,7 +150,7 @@ def _mechanisms_of(listener: str) -> Option[tuple[str, ...]]:
     )
 
 
-def _jaas_of(listener: str, mechanism: str) -> Option[JaasLine | None]:
+def _jaas_of(listener: str, mechanism: str) -> "Option[JaasLine | None]":
     return Option(
         f"listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}",
         PASSWORD_LINE,

@@ -218,7 +218,7 @@ def _describe_user_scram_credentials(services: Services) -> Handler[Any]:
 def _alter_user_scram_credentials(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.alter_user_scram_credentials import AlterUserScramCredentials
 
-    return AlterUserScramCredentials(services.credentials)
+    return AlterUserScramCredentials(services.credentials())
 
 
 def _elements_max(services: Services) -> int:

@@ -48,7 +48,8 @@ class Services(NamedTuple):
     """Returns the configuration in force now; ``config`` is the one at the start."""
     controller: Controller
     configs: Configs
-    credentials: Credentials
+    credentials: Callable[[], Credentials]
+    """Returns what changes users' credentials; made only for those who change them."""
     measure_log_dirs: Callable[[], Pending[list[MeasuredDirectory]]]
     producer_ids: ProducerIds
     groups: GroupCoordinator

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ottla.ids import NodeId, TopicId, parse_topic_id, topic_id_text
-from ottla.security.scram import HASHES
+from ottla.security.credentials import HASHES
 
 _DEFAULT_NAME = "<default>"
 """Stands for an empty name. No escaped name can equal it."""

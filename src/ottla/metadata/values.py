@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.errors import OttlaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, parse_topic_id, topic_id_text
-from ottla.security.scram import ScramCredential
+from ottla.security.credentials import ScramCredential
 
 VERSION = 1
 NO_LEADER = NodeId(-1)

@@ -7,7 +7,7 @@ connect to it, and who connects hears of a cluster that has it.
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.answer_memory import AnswerMemory
 from ottla.cluster.membership import Membership
@@ -17,7 +17,6 @@ from ottla.config.security import ServedListener
 from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.environment import Environment
 from ottla.handlers.advertised import Advertised
-from ottla.handlers.authentication import Authentication, Terms
 from ottla.handlers.client import Client
 from ottla.handlers.router import Router, Serve
 from ottla.handlers.routes import router_of
@@ -35,6 +34,9 @@ from ottla.node.logins import MakeTerms, credentials_of, make_terms
 from ottla.node.work import Work, measure_log_dirs
 from ottla.settings import connections_room_of, group_topic_of, transaction_topic_of
 from ottla.turns import Turns
+
+if TYPE_CHECKING:
+    from ottla.handlers.authentication import Terms
 
 
 class Memory(NamedTuple):
@@ -96,7 +98,7 @@ def router_for(
                 transaction_topic_of(config), image, controller.create_topics
             ),
             advertised=Advertised(configuration.node_id, _told(configuration)),
-            credentials=credentials_of(data, environment, configuration),
+            credentials=lambda: credentials_of(data, environment, configuration),
             clock=environment.clock,
             rng=environment.rng,
             turns=memory.turns,
@@ -181,11 +183,12 @@ async def join_and_open(doors: Doors, data: Data) -> None:
     doors.listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
 
-def _opener(serve: Serve, served: ServedListener, terms: MakeTerms) -> OpenDispatch:
+def _opener(serve: Serve, served: ServedListener, terms: MakeTerms | None) -> OpenDispatch:
     """Return who serves the clients of one listener."""
     name = served.endpoint.name
     if not served.mechanisms:
         return partial(_open_to_all, serve, name)
+    assert terms is not None, "there are terms when clients log in anywhere"
     return partial(_open_to_known, serve, name, terms(served))
 
 
@@ -195,8 +198,10 @@ def _open_to_all(serve: Serve, listener: str, peer: Peer, entrance: Entrance) ->
 
 
 def _open_to_known(
-    serve: Serve, listener: str, terms: Terms, peer: Peer, entrance: Entrance
+    serve: Serve, listener: str, terms: "Terms", peer: Peer, entrance: Entrance
 ) -> Dispatch:
+    from ottla.handlers.authentication import Authentication  # noqa: PLC0415 - only SASL needs it
+
     authentication = Authentication(
         terms,
         Client(*peer, listener=listener),

@@ -1,26 +1,28 @@
 """How clients of a node log in: the mechanisms of each listener put together.
 
 Owns what they are made of: the users of a listener's configuration, the cluster's credentials and
-its secret, nonces.
+its secret, nonces. What hashes and compares is imported only for a node whose clients log in.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
 
-from ottla.cluster.credentials import Credentials
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from ottla.config import security as options
 from ottla.config.files import listeners_of
 from ottla.config.security import PLAIN, ServedListener
 from ottla.environment import Environment
-from ottla.handlers.authentication import Terms
-from ottla.handlers.refusals import Refusals
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.security.credentials import SECRET_BYTES, FirstUser
-from ottla.security.exchange import Exchange, OpenExchange
-from ottla.security.plain import Plain
-from ottla.security.scram import NONCE_BYTES, Scram
 
-MakeTerms = Callable[[ServedListener], Terms]
+if TYPE_CHECKING:
+    from ottla.cluster.credentials import Credentials
+    from ottla.handlers.authentication import Terms
+    from ottla.security.exchange import Exchange, OpenExchange
+
+MakeTerms = Callable[[ServedListener], "Terms"]
 """Returns the terms on which one listener lets clients in."""
 
 
@@ -28,6 +30,8 @@ def credentials_of(
     data: Data, environment: Environment, configuration: Configuration
 ) -> Credentials:
     """Return what changes the cluster's credentials."""
+    from ottla.cluster.credentials import Credentials  # noqa: PLC0415 - many a node has no users
+
     return Credentials(
         data.store,
         data.keys,
@@ -44,18 +48,28 @@ async def begin_with(
     configuration: Configuration,
 ) -> None:
     """Let the first users of a new cluster in. Raises KafkaError, MetadataError."""
-    await credentials_of(data, environment, configuration).begin_with(users, environment.executor)
+    if users:
+        credentials = credentials_of(data, environment, configuration)
+        await credentials.begin_with(users, environment.executor)
 
 
 async def make_terms(
     data: Data, environment: Environment, configuration: Configuration
-) -> MakeTerms:
-    """Return what makes each listener's terms. Raises MetadataError."""
+) -> MakeTerms | None:
+    """Return what makes the terms of each listener whose clients log in; None: they never do.
+
+    Raises MetadataError.
+    """
     config, rng = configuration.at_start, environment.rng
+    if not any(served.mechanisms for served in listeners_of(config)):
+        return None
+    from ottla.handlers.authentication import Terms  # noqa: PLC0415 - only for those who log in
+    from ottla.handlers.refusals import Refusals  # noqa: PLC0415 - as above
+    from ottla.security.plain import Plain  # noqa: PLC0415 - as above
+    from ottla.security.scram import NONCE_BYTES, Scram  # noqa: PLC0415 - as above
+
     known, refusals = data.follower.image.credentials, Refusals(environment.clock)
-    secret = b""
-    if any(served.mechanisms for served in listeners_of(config)):
-        secret = await credentials_of(data, environment, configuration).secret()
+    secret = await credentials_of(data, environment, configuration).secret()
     no_key = rng.random_bytes(SECRET_BYTES)
 
     def scram(mechanism: str) -> OpenExchange:

@@ -1,31 +1,52 @@
-"""The SCRAM credentials of all users, as a lookup.
+"""The SCRAM credentials of all users, as a lookup, and the mechanisms that they are for.
 
+The metadata of every node holds them, so this module hashes nothing until a client logs in.
 Owns what an unknown user is served instead: a salt that is made of a secret of the cluster and of
 the name, so that it is the same at each try, on each node and after each restart. Number of
 iterations and length of the salt are those that most credentials of the mechanism have.
 Source: RFC 5802, section 9 (enumeration of users).
 """
 
-import hmac
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ottla.security.scram import HASHES, ITERATIONS_MIN, ScramCredential
-
+SCRAM_SHA_256 = "SCRAM-SHA-256"
+SCRAM_SHA_512 = "SCRAM-SHA-512"
+HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+"""The hash of each mechanism there is."""
+ITERATIONS_MIN = 4_096
+ITERATIONS_MAX = 16_384
+"""Kafka's bounds of what a credential may have been made with."""
 SALT_BYTES = 26
 """What Kafka's own tools make."""
 SECRET_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class FirstUser:
+class ScramCredential(NamedTuple):
+    """What is kept of a password: enough to check a proof, not enough to make one."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        # The keys stay out of logs.
+        return f"ScramCredential(salt={self.salt!r}, iterations={self.iterations})"
+
+
+class FirstUser(NamedTuple):
     """A user that a new cluster begins with."""
 
     name: str
     mechanism: str
-    password: str = field(repr=False)
+    password: str
     iterations: int = ITERATIONS_MIN
+
+    def __repr__(self) -> str:
+        # The password stays out of logs.
+        return f"FirstUser({self.name!r}, {self.mechanism!r}, iterations={self.iterations})"
 
 
 class ScramCredentials:
@@ -59,6 +80,8 @@ class ScramCredentials:
 
         ``secret``: the cluster's; ``no_key``: random bytes that nobody knows.
         """
+        import hmac  # noqa: PLC0415 - many a node lets all clients in
+
         known = self._by_mechanism[mechanism].get(name)
         hash_name = HASHES[mechanism]
         made = hmac.digest(secret, f"{mechanism}|{name}".encode(), hash_name)

@@ -16,18 +16,11 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from ottla.ids import Principal
+from ottla.security.credentials import HASHES, ScramCredential
 from ottla.security.exchange import NAME_LENGTH_MAX, AuthenticationRefused, Proved
 
-SCRAM_SHA_256 = "SCRAM-SHA-256"
-SCRAM_SHA_512 = "SCRAM-SHA-512"
-HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-"""The hash of each mechanism there is."""
-ITERATIONS_MIN = 4_096
-ITERATIONS_MAX = 16_384
-"""Kafka's bounds of what a credential may have been made with."""
 NONCE_BYTES = 24
 TOKEN_BYTES_MAX = 4_096
 """The longest token that is looked at: names have at most 255 characters, nonces about 50."""
@@ -44,16 +37,6 @@ _FINAL = re.compile(
 )
 _ESCAPE = re.compile("=(2C|3D)?")
 _ESCAPED = {"2C": ",", "3D": "="}
-
-
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
-    """What is kept of a password: enough to check a proof, not enough to make one."""
-
-    salt: bytes
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
-    iterations: int
 
 
 FindCredential = Callable[[str], ScramCredential]

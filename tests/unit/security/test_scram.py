@@ -5,16 +5,9 @@ import pytest
 from ottla.client.wire.scram import Scram as Client
 from ottla.client.wire.security import Credentials
 from ottla.ids import Principal
-from ottla.security.credentials import ScramCredentials
+from ottla.security.credentials import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredentials
 from ottla.security.exchange import AuthenticationRefused, Proved
-from ottla.security.scram import (
-    NONCE_BYTES,
-    SCRAM_SHA_256,
-    SCRAM_SHA_512,
-    Scram,
-    credential_of,
-    salted,
-)
+from ottla.security.scram import NONCE_BYTES, Scram, credential_of, salted
 
 SALT = b"salt-of-26-bytes-or-so...."
 SECRET, NO_KEY = b"s" * 32, b"k" * 32

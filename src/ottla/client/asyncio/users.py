@@ -21,7 +21,8 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
-from ottla.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, salted
+from ottla.security.credentials import SCRAM_SHA_256, SCRAM_SHA_512
+from ottla.security.scram import salted
 
 NUMBERS = {SCRAM_SHA_256: 1, SCRAM_SHA_512: 2}
 """The mechanisms' numbers on the wire."""

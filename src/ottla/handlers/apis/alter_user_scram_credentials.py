@@ -14,7 +14,7 @@ from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from ottla.security.scram import SCRAM_SHA_256, SCRAM_SHA_512
+from ottla.security.credentials import SCRAM_SHA_256, SCRAM_SHA_512
 from ottla.sliced import Steps, each
 
 MECHANISMS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
