@@ -22,6 +22,8 @@ READ_THREADS = 4
 """Threads for reads that have to wait for the device."""
 CLEANER_NICENESS = 15
 """Compaction gets only the processor time that producers leave (numbers in ADR 14)."""
+LOGIN_THREADS = 2
+"""Threads for TLS handshakes: what is costly in them does not hold the interpreter's lock."""
 RECOVERY_THREADS = 8
 MAKING_THREADS = 8
 """New logs that are made at the same time, for the same reason as ``STOP_THREADS``."""
@@ -43,6 +45,8 @@ class Environment(NamedTuple):
     """For reads of what is not in memory; None: ``executor`` does them."""
     cleaner_executor: Executor | None = None
     """For compaction, which is not urgent; None: ``executor`` does it."""
+    login_executor: Executor | None = None
+    """For TLS handshakes; None: ``executor`` does them."""
     recovery_threads: int = 1
     """How many logs are recovered at the same time, at a start after a crash."""
     stop_threads: int = 1
@@ -71,6 +75,7 @@ class Environment(NamedTuple):
             store_executor=threads(1, "ottla-metadata"),
             read_executor=threads(READ_THREADS, "ottla-read"),
             cleaner_executor=threads(1, "ottla-cleaner", niceness=CLEANER_NICENESS),
+            login_executor=threads(LOGIN_THREADS, "ottla-login"),
             recovery_threads=1 if memory else RECOVERY_THREADS,
             stop_threads=1 if memory else STOP_THREADS,
             making_threads=1 if memory else MAKING_THREADS,
@@ -86,7 +91,8 @@ class Environment(NamedTuple):
     def close_executors(self) -> None:
         """Finish the submitted jobs and end the threads. Blocks until that is done."""
         for executor in (
-            self.read_executor, self.cleaner_executor, self.executor, self.store_executor
+            self.read_executor, self.cleaner_executor, self.login_executor, self.executor,
+            self.store_executor,
         ):  # fmt: skip
             if executor is not None:
                 executor.close()

@@ -1,7 +1,8 @@
-"""Our clients at an Apache Kafka that wants TLS and SASL."""
+"""Clients at a broker that wants TLS and SASL: the same at Ottla and at Apache Kafka."""
 
 import asyncio
-import shutil
+import contextlib
+import ssl
 import subprocess
 
 import pytest
@@ -13,10 +14,10 @@ from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.settings import read_settings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from tests.certificates import certificates
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-PASSWORD = "store-secret"
 JAAS = "org.apache.kafka.common.security"
 OPTIONS = {
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
@@ -37,53 +38,34 @@ OPTIONS = {
     "ssl.truststore.type": "PEM",
     "listener.name.ssl.ssl.client.auth": "required",
 }
+PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 USERS = [f"SCRAM-SHA-{size}=[name=bob,password=builder{size}]" for size in (256, 512)]
 
 
-def openssl(*arguments, cwd):
-    subprocess.run(["openssl", *arguments], cwd=cwd, check=True, capture_output=True)
+@pytest.fixture(scope="module", name="certificates")
+def certificates_fixture():
+    return certificates()
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """A directory with ca.pem, server.pem, client.pem (certificate and key), other-ca.pem."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make certificates")
-    directory = tmp_path_factory.mktemp("certificates")
-    new = ("req", "-newkey", "rsa:2048", "-nodes")
-    for authority in ("ca", "other-ca"):
-        files = ("-keyout", f"{authority}.key", "-out", f"{authority}.pem")
-        openssl(*new, "-x509", "-subj", f"/CN={authority}", *files, cwd=directory)
-    (directory / "names").write_text("subjectAltName=IP:127.0.0.1")
-    for name in ("server", "client"):
-        files = ("-keyout", f"{name}.key", "-out", f"{name}.csr")
-        openssl(*new, "-subj", f"/CN={name}", *files, cwd=directory)
-        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names")
-        openssl(
-            "x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.crt", cwd=directory
-        )
-        key, certificate = (directory / f"{name}.{end}" for end in ("key", "crt"))
-        (directory / f"{name}.pem").write_text(key.read_text() + certificate.read_text())
-    return directory
-
-
-@pytest.fixture(scope="module")
-def peer(certificates, tmp_path_factory, kafka_libs):
-    from tools.kafka_peer import KafkaPeer
-
+@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.kafka)])
+def peer(request, certificates, tmp_path_factory):
     stores = {
         "ssl.keystore.location": certificates / "server.pem",
         "ssl.truststore.location": certificates / "ca.pem",
     }
-    peer = KafkaPeer(
-        tmp_path_factory.mktemp("secured") / "data",
-        OPTIONS | stores,
-        protocols=("SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        users=USERS,
-    )
-    with peer:
-        peer.start()
-        yield peer
+    data = tmp_path_factory.mktemp("secured") / "data"
+    if request.param == "kafka":
+        from tools.kafka_peer import KafkaPeer
+
+        request.getfixturevalue("kafka_libs")
+        made = KafkaPeer(data, OPTIONS | stores, protocols=PROTOCOLS, users=USERS)
+    else:
+        from tools.ottla_peer import OttlaPeer
+
+        made = OttlaPeer(data, OPTIONS | stores, protocols=PROTOCOLS, users=USERS)
+    with made:
+        made.start()
+        yield made
 
 
 def sasl(mechanism, name, password):
@@ -181,3 +163,152 @@ def test_tls_and_no_tls_notice_each_other(peer, settings):
     ):
         with pytest.raises(ConnectionFailed):
             attempt()
+
+
+def java_properties(protocol, texts, certificates, path):
+    """A file for Java's tools; returns its path."""
+    options = {
+        "security.protocol": protocol,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": certificates / "ca.pem",
+        **texts,
+    }
+    path.write_text("".join(f"{key}={value}\n" for key, value in options.items()))
+    return path
+
+
+OF_OTHERS = ("SSL", "SASL_SSL")
+
+
+def librdkafka_options(peer, protocol, certificates):
+    options = {
+        "bootstrap.servers": peer.secured[protocol],
+        "security.protocol": protocol,
+        "ssl.ca.location": str(certificates / "ca.pem"),
+    }
+    if protocol == "SSL":
+        options["ssl.certificate.location"] = str(certificates / "client.crt")
+        options["ssl.key.location"] = str(certificates / "client.key")
+    else:
+        options |= sasl("SCRAM-SHA-512", "bob", "builder512")
+    return options
+
+
+@pytest.mark.parametrize("protocol", OF_OTHERS)
+def test_librdkafka(peer, certificates, protocol):
+    import confluent_kafka
+
+    options = librdkafka_options(peer, protocol, certificates)
+    topic = f"librdkafka-{protocol}"
+    told = []
+    producer = confluent_kafka.Producer(options)
+    for value in (b"small", bytes(900_000)):
+        producer.produce(topic, value, on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(60) == 0
+    assert told == [None, None]
+    consumer = confluent_kafka.Consumer(
+        {**options, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    values = []
+    while len(values) < 2:
+        (message,) = consumer.consume(1, 60)
+        values.append(len(message.value()))
+    consumer.close()
+    assert values == [5, 900_000]
+
+
+def python_options(peer, protocol, certificates):
+    options = {"bootstrap_servers": peer.secured[protocol], "security_protocol": protocol}
+    if protocol == "SASL_SSL":
+        options |= {
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_plain_username": "bob",
+            "sasl_plain_password": "builder256",
+        }
+    return options
+
+
+@pytest.mark.parametrize("protocol", OF_OTHERS)
+def test_kafka_python(peer, certificates, protocol):
+    import kafka
+
+    options = python_options(peer, protocol, certificates)
+    options["ssl_cafile"] = str(certificates / "ca.pem")
+    if protocol == "SSL":
+        options["ssl_certfile"] = options["ssl_keyfile"] = str(certificates / "client.pem")
+    topic = f"kafka-python-{protocol}"
+    with contextlib.closing(kafka.KafkaProducer(**options)) as producer:
+        for value in (b"small", bytes(900_000)):
+            producer.send(topic, value).get(60)
+    with contextlib.closing(
+        kafka.KafkaConsumer(topic, **options, auto_offset_reset="earliest")
+    ) as consumer:
+        assert [len(next(consumer).value) for _ in range(2)] == [5, 900_000]
+
+
+@pytest.mark.parametrize("protocol", OF_OTHERS)
+def test_aiokafka(peer, certificates, protocol):
+    import aiokafka
+
+    context = ssl.create_default_context(cafile=certificates / "ca.pem")
+    if protocol == "SSL":
+        context.load_cert_chain(certificates / "client.pem")
+    options = {**python_options(peer, protocol, certificates), "ssl_context": context}
+    topic = f"aiokafka-{protocol}"
+
+    async def story():
+        async with aiokafka.AIOKafkaProducer(**options) as producer:
+            for value in (b"small", bytes(900_000)):
+                await producer.send_and_wait(topic, value)
+        async with aiokafka.AIOKafkaConsumer(
+            topic, **options, auto_offset_reset="earliest"
+        ) as consumer:
+            return [len((await consumer.getone()).value) for _ in range(2)]
+
+    assert asyncio.run(story()) == [5, 900_000]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("protocol", OF_OTHERS)
+def test_javas_console_tools(peer, certificates, tmp_path, kafka_libs, protocol):
+    from tools.kafka_peer import tool_command
+
+    if protocol == "SSL":
+        texts = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": certificates / "client.pem",
+        }
+    else:
+        line = f'{JAAS}.scram.ScramLoginModule required username="bob" password="builder512";'
+        texts = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": line}
+    path = java_properties(protocol, texts, certificates, tmp_path / "client.properties")
+    topic, where = f"java-{protocol}", ("--bootstrap-server", peer.secured[protocol])
+    tools = "org.apache.kafka.tools"
+    produced = subprocess.run(
+        tool_command(
+            *(f"{tools}.ConsoleProducer", *where, "--topic", topic),
+            *("--command-config", str(path)),
+        ),
+        input="one\ntwo\n",
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert produced.returncode == 0, produced.stderr
+    consumed = subprocess.run(
+        tool_command(
+            *(f"{tools}.consumer.ConsoleConsumer", *where, "--topic", topic),
+            *("--command-config", str(path), "--from-beginning", "--max-messages", "2"),
+        ),
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert consumed.stdout == "one\ntwo\n", consumed.stderr
+
+
+def test_a_client_without_a_certificate_is_refused(settings):
+    given = settings("SSL", {})
+    with pytest.raises(ConnectionFailed):
+        BlockingClient(given).refresh([])

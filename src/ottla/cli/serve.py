@@ -275,11 +275,22 @@ def _listening(at: Listening) -> str:
         is_local = at.host in LOOPBACK
         note = "this machine only; --listen 0.0.0.0 to open" if is_local else "no authentication"
     else:
-        note = "users log in; what they send is not encrypted"
+        note = _NOTES[at.protocol]
     return f"{_at(at.host, at.port)}    {at.protocol} ({note})"
 
 
+_NOTES = {
+    "SASL_PLAINTEXT": "users log in; what they send is not encrypted",
+    "SASL_SSL": "users log in; encrypted",
+    "SSL": "encrypted; clients' certificates as ssl.client.auth says",
+}
+
+
 def _explain_os_error(error: OSError, config: Config) -> Failure:
+    from ottla.env.server_tls import ServerTlsUnusable
+
+    if isinstance(error, ServerTlsUnusable):
+        return Failure("no TLS listener can be opened", why=str(error))
     endpoint = config[options.LISTENERS][0]
     where = _at(endpoint.host, endpoint.port)
     data = config[options.LOG_DIRS][0]

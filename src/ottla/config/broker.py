@@ -8,7 +8,7 @@ Source: Kafka's broker configuration reference; names, types and defaults compar
 DescribeConfigs answer of Apache Kafka 4.3. Where a default differs, ``deviates`` says why.
 """
 
-from ottla.config import coordinator, log, security
+from ottla.config import coordinator, log, security, tls
 from ottla.config.bounds import (
     COMPRESSION_TYPES,
     GZIP_LEVELS,
@@ -417,6 +417,7 @@ BROKER_TABLE = Table(
         ("The node and its topics", _TOPICS),
         ("Connections", _NETWORK),
         ("Who may come in", security.SECURITY),
+        ("TLS", tls.TLS),
         ("Requests", _REQUESTS),
         ("The log", log.OPTIONS),
         ("Groups, offsets and transactions", coordinator.OPTIONS),

@@ -15,14 +15,18 @@ from ottla.config.bounds import NOT_NEGATIVE, POSITIVE
 from ottla.config.config import Config
 from ottla.config.listeners import Endpoint, ProtocolMap, read_protocol_map
 from ottla.config.option import INT, LIST, LONG, InvalidConfig, Option, ValueType, each_of
+from ottla.config.tls import mapping_rules_of, tls_files_of, tls_option_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # A broker without logins and TLS loads none of them.
     from ottla.config.jaas import JaasLine
+    from ottla.config.mapping_rules import MappingRules
+    from ottla.env.server_tls import ServerTlsFiles
 
 PLAINTEXT = "PLAINTEXT"
 SASL_PLAINTEXT = "SASL_PLAINTEXT"
-PROTOCOLS = (PLAINTEXT, "SSL", SASL_PLAINTEXT, "SASL_SSL")
-SERVED_PROTOCOLS = (PLAINTEXT, SASL_PLAINTEXT)
+SSL = "SSL"
+SASL_SSL = "SASL_SSL"
+PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 PLAIN = "PLAIN"
 SERVED_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -50,9 +54,9 @@ LISTENER_SECURITY_PROTOCOL_MAP = Option(
             "SASL_PLAINTEXT": "SASL_PLAINTEXT",
         }
     ),
-    "The security protocol of each listener: PLAINTEXT (no authentication) or SASL_PLAINTEXT"
-    " (authentication over an unencrypted connection). This version does not serve SSL and"
-    " SASL_SSL.",
+    "The security protocol of each listener: PLAINTEXT (no authentication), SSL (TLS, perhaps with"
+    " clients' certificates), SASL_PLAINTEXT (authentication over an unencrypted connection) or"
+    " SASL_SSL (authentication over TLS).",
 )
 SASL_ENABLED_MECHANISMS: Option[tuple[str, ...]] = Option(
     "sasl.enabled.mechanisms",
@@ -84,7 +88,8 @@ AUTHENTICATION_TIMEOUT_MS = Option(
     "ottla.authentication.timeout.ms",
     LONG,
     10_000,
-    "How soon after connecting a client must have authenticated, on a listener that requires it.",
+    "How soon after connecting a client must have completed the TLS handshake and authenticated, on"
+    " a listener that requires them.",
     validator=POSITIVE,
     unit="ms",
 )
@@ -115,11 +120,15 @@ class ServedListener(NamedTuple):
 
     endpoint: Endpoint
     protocol: str
-    """One of SERVED_PROTOCOLS."""
+    """One of PROTOCOLS."""
     mechanisms: tuple[str, ...] = ()
     """Some of SERVED_MECHANISMS; none: clients need not authenticate."""
     passwords: Mapping[str, str] = MappingProxyType({})
     """Passwords by user name, for PLAIN."""
+    tls: "ServerTlsFiles | None" = None
+    """None: no TLS."""
+    mapping_rules: "MappingRules | None" = None
+    """How clients' certificates name users; None: they do not."""
 
     def __repr__(self) -> str:
         # The passwords stay out of logs.
@@ -132,6 +141,8 @@ def of_one_listener(key: str) -> Option[object] | None:
     if match is None:
         return None
     rest = match["rest"]
+    if rest.startswith("ssl."):
+        return tls_option_of(match["listener"], rest)
     if rest == SASL_ENABLED_MECHANISMS.key:
         return _mechanisms_of(match["listener"])
     for mechanism in SERVED_MECHANISMS:
@@ -174,7 +185,23 @@ def served_listeners(
         if match is not None and match["listener"].upper() not in names:
             why = f"{key}: there is no listener {match['listener'].upper()}"
             raise InvalidConfig(key, None, why)
-    return tuple(_served(config, endpoint) for endpoint in listeners)
+    served = tuple(_served(config, endpoint) for endpoint in listeners)
+    _check_tls_is_used(config, {each.endpoint.name for each in served if each.tls is not None})
+    return served
+
+
+def _check_tls_is_used(config: Config, encrypted: set[str]) -> None:
+    """Raise InvalidConfig for an option of TLS that no listener, or not this one, would use."""
+    for key in config.given():
+        match = _OF_LISTENER.fullmatch(key)
+        if match is not None and match["rest"].startswith("ssl."):
+            listener = match["listener"].upper()
+            if listener not in encrypted:
+                why = f"{key}: the protocol of listener {listener} is not SSL or SASL_SSL"
+                raise InvalidConfig(key, None, why)
+        elif key.startswith("ssl.") and not encrypted:
+            why = f"{key}: no listener has the protocol SSL or SASL_SSL"
+            raise InvalidConfig(key, None, why)
 
 
 def _served(config: Config, endpoint: Endpoint) -> ServedListener:
@@ -186,11 +213,14 @@ def _served(config: Config, endpoint: Endpoint) -> ServedListener:
     if protocol not in PROTOCOLS:
         why = f"Listener {endpoint.name}: {protocol} is no security protocol"
         raise InvalidConfig(option.key, None, why)
-    if protocol not in SERVED_PROTOCOLS:
-        why = f"Listener {endpoint.name}: {protocol} is not served by this version (TLS is not)"
-        raise InvalidConfig(option.key, None, why)
     if protocol == PLAINTEXT:
         return ServedListener(endpoint, protocol)
+    tls = None
+    if protocol in (SSL, SASL_SSL):
+        tls = tls_files_of(config, endpoint.name, with_sasl=protocol == SASL_SSL)
+    if protocol == SSL:
+        rules = mapping_rules_of(config, endpoint.name)
+        return ServedListener(endpoint, protocol, tls=tls, mapping_rules=rules)
     mechanisms = config[_mechanisms_of(endpoint.name)] or config[SASL_ENABLED_MECHANISMS]
     if not mechanisms:
         why = (
@@ -199,11 +229,12 @@ def _served(config: Config, endpoint: Endpoint) -> ServedListener:
             f"{', '.join(SERVED_MECHANISMS)}"
         )
         raise InvalidConfig(SASL_ENABLED_MECHANISMS.key, None, why)
-    return ServedListener(endpoint, protocol, mechanisms, _passwords(config, endpoint, mechanisms))
+    passwords = _passwords(config, endpoint, mechanisms, is_encrypted=tls is not None)
+    return ServedListener(endpoint, protocol, mechanisms, passwords, tls)
 
 
 def _passwords(
-    config: Config, endpoint: Endpoint, mechanisms: tuple[str, ...]
+    config: Config, endpoint: Endpoint, mechanisms: tuple[str, ...], *, is_encrypted: bool
 ) -> Mapping[str, str]:
     """Return the users of PLAIN; checks the login modules of all mechanisms."""
     for mechanism in mechanisms:
@@ -226,10 +257,11 @@ def _passwords(
             f'{option.key}: PLAIN needs users, as user_NAME="PASSWORD" behind the PlainLoginModule'
         )
         raise InvalidConfig(option.key, None, why)
-    if endpoint.host not in LOOPBACK:
+    if not is_encrypted and endpoint.host not in LOOPBACK:
         why = (
             f"Listener {endpoint.name}: PLAIN sends passwords as they are, and this listener is "
-            "open to other machines without encryption; SCRAM-SHA-256 does not send them"
+            "open to other machines without encryption; SCRAM-SHA-256 does not send them, and "
+            "SASL_SSL encrypts them"
         )
         raise InvalidConfig(option.key, None, why)
     return users

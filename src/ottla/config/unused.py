@@ -67,7 +67,7 @@ PASSED_OVER = {
 
 RELIED_ON = {
     "listener.name.": "this option of a listener is not served by this version",
-    "ssl.": "TLS is not served by this version",
+    "ssl.": "this part of TLS is not served by this version",
     "sasl.": "this part of SASL is not served by this version",
     "authorizer.": "authorisation is not served by this version",
     "super.users": "authorisation is not served by this version",

@@ -117,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self.peer = Peer(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]))
+        self._entrance.ask_wire = transport.get_extra_info
         self._entrance.dispatch = self._open_dispatch(self.peer, self._entrance)
         self._on_made(self)
         if self._is_draining:  # The listener stopped between the accept and now.

@@ -24,13 +24,21 @@ Raises MalformedMessage or CloseConnection to have the connection closed."""
 class Entrance:
     """The dispatch of one connection, and the limits before it is let in."""
 
-    __slots__ = ("_patience", "_reader", "dispatch")
+    __slots__ = ("_patience", "_reader", "ask_wire", "dispatch")
 
     def __init__(self, reader: FrameReader, patience: Patience) -> None:
         self._reader = reader
         self._patience = patience
         self.dispatch: Dispatch = _nobody
         """Use: serves each frame."""
+        self.ask_wire: Callable[[str], object] = _nothing
+        """Use: the transport's ``get_extra_info``."""
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The client's certificate as DER, checked by the listener; None: it has shown none."""
+        found = self.ask_wire("certificate")
+        return found if isinstance(found, bytes) else None
 
     def keep(self, frame: memoryview) -> tuple[memoryview, LetGo]:
         """Make a frame outlive its call, for a Dispatch that needs it longer; once per frame.
@@ -59,7 +67,12 @@ class Entrance:
     def end(self) -> None:
         """Forget the dispatch: the connection is lost."""
         self.dispatch = _nobody
+        self.ask_wire = _nothing
 
 
 def _nobody(frame: memoryview) -> None:
     """Stand for a dispatch before the connection is made and after it is lost."""
+
+
+def _nothing(name: str) -> None:
+    """Stand for a transport that knows nothing."""

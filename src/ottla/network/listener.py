@@ -29,6 +29,10 @@ SWEEPS_PER_LIMIT = 4
 """There are at least so many sweeps within the shortest time limit."""
 
 
+Cover = Callable[[asyncio.BufferedProtocol], asyncio.BaseProtocol]
+"""Returns the protocol that the loop gets in the place of a connection."""
+
+
 class _Refused(asyncio.Protocol):
     """A connection beyond the limits: it is closed right after accept, as Kafka does."""
 
@@ -81,15 +85,17 @@ class Listener:
         port: int,
         paused: bool = False,
         open_dispatch: OpenDispatch | None = None,
+        cover: Cover | None = None,
     ) -> tuple[str, int]:
         """Bind, listen and return the bound host and port. Raises OSError.
 
         May be called for several addresses; the limits hold for all of them together.
         ``open_dispatch``: for connections to this address; None: the constructor's.
+        ``cover``: what stands between a socket and its connection (TLS); None: nothing.
         With ``paused`` clients can connect, but are not served before ``open_doors``.
         """
         listening = await self._net.listen(
-            partial(self._accept, open_dispatch or self._open_dispatch),
+            partial(self._accept, open_dispatch or self._open_dispatch, cover),
             host=host,
             port=port,
             backlog=self._limits.backlog,
@@ -135,7 +141,9 @@ class Listener:
             await self._all_closed.wait()
             timer.cancel()
 
-    def _accept(self, open_dispatch: OpenDispatch) -> asyncio.BaseProtocol:
+    def _accept(
+        self, open_dispatch: OpenDispatch, cover: Cover | None = None
+    ) -> asyncio.BaseProtocol:
         count, room = len(self._connections), self._room()
         if room is not None and count >= room:
             logger.warning("refusing a connection: %d are open, logs need the other files", count)
@@ -155,7 +163,7 @@ class Listener:
             on_lost=self._lost,
         )
         self._connections[connection] = None
-        return connection
+        return connection if cover is None else cover(connection)
 
     def _made(self, connection: Connection) -> None:
         host = connection.peer.host

@@ -4,7 +4,7 @@ Owns how they are put together, and in which order they open and close: who hear
 connect to it, and who connects hears of a cluster that has it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +16,7 @@ from ottla.config.files import listeners_of
 from ottla.config.security import ServedListener
 from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.environment import Environment
+from ottla.errors import InvariantBroken
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.client import Client
 from ottla.handlers.router import Router, Serve
@@ -26,16 +27,19 @@ from ottla.metadata.values import BrokerValue, ListenerAddress
 from ottla.network.connection import OpenDispatch, Peer
 from ottla.network.entrance import Dispatch, Entrance
 from ottla.network.frame import ReceiveBudget
-from ottla.network.listener import Listener
+from ottla.network.listener import Cover, Listener
+from ottla.network.outgoing import Answer
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.giving_up import GivingUp
 from ottla.node.logins import MakeTerms, credentials_of, make_terms
 from ottla.node.work import Work, measure_log_dirs
+from ottla.pending import Pending
 from ottla.settings import connections_room_of, group_topic_of, transaction_topic_of
 from ottla.turns import Turns
 
 if TYPE_CHECKING:
+    from ottla.config.mapping_rules import MappingRules
     from ottla.handlers.authentication import Terms
 
 
@@ -146,14 +150,17 @@ async def bind(
     config = configuration.at_start
     addresses: dict[str, tuple[str, int]] = {}
     terms = await make_terms(data, environment, configuration)
+    cover_of = _covers(environment, configuration)
     try:
         for served in listeners_of(config):
             endpoint = served.endpoint
+            cover = None if served.tls is None else await cover_of(served)
             addresses[endpoint.name] = await listener.start(
                 host=endpoint.host,
                 port=endpoint.port,
                 paused=True,
                 open_dispatch=_opener(serve, served, terms),
+                cover=cover,
             )
     except BaseException:
         await listener.stop(grace_seconds=0)
@@ -183,9 +190,26 @@ async def join_and_open(doors: Doors, data: Data) -> None:
     doors.listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
 
+def _covers(
+    environment: Environment, configuration: Configuration
+) -> Callable[[ServedListener], Awaitable[Cover]]:
+    """Return what gives each listener with TLS its certificate; loads nothing if there is none."""
+    if all(served.tls is None for served in listeners_of(configuration.at_start)):
+        return _no_cover
+    from ottla.node.tls import Certificates  # noqa: PLC0415 - only TLS needs it
+
+    return Certificates(environment, configuration).cover_of
+
+
+async def _no_cover(served: ServedListener) -> Cover:
+    raise InvariantBroken(f"listener {served.endpoint.name} has no TLS")
+
+
 def _opener(serve: Serve, served: ServedListener, terms: MakeTerms | None) -> OpenDispatch:
     """Return who serves the clients of one listener."""
     name = served.endpoint.name
+    if served.mapping_rules is not None:
+        return partial(_open_by_certificate, serve, name, served.mapping_rules)
     if not served.mechanisms:
         return partial(_open_to_all, serve, name)
     assert terms is not None, "there are terms when clients log in anywhere"
@@ -195,6 +219,21 @@ def _opener(serve: Serve, served: ServedListener, terms: MakeTerms | None) -> Op
 def _open_to_all(serve: Serve, listener: str, peer: Peer, entrance: Entrance) -> Dispatch:
     client = Client(*peer, listener=listener)
     return partial(serve, client=client, keep=entrance.keep)
+
+
+def _open_by_certificate(
+    serve: Serve, listener: str, rules: "MappingRules", peer: Peer, entrance: Entrance
+) -> Dispatch:
+    """Return the dispatch of the first frame: by then the client's certificate is known."""
+    from ottla.node.tls import principal_of  # noqa: PLC0415 - only TLS needs it
+
+    def first(frame: memoryview) -> Answer | Pending[Answer | None] | None:
+        principal = principal_of(rules, entrance)
+        client = Client(*peer, listener=listener)._replace(principal=principal)
+        entrance.dispatch = partial(serve, client=client, keep=entrance.keep)
+        return entrance.dispatch(frame)
+
+    return first
 
 
 def _open_to_known(

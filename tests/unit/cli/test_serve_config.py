@@ -45,7 +45,7 @@ def test_notes_about_ignored_keys_are_told(tmp_path, capsys):
         ("log.retenton.ms=5", "did you mean log.retention.ms"),
         ("num.partitions=0", "Value must be at least 1"),
         ("num.partitions", "key=value"),
-        ("ssl.keystore.location=x", "cannot be honoured"),
+        ("ssl.provider=x", "cannot be honoured"),
         ("log.retention.ms=7x", "is not a duration"),
     ],
 )

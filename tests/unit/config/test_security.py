@@ -36,8 +36,10 @@ def test_each_listener_has_its_protocol_and_its_mechanisms():
     ("texts", "why"),
     [
         ({"listeners": "INSIDE://:1"}, "INSIDE needs a security protocol"),
-        ({"listeners": "SSL://:1"}, "SSL is not served by this version"),
-        ({"listeners": "SASL_SSL://:1"}, "SASL_SSL is not served by this version"),
+        ({"listeners": "SSL://:1"}, "Listener SSL: TLS needs a certificate"),
+        ({"listeners": "SASL_SSL://:1"}, "Listener SASL_SSL: TLS needs a certificate"),
+        ({"ssl.keystore.location": "x"}, "no listener has the protocol SSL or SASL_SSL"),
+        ({**INSIDE, "listener.name.inside.ssl.client.auth": "none"}, "INSIDE is not SSL"),
         ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "TLS is no security protocol"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "expected NAME:PROTOCOL"),
         ({"listeners": "SASL_PLAINTEXT://127.0.0.1:1"}, "names no way to tell"),
@@ -69,7 +71,7 @@ def test_what_cannot_be_served_is_refused_and_not_ignored(texts, why):
 
 def test_an_option_of_a_listener_that_is_not_served_is_refused():
     for key in (
-        "listener.name.inside.ssl.keystore.location",
+        "listener.name.inside.ssl.engine.factory.class",
         "listener.name.inside.plain.sasl.server.callback.handler.class",
         "listener.name.inside.gssapi.sasl.jaas.config",
     ):

@@ -1,0 +1,74 @@
+"""TLS of a node's listeners: their certificates, and who their clients are.
+
+Owns the certificate that each listener shows at the moment, and how it is put between a listener's
+sockets and its connections. Loaded only when a listener has TLS.
+"""
+
+from functools import partial
+
+from ottla.config import security as options
+from ottla.config.mapping_rules import MappingRules, NoRuleFits
+from ottla.config.security import ServedListener
+from ottla.env.executor import run
+from ottla.env.server_tls import Engine, ServerTls, ServerTlsFiles
+from ottla.environment import Environment
+from ottla.errors import CloseConnection
+from ottla.handlers.refusals import Refusals
+from ottla.ids import ANONYMOUS, Principal
+from ottla.network.entrance import Entrance
+from ottla.network.handshakes import Handshakes
+from ottla.network.listener import Cover
+from ottla.network.tls import TlsLayer
+from ottla.node.configuration import Configuration
+from ottla.security.distinguished_name import NameUnreadable, subject_of
+
+
+class ShownCertificate:
+    """What one listener shows its clients now."""
+
+    def __init__(self, files: ServerTlsFiles, tls: ServerTls) -> None:
+        self.files = files
+        self.tls = tls
+        """Use: replaced as a whole; connections keep what they began with."""
+
+    def open_engine(self) -> Engine:
+        """Return the engine of a new connection."""
+        return self.tls.open()
+
+
+class Certificates:
+    """The certificates of all listeners with TLS."""
+
+    def __init__(self, environment: Environment, configuration: Configuration) -> None:
+        refusals = Refusals(environment.clock)
+        self._executor = environment.executor
+        self._handshakes = Handshakes(
+            environment.login_executor or environment.executor,
+            environment.waits_clock,
+            seconds=configuration.at_start[options.AUTHENTICATION_TIMEOUT_MS] / 1000,
+            note=lambda host, why: refusals.note(host, "", why),
+        )
+        self._shown: dict[str, ShownCertificate] = {}
+        """By the listener's name."""
+
+    async def cover_of(self, served: ServedListener) -> Cover:
+        """Return what stands before the connections of a listener with TLS.
+
+        Raises ServerTlsUnusable, an OSError.
+        """
+        files = served.tls
+        assert files is not None, "a listener with TLS"
+        tls = await run(self._executor, partial(ServerTls.load, files))
+        shown = self._shown[served.endpoint.name] = ShownCertificate(files, tls)
+        return partial(TlsLayer, handshakes=self._handshakes, open_engine=shown.open_engine)
+
+
+def principal_of(rules: MappingRules, entrance: Entrance) -> Principal:
+    """Return who a client is by its certificate. Raises CloseConnection when no rule fits."""
+    certificate = entrance.certificate
+    if certificate is None:
+        return ANONYMOUS
+    try:
+        return Principal("User", rules.user_of(subject_of(certificate)))
+    except (NoRuleFits, NameUnreadable) as error:
+        raise CloseConnection(str(error)) from None

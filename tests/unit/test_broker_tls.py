@@ -1,0 +1,78 @@
+"""A node with TLS listeners: who its clients are, and what keeps it from starting."""
+
+import asyncio
+import ssl
+import struct
+
+import pytest
+
+from ottla.broker import Broker
+from ottla.config.files import broker_config
+from ottla.env.server_tls import ServerTlsUnusable
+from ottla.handlers.router import Router
+from tests.certificates import certificates
+
+
+def broker(**options):
+    directory = certificates()
+    texts = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(directory / "server.pem"),
+        "ssl.truststore.location": str(directory / "ca.pem"),
+        "ssl.client.auth": "requested",
+    }
+    return Broker(broker_config(texts, options), memory=True)
+
+
+def trusting(name=None):
+    context = ssl.create_default_context(cafile=certificates() / "ca.pem")
+    if name is not None:
+        context.load_cert_chain(certificates() / f"{name}.pem")
+    return context
+
+
+async def ask_versions(address, context):
+    """Send ApiVersions and return the answer's length; 0: the connection was closed."""
+    reader, writer = await asyncio.open_connection(*address, ssl=context)
+    writer.write(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+    try:
+        head = await reader.readexactly(4)
+        return len(await reader.readexactly(int.from_bytes(head, "big")))
+    except asyncio.IncompleteReadError:
+        return 0
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "rules", "principal"),
+    [
+        (None, "DEFAULT", "User:ANONYMOUS"),
+        ("client", "DEFAULT", r"User:CN=client,O=Ottla\, Test,C=AT"),
+        ("client", "RULE:^CN=(.*?),.*$/$1/U", "User:CLIENT"),
+        ("client", "RULE:^UID=(.*?),.*$/$1/", None),
+        (None, "RULE:^UID=(.*?),.*$/$1/", "User:ANONYMOUS"),
+    ],
+)
+async def test_the_certificate_says_who_a_client_is(monkeypatch, name, rules, principal):
+    seen = []
+    dispatch = Router.dispatch
+
+    def watched(self, frame, client, keep):
+        seen.append((str(client.principal), client.listener))
+        return dispatch(self, frame, client=client, keep=keep)
+
+    monkeypatch.setattr(Router, "dispatch", watched)
+    node = broker(**{"ssl.principal.mapping.rules": rules})
+    address = (await node.start()).doors.address
+    try:
+        answered = await ask_versions(address, trusting(name))
+    finally:
+        await node.stop()
+    assert seen == ([] if principal is None else [(principal, "SSL")])
+    assert (answered > 0) == (principal is not None)
+
+
+async def test_a_certificate_that_cannot_be_used_keeps_the_node_from_starting():
+    with pytest.raises(ServerTlsUnusable, match="has no private key"):
+        await broker(**{"ssl.keystore.location": str(certificates() / "server.crt")}).start()
