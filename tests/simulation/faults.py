@@ -330,19 +330,23 @@ class Nemesis:
             await self._fail([DiskCall.SYNC, DiskCall.SYNC_VOLUME], errno.EIO, 0.3, 1.0)
 
     async def _sync_error_at_request(self):
-        """The next sync of a log directory fails, and no other, as somebody asks for a change."""
-        below = self.random.choice(self.world.log_dirs)
-        self._awaited = request = self.random.choice(PROMISES[1:6])
+        """The next sync of a log directory fails, and no other, as somebody asks for a change.
+
+        The disk is slow until then, so that what is asked for waits for its turn meanwhile. Mostly
+        it is not the first directory: without that one there is no node.
+        """
+        below = self.random.choice([*self.world.log_dirs, *self.world.log_dirs[1:]])
+        self._awaited = request = self.random.choice(["CreateTopicsRequest", *PROMISES[1:6]])
         with self._breaks():
             await self._last_while(30.0, lambda: self._awaited == request)
             if self._awaited is not None:
                 return
             trouble = self.node.trouble
-            trouble.fails_once = below
+            trouble.fails_once, trouble.pace = below, self.random.choice([1.0, 10.0, 100.0])
             try:
                 await self._last_while(5.0, lambda: trouble.fails_once)
             finally:
-                trouble.fails_once = ""
+                trouble.fails_once, trouble.pace = "", 1.0
 
     async def _write_error(self):
         with self._breaks():
