@@ -11,6 +11,7 @@ the file may be of many runs.
 
 import argparse
 import json
+import math
 import os
 import re
 import statistics
@@ -23,6 +24,8 @@ from tests.simulation.mutants import MUTANTS, plant
 
 MINUTES = 10.0
 PATIENCE_SECONDS = 1800.0
+LONGER_SECONDS = 60.0
+"""For how much longer a world is looked at without the mutant that broke it."""
 JUDGES = {
     "records: lost, moved, doubled": r"lost:|promised at|doubled|was seen|acknowledged|holes"
     r"|altered|invented|follows|refused, and yet|log start|high watermark|deleted below"
@@ -48,8 +51,11 @@ def judge_of(problem):
     return next((who for who, how in JUDGES.items() if re.search(how, problem)), "others")
 
 
-def live_until_broken(mutant, seed, hours, world):
-    """Live worlds one after the other, in this process; tell the first that broke."""
+def live_until_broken(mutant, seed, hours, world, stops_at):
+    """Live worlds one after the other, in this process; tell the first that broke, and when.
+
+    ``stops_at``: so much of each world is looked at, in seconds.
+    """
     if mutant:
         plant(mutant)
     from tests.simulation.__main__ import live
@@ -57,10 +63,11 @@ def live_until_broken(mutant, seed, hours, world):
     lived = 0.0
     names = [world] if world else [f"{seed}.{n}" for n in range(round(hours * 60 / MINUTES))]
     for name in names:
-        told = live(name, MINUTES)
+        told = live(name, MINUTES, stops_at=stops_at)
         lived += told["seconds"]
         if told["problems"]:
-            return {"world": name, "hours": lived / 3600, "problem": told["problems"][0]}
+            found = {"world": name, "hours": lived / 3600, "problem": told["problems"][0]}
+            return {**found, "at": told["seconds"]}
     return {"world": None, "hours": lived / 3600, "problem": ""}
 
 
@@ -86,8 +93,11 @@ def hunt(mutant, seed, hours):
         how = "BROKEN"
     elif told["world"] is None:
         how = "not found"
-    elif told["world"] != "?" and child("--world", told["world"])["world"] is not None:
-        how = "unclear"  # It breaks without the mutant, too.
+    elif told["world"] != "?":
+        # Until the mutant has done something both worlds are one: it need not live on for long.
+        stops_at = str(told["at"] + LONGER_SECONDS)
+        if child("--world", told["world"], "--stops-at", stops_at)["world"] is not None:
+            how = "unclear"  # It breaks without the mutant, too.
     problem = told["problem"].strip().splitlines() or [""]
     said = problem[-1 if how == "BROKEN" else 0][:160]
     return {
@@ -135,12 +145,14 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--results", type=Path, help="append to this file what came of each hunt")
     parser.add_argument("--table", action="store_true", help="print what is in the results, only")
+    parser.add_argument("--stops-at", type=float, default=math.inf, help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     seeds = given.seed or ["1"]
     if given.child:
         mutant = given.mutant[0] if given.mutant else None
-        print(json.dumps(live_until_broken(mutant, seeds[0], given.hours, given.world)))
+        told = live_until_broken(mutant, seeds[0], given.hours, given.world, given.stops_at)
+        print(json.dumps(told))
         return 0
     results = read_results(given.results)
     if given.table:
