@@ -49,6 +49,21 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 """A client that has proved nothing, as on a PLAINTEXT listener."""
 
 
+class QuotaEntity(NamedTuple):
+    """Whom a quota holds for: a user, a client id, both together, or an address.
+
+    None: it does not matter. QUOTA_DEFAULT: all that have no quota of their own.
+    """
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+
+QUOTA_DEFAULT = ""
+"""Stands for the default of users, client ids or addresses: none of them has an empty name."""
+
+
 def topic_id_text(topic_id: TopicId) -> str:
     """Return the 22-character text form of a topic id."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii")

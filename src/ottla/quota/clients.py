@@ -1,0 +1,184 @@
+"""Which quota holds for a client, and the meter that it shares with others.
+
+Owns precedence and the number of meters. The most specific quota counts: user and client id, user
+and default client id, user, default user and client id, both defaults, default user, client id,
+default client id. A quota of a user is shared by all clients of that user, one of a client id by
+all users with that client id; a default gives each of those whom it holds for a meter of their
+own. Source: KIP-13, KIP-55, KIP-257.
+"""
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.ids import QUOTA_DEFAULT as DEFAULT
+from ottla.ids import QuotaEntity
+from ottla.quota.rate import Meter, Windows
+from ottla.quota.token_bucket import TokenBucket
+
+PRODUCE = "producer_byte_rate"
+FETCH = "consumer_byte_rate"
+REQUEST = "request_percentage"
+MUTATION = "controller_mutation_rate"
+METERS_MAX = 10_000
+"""So many meters of each kind. If all are in use, further clients share one."""
+METER_IDLE_MS = 3_600_000
+"""A meter that nobody has asked for for so long is forgotten, as in Kafka."""
+NAME_LENGTH_MAX = 256
+"""Longer client ids are known by a hash, so that they take no memory."""
+
+
+Sharers = tuple[str | None, str | None]
+"""Who shares a meter: a user and a client id; None: any."""
+
+
+class Metering(Protocol):
+    """What there is one of for each client or group of clients."""
+
+    bound: float
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether a new one would say the same."""
+
+
+M = TypeVar("M", bound=Metering)
+
+
+class Meters(NamedTuple):
+    """What one client is measured by; None: no such quota holds for it."""
+
+    produce: Meter | None
+    fetch: Meter | None
+    request: Meter | None
+    mutation: TokenBucket | None
+    fetch_bytes_max: int
+    """A fetch that reads more than this could never be answered."""
+
+
+class Kind(Generic[M]):
+    """The meters of one kind of quota, by user and client id as far as these matter."""
+
+    def __init__(self, make: Callable[[float, int], M], meters_max: int = METERS_MAX) -> None:
+        """Build it; ``make`` takes a bound and the time in ms."""
+        self._make = make
+        self._meters_max = meters_max
+        self._meters: dict[Sharers, M] = {}
+        self._shared: dict[float, M] = {}
+        """Use: by bound, for those for whom there is no room."""
+
+    def __len__(self) -> int:
+        return len(self._meters)
+
+    def get(self, tags: Sharers, bound: float, now_ms: int) -> M:
+        """Return the meter, with this bound."""
+        meter = self._meters.get(tags)
+        if meter is None:
+            if len(self._meters) >= self._meters_max:
+                meter = self._shared.get(bound)
+                if meter is None:
+                    self._shared = {bound: (meter := self._make(bound, now_ms))}
+                return meter
+            meter = self._meters[tags] = self._make(bound, now_ms)
+        meter.bound = bound
+        return meter
+
+    def is_full(self) -> bool:
+        """Whether further clients have to share one meter."""
+        return len(self._meters) >= self._meters_max
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget the meters that hold nothing."""
+        self._meters = {
+            tags: meter for tags, meter in self._meters.items() if not meter.is_idle(now_ms)
+        }
+
+
+class ClientQuotas:
+    """The quotas in force for users and client ids, and what is measured by them."""
+
+    def __init__(
+        self, windows: Windows, controller_windows: Windows, meters_max: int = METERS_MAX
+    ) -> None:
+        self._windows = windows
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._meters_max = meters_max
+        self._produce = Kind(lambda bound, _: Meter(bound, windows), meters_max)
+        self._fetch = Kind(lambda bound, _: Meter(bound, windows), meters_max)
+        self._request = Kind(lambda bound, _: Meter(bound, windows, windows.window_ms), meters_max)
+        self._mutation = Kind(
+            lambda bound, now_ms: TokenBucket(bound, controller_windows, now_ms), meters_max
+        )
+        self.found: dict[tuple[str, bytes], Meters | None] = {}
+        """Use: by user and client id, what ``of`` has returned; asked first by the caller.
+        Cleared when a quota changes and when meters are forgotten."""
+        self._swept_ms = 0
+
+    def __len__(self) -> int:
+        """Return for how many entities there are quotas."""
+        return len(self._quotas)
+
+    def change(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
+        """Set the quotas of an entity; an empty mapping removes them."""
+        if values:
+            self._quotas[entity] = values
+        else:
+            self._quotas.pop(entity, None)
+        self.found.clear()
+
+    def of(self, user: str, client_id: bytes, now_ms: int) -> Meters | None:
+        """Return what a client is measured by; None: by nothing. Remembers it in ``found``."""
+        self._make_room(now_ms)
+        name = client_id.decode("utf-8", "replace")
+        produce, _ = self._meter(PRODUCE, self._produce, user, name, now_ms)
+        fetch, fetch_bound = self._meter(FETCH, self._fetch, user, name, now_ms)
+        request, _ = self._meter(REQUEST, self._request, user, name, now_ms)
+        mutation, _ = self._meter(MUTATION, self._mutation, user, name, now_ms)
+        meters = None
+        if any(one is not None for one in (produce, fetch, request, mutation)):
+            burst = min(fetch_bound * self._windows.burst_seconds, 2**31 - 1)
+            meters = Meters(produce, fetch, request, mutation, int(burst))
+        if len(client_id) <= NAME_LENGTH_MAX:
+            self.found[user, client_id] = meters
+        return meters
+
+    def _make_room(self, now_ms: int) -> None:
+        kinds = (self._produce, self._fetch, self._request, self._mutation)
+        crowded = any(kind.is_full() for kind in kinds)
+        interval_ms = self._windows.all_ms if crowded else METER_IDLE_MS
+        if now_ms - self._swept_ms >= interval_ms:
+            self._swept_ms = now_ms
+            for kind in kinds:
+                kind.sweep(now_ms)
+            self.found.clear()
+        elif len(self.found) >= self._meters_max:
+            self.found.clear()
+
+    def _meter(
+        self, key: str, kind: Kind[M], user: str, client_id: str, now_ms: int
+    ) -> tuple[M | None, float]:
+        """Return the meter and its bound; None and infinity if no quota holds."""
+        found = self.bound(key, user, client_id)
+        if found is None:
+            return None, float("inf")
+        bound, (of_user, of_client) = found
+        if of_client is not None and len(of_client) > NAME_LENGTH_MAX:
+            of_client = blake2b(of_client.encode(), digest_size=16).hexdigest()
+        return kind.get((of_user, of_client), bound, now_ms), bound
+
+    def bound(self, key: str, user: str, client_id: str) -> tuple[float, Sharers] | None:
+        """Return the bound and who shares its meter; None: no quota holds."""
+        levels: tuple[tuple[QuotaEntity, Sharers], ...] = (
+            (QuotaEntity(user, client_id), (user, client_id)),
+            (QuotaEntity(user, DEFAULT), (user, client_id)),
+            (QuotaEntity(user), (user, None)),
+            (QuotaEntity(DEFAULT, client_id), (user, client_id)),
+            (QuotaEntity(DEFAULT, DEFAULT), (user, client_id)),
+            (QuotaEntity(DEFAULT), (user, None)),
+            (QuotaEntity(client_id=client_id), (None, client_id)),
+            (QuotaEntity(client_id=DEFAULT), (None, client_id)),
+        )
+        for entity, tags in levels:
+            bound = self._quotas.get(entity, {}).get(key)
+            if bound is not None:
+                return bound, tags
+        return None
