@@ -1,8 +1,15 @@
 """The client at the other end of a connection, as handlers see it."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.ids import ANONYMOUS, Principal
+
+
+class Line(Protocol):
+    """What a quota may do with a client's connection."""
+
+    def mute(self, seconds: float) -> None:
+        """Serve none of its further requests for so long; what was asked before is answered."""
 
 
 class Client(NamedTuple):
@@ -15,3 +22,5 @@ class Client(NamedTuple):
     principal: Principal = ANONYMOUS
     listener: str = ""
     """The name of the listener that it came by."""
+    line: Line | None = None
+    """None: it has no connection of its own (a test's)."""

@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_over = False  # Use: this connection has used up its time in this turn.
         self._served_key = 0
         self.patience = Patience(limits, clock.monotonic())
-        self._entrance = Entrance(self._reader, self.patience)
+        self._entrance = Entrance(self._reader, self.patience, clock, self)
         self.peer = Peer("", 0, "", 0)
 
     # What asyncio calls.
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Note that the transport has room again, and do a round."""
         self._outgoing.resume()
-        self._have_turn()
+        self.have_turn()
 
     # What the listener calls.
 
@@ -213,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
             if patience.sends_too_slowly(now, held_bytes):
                 logger.info("closing %s: its request takes too long to arrive", self.peer.host)
                 self.abort()
-        elif not self._waiting and patience.is_idle(now):
+        elif not self._waiting and patience.is_idle(now) and not self._entrance.is_muted:
             logger.debug("closing idle connection of %s", self.peer.host)
             self._transport.close()
         if not held_bytes and now - patience.last_activity > REST_SECONDS:
@@ -233,8 +233,8 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests in.
 
-    def _have_turn(self) -> None:
-        """Note activity now, and do a round."""
+    def have_turn(self) -> None:
+        """Note activity now, and do a round. The entrance calls it when a mute is over."""
         began = self.patience.last_activity = self._clock.monotonic()
         self._serve(began)
 
@@ -276,6 +276,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._is_giving_way
             or self._is_read_paused
             or self._outgoing.size_bytes
+            or self._entrance.is_muted
         ):
             self._pace_reading(held_bytes, began)
         else:
@@ -292,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
         reader = self._reader
         full_bytes = SMALL_BYTES if self._answers.is_full else self._limits.write_buffer_bytes
         held_bytes = reader.held_bytes
-        while not (self._is_draining or self._is_over):
+        while not (self._is_draining or self._is_over or entrance.is_muted):
             if waiting and not self._release_answers():
                 return
             if outgoing.size_bytes >= full_bytes:
@@ -355,11 +356,11 @@ class Connection(asyncio.BufferedProtocol):
     def _take_turn(self) -> None:
         self._is_giving_way = self._is_over = False
         self._shared_bytes = 0
-        self._have_turn()
+        self.have_turn()
 
     def _serve_due(self) -> None:
         self._is_round_due = False
-        self._have_turn()
+        self.have_turn()
 
     # Answers out.
 
@@ -392,6 +393,7 @@ class Connection(asyncio.BufferedProtocol):
         must_pause = (
             self._is_draining
             or self._is_giving_way
+            or self._entrance.is_muted
             or outgoing.is_paused
             or outgoing.size_bytes >= self._limits.write_buffer_bytes
             or self._reader.has_frame  # The round left a frame, which has to wait.

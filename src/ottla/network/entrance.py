@@ -1,15 +1,20 @@
-"""Which dispatch serves a connection's frames, and the limits before the client is authenticated.
+"""Which dispatch serves a connection's frames, when none does, and the limits before it is let in.
 
 Owns the dispatch of one connection, which may be replaced once. A listener that authenticates its
 clients begins with a dispatch that can do nothing else, within narrow limits of size and time
 (``confine``). When the client has proved its identity, that dispatch puts the router's in its place
 (``let_in``). Other clients cannot reach the router: there is no flag that could be forgotten.
+
+A client that has used up its quota is muted: its further frames wait, in the kernel as far as they
+have not been received, until the time is over.
 """
 
 from __future__ import annotations  # else those of inner functions are made at each call
 
 from collections.abc import Callable
+from typing import Protocol
 
+from ottla.env.clock import Clock, Timer
 from ottla.network.frame import FrameReader
 from ottla.network.outgoing import Answer
 from ottla.network.patience import Patience
@@ -21,14 +26,32 @@ Dispatch = Callable[[memoryview], Answer | Pending[Answer | None] | None]
 Raises MalformedMessage or CloseConnection to have the connection closed."""
 
 
+class Served(Protocol):
+    """The connection, as its entrance knows it."""
+
+    def have_turn(self) -> None:
+        """Serve the frames that have waited."""
+
+
 class Entrance:
-    """The dispatch of one connection, and the limits before it is let in."""
+    """The dispatch of one connection, and what limits it."""
 
-    __slots__ = ("_patience", "_reader", "ask_wire", "dispatch")
+    __slots__ = (
+        *("_clock", "_connection", "_muted_until", "_patience", "_reader", "_timer"),
+        *("ask_wire", "dispatch", "is_muted"),
+    )
 
-    def __init__(self, reader: FrameReader, patience: Patience) -> None:
+    def __init__(
+        self, reader: FrameReader, patience: Patience, clock: Clock, connection: Served | None
+    ) -> None:
         self._reader = reader
         self._patience = patience
+        self._clock = clock
+        self._connection = connection
+        self._muted_until = 0.0
+        self._timer: Timer | None = None
+        self.is_muted = False
+        """Use: whether frames have to wait."""
         self.dispatch: Dispatch = _nobody
         """Use: serves each frame."""
         self.ask_wire: Callable[[str], object] = _nothing
@@ -64,9 +87,27 @@ class Entrance:
         self._patience.let_in_by = None
         self.dispatch = dispatch
 
+    def mute(self, seconds: float) -> None:
+        """Serve no further frame for so long, or until an earlier call's time is over, if later."""
+        until = self._clock.monotonic() + seconds
+        if self._connection is None or until <= self._muted_until:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self.is_muted, self._muted_until = True, until
+        self._timer = self._clock.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self.is_muted, self._timer = False, None
+        if self._connection is not None:
+            self._connection.have_turn()
+
     def end(self) -> None:
-        """Forget the dispatch: the connection is lost."""
-        self.dispatch = _nobody
+        """Forget the dispatch and the connection: it is lost."""
+        self.dispatch, self._connection = _nobody, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self.ask_wire = _nothing
 
 
