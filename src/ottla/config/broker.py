@@ -8,7 +8,7 @@ Source: Kafka's broker configuration reference; names, types and defaults compar
 DescribeConfigs answer of Apache Kafka 4.3. Where a default differs, ``deviates`` says why.
 """
 
-from ottla.config import coordinator, log, security, tls
+from ottla.config import coordinator, log, quota, security, tls
 from ottla.config.bounds import (
     COMPRESSION_TYPES,
     GZIP_LEVELS,
@@ -418,6 +418,7 @@ BROKER_TABLE = Table(
         ("Connections", _NETWORK),
         ("Who may come in", security.SECURITY),
         ("TLS", tls.TLS),
+        ("How much clients may ask for", quota.OPTIONS),
         ("Requests", _REQUESTS),
         ("The log", log.OPTIONS),
         ("Groups, offsets and transactions", coordinator.OPTIONS),

@@ -38,7 +38,6 @@ PASSED_OVER = {
     "log.initial.task.delay.ms": _NOT_YET,
     "replica.": _NOT_YET,
     "replication.quota.": _NOT_YET,
-    "quota.window.": _NOT_YET,
     "alter.log.dirs.replication.quota.": _NOT_YET,
     "auto.leader.rebalance.enable": _NOT_YET,
     "leader.imbalance.": _NOT_YET,

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
-from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.ids import NodeId, QuotaEntity, TopicId, TopicPartition
 from ottla.metadata.keys import ConfigType, KeyKind, Keys, Place
 from ottla.metadata.mirror import Mirror
 from ottla.metadata.store import Change, ChangeSet, Entry, MetadataStore
@@ -35,6 +35,7 @@ from ottla.metadata.values import (
     decode_controller,
     decode_meta,
     decode_partition,
+    decode_quota,
     decode_scram,
     decode_topic,
 )
@@ -94,6 +95,8 @@ class MetadataDelta(NamedTuple):
     brokers: tuple[NodeId, ...] = ()
     """Nodes that registered, registered again, or left."""
     controller_changed: bool = False
+    quotas: tuple[QuotaEntity, ...] = ()
+    """Entities whose quotas were set, changed or removed."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -103,6 +106,7 @@ class MetadataDelta(NamedTuple):
             or self.configs
             or self.brokers
             or self.controller_changed
+            or self.quotas
         )
 
 
@@ -113,7 +117,7 @@ class UnsupportedMetadata(UnreadableValue):
 class _Touched:
     """What one change set touches, before the touched topics are rebuilt."""
 
-    __slots__ = ("brokers", "configs", "controller", "partitions", "topics")
+    __slots__ = ("brokers", "configs", "controller", "partitions", "quotas", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, None] = {}  # A set that keeps its order.
@@ -121,6 +125,7 @@ class _Touched:
         self.configs: dict[tuple[ConfigType, str], None] = {}
         self.brokers: dict[NodeId, None] = {}
         self.controller = False
+        self.quotas: dict[QuotaEntity, None] = {}
 
 
 class MetadataImage:
@@ -146,6 +151,9 @@ class MetadataImage:
         """The controller's node id, -1 when there is none."""
         self.credentials = ScramCredentials()
         """What users log in with; live, read-only."""
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self.quotas: Mapping[QuotaEntity, Mapping[str, float]] = MappingProxyType(self._quotas)
+        """Bounds by key, for each entity that has a quota; a read-only view."""
         self.topics: Mapping[str, TopicImage] = MappingProxyType(self._topics)
         """All topics by name; a read-only view."""
         self.brokers: Mapping[NodeId, BrokerImage] = MappingProxyType(self._brokers)
@@ -265,6 +273,14 @@ class MetadataImage:
         else:
             self.credentials.set(place.mechanism, place.name, decode_scram(entry.value))
 
+    def _take_quota(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        assert place.entity is not None
+        if entry is None:
+            self._quotas.pop(place.entity, None)
+        else:
+            self._quotas[place.entity] = MappingProxyType(dict(decode_quota(entry.value)))
+        touched.quotas[place.entity] = None
+
     def _take_topic(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
         if entry is None:
             self._values.pop(place.name, None)
@@ -320,6 +336,7 @@ class MetadataImage:
             configs=tuple(touched.configs),
             brokers=tuple(touched.brokers),
             controller_changed=touched.controller,
+            quotas=tuple(touched.quotas),
         )
 
     def _build(
@@ -350,6 +367,7 @@ _TAKERS: dict[KeyKind, Callable[[MetadataImage, Place, Entry | None, _Touched], 
     KeyKind.PARTITION: MetadataImage._take_partition,  # noqa: SLF001
     KeyKind.CONFIG: MetadataImage._take_config,  # noqa: SLF001
     KeyKind.SCRAM: MetadataImage._take_scram,  # noqa: SLF001
+    KeyKind.QUOTA: MetadataImage._take_quota,  # noqa: SLF001
 }
 
 

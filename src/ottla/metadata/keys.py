@@ -9,17 +9,22 @@ Source: cluster design 4.2.
     delete/<topic id>
     config/<type>/<name>      type: topic, broker, client, user, group; <default> for the empty name
     secret                    scram/<mechanism>/<user>
+    quota/<entity>            parts of an entity: user=<name>, client-id=<name>, ip=<address>
 """
 
 from enum import Enum
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from ottla.ids import NodeId, TopicId, parse_topic_id, topic_id_text
+from ottla.ids import NodeId, QuotaEntity, TopicId, parse_topic_id, topic_id_text
 from ottla.security.credentials import HASHES
 
 _DEFAULT_NAME = "<default>"
 """Stands for an empty name. No escaped name can equal it."""
+
+
+_QUOTA_PARTS = ("user", "client-id", "ip")
+"""The names of a QuotaEntity's parts, in their order."""
 
 
 class KeyKind(Enum):
@@ -37,6 +42,7 @@ class KeyKind(Enum):
     CONFIG = "config"
     DELETED_TOPIC = "delete"
     SCRAM = "scram"
+    QUOTA = "quota"
     OTHER = "other"
     """A key of another program, or of a newer version."""
 
@@ -56,7 +62,7 @@ class Place(NamedTuple):
 
     ``name``: of a TOPIC or CONFIG, or a SCRAM credential's user. ``number``: a broker's id or a
     partition. ``topic_id``: of a TOPIC_ID, PARTITION or DELETED_TOPIC. ``config_type``: of a
-    CONFIG. ``mechanism``: of a SCRAM.
+    CONFIG. ``mechanism``: of a SCRAM. ``entity``: of a QUOTA.
     """
 
     kind: KeyKind
@@ -65,6 +71,7 @@ class Place(NamedTuple):
     topic_id: TopicId | None = None
     config_type: ConfigType | None = None
     mechanism: str = ""
+    entity: QuotaEntity | None = None
 
 
 _OTHER = Place(KeyKind.OTHER)
@@ -135,6 +142,15 @@ class Keys:
         """Return the key of a user's credential for one SCRAM mechanism."""
         return f"{self.prefix}scram/{mechanism}/{quote(user, safe='')}"
 
+    def quota(self, entity: QuotaEntity) -> str:
+        """Return the key of the quotas of an entity."""
+        parts = [
+            f"{name}={quote(value, safe='') or _DEFAULT_NAME}"
+            for name, value in zip(_QUOTA_PARTS, entity, strict=True)
+            if value is not None
+        ]
+        return f"{self.prefix}quota/{'/'.join(parts)}"
+
     def place(self, key: str) -> Place:
         """Return the parts of ``key``; kind OTHER for every key that this version does not know."""
         if not key.startswith(self.prefix):
@@ -165,17 +181,30 @@ def _place(parts: list[str]) -> Place:
             return Place(KeyKind.LIVE_BROKER, number=_number(number))
         case ["brokers", "known", number]:
             return Place(KeyKind.KNOWN_BROKER, number=_number(number))
-        case ["config" | "scram", of, name] if name:
-            return _place_of_two(parts[0], of, name)
+        case ["config" | "scram" | "quota" as kind, *named] if named and all(named):
+            return _place_of_named(kind, named)
         case _:
             return _OTHER
 
 
-def _place_of_two(kind: str, of: str, name: str) -> Place:
+def _place_of_named(kind: str, named: list[str]) -> Place:
+    """Return the place of a config, credential or quota. Raises ValueError if it has none."""
+    if kind == "quota":
+        return _place_of_quota(named)
+    of, name = named
     if kind == "config":
         plain = "" if name == _DEFAULT_NAME else unquote(name)
         return Place(KeyKind.CONFIG, name=plain, config_type=ConfigType(of))
     return Place(KeyKind.SCRAM, name=unquote(name), mechanism=of) if of in HASHES else _OTHER
+
+
+def _place_of_quota(parts: list[str]) -> Place:
+    """Return the place of a quota. Raises ValueError for an entity of unknown parts."""
+    named: list[str | None] = [None] * len(_QUOTA_PARTS)
+    for part in parts:
+        kind, _, name = part.partition("=")
+        named[_QUOTA_PARTS.index(kind)] = "" if name == _DEFAULT_NAME else unquote(name)
+    return Place(KeyKind.QUOTA, entity=QuotaEntity(*named))
 
 
 def _number(text: str) -> int:

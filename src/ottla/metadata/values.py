@@ -9,6 +9,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 from ottla.errors import OttlaError
@@ -264,6 +265,16 @@ def decode_scram(data: bytes) -> ScramCredential:
     )
 
 
+def encode_quota(values: Mapping[str, float]) -> bytes:
+    """Return the value of ``quota/<entity>``."""
+    return _encode({"quotas": dict(values)})
+
+
+def decode_quota(data: bytes) -> Mapping[str, float]:
+    """Read the value of ``quota/<entity>``. Every bound is above 0 and finite."""
+    return _Fields(data).bounds("quotas")
+
+
 def encode_secret(value: bytes) -> bytes:
     """Return the value of ``secret``."""
     return _encode({"secret": b64encode(value).decode()})
@@ -336,6 +347,18 @@ class _Fields:
         if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
             raise self._wrong(name, "an object of texts")
         return value
+
+    def bounds(self, name: str) -> Mapping[str, float]:
+        value = self._fields.get(name)
+        expected = "an object of numbers above 0"
+        if not isinstance(value, dict):
+            raise self._wrong(name, expected)
+        bounds: dict[str, float] = {}
+        for key, number in value.items():
+            if not isinstance(number, int | float) or not 0 < number < inf:
+                raise self._wrong(name, expected)
+            bounds[key] = float(number)
+        return bounds
 
     def nodes(self, name: str) -> tuple[NodeId, ...]:
         nodes = []
