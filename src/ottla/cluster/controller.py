@@ -63,6 +63,15 @@ ATTEMPTS_MAX = 10
 """How often a deletion is tried when others keep changing the topic."""
 
 
+Take = Callable[[int], None]
+"""Counts partitions before they are created or deleted, or checked for that. Raises KafkaError if
+they must not be."""
+
+
+def take_any(count: int) -> None:
+    """Count none, and let all be done."""
+
+
 class TopicOutcome(NamedTuple):
     """A topic that was created, or would be if the request were not to validate only."""
 
@@ -125,9 +134,11 @@ class Controller:
         validate_only: bool = False,
         patience: Patience | None = None,
         configs_max: int | None = None,
+        take: Take = take_any,
     ) -> Pending[list[TopicOutcome | KafkaError]]:
         """Create topics; the Pending gets one outcome per topic, in order.
 
+        ``take`` counts the partitions of each that may be created, with ``validate_only``, too.
         ``validate_only``: check, but create nothing. ``patience``: see ``each_in_time``.
         ``configs_max``: how many outcomes hold the topic's config; None: all.
         """
@@ -135,14 +146,14 @@ class Controller:
 
         async def create(topic: NewTopic) -> TopicOutcome:
             nonlocal told
-            made = await self._create(topic, validate_only)
+            made = await self._create(topic, validate_only, take)
             told += 1
             is_told = configs_max is None or told <= configs_max
             return made if is_told else made._replace(config=None)
 
         return each_in_time(topics, create, patience)
 
-    def auto_create(self, names: Sequence[str]) -> None:
+    def auto_create(self, names: Sequence[str], take: Take = take_any) -> None:
         """Begin to create topics that a client asked for. Does not wait; failures are logged."""
         wanted = [
             self._internal_topics.get(name) or NewTopic(name)
@@ -159,14 +170,16 @@ class Controller:
                 if isinstance(outcome, KafkaError):
                     logger.warning("cannot create the topic %s asked for: %s", topic.name, outcome)
 
-        self.create_topics(wanted).on_done(done)
+        self.create_topics(wanted, take=take).on_done(done)
 
-    async def _create(self, topic: NewTopic, validate_only: bool) -> TopicOutcome:
+    async def _create(self, topic: NewTopic, validate_only: bool, take: Take) -> TopicOutcome:
         if validate_only:
             plan, config = self._plan(topic)
+            take(len(plan.assignments))
         else:
             async with self._claims.name(topic.name):
                 plan, config = self._plan(topic)
+                take(len(plan.assignments))
                 with self._claims.partitions(len(plan.assignments)):
                     await self._write_topic(plan)
             await outcome_of(self._hosted.done(plan.name))
@@ -263,6 +276,7 @@ class Controller:
         *,
         validate_only: bool = False,
         patience: Patience | None = None,
+        take: Take = take_any,
     ) -> Pending[list[KafkaError | None]]:
         """Add partitions to topics; the Pending gets one outcome per topic: None is success.
 
@@ -270,16 +284,17 @@ class Controller:
         """
 
         def add(more: NewPartitions) -> Awaitable[None]:
-            return self._add(more, validate_only)
+            return self._add(more, validate_only, take)
 
         return each_in_time(wanted, add, patience)
 
-    async def _add(self, wanted: NewPartitions, validate_only: bool) -> None:
+    async def _add(self, wanted: NewPartitions, validate_only: bool, take: Take) -> None:
         if validate_only:
-            self._plan_more(wanted)
+            take(len(self._plan_more(wanted)[1]))
             return
         async with self._claims.name(wanted.name):
             topic, added = self._plan_more(wanted)
+            take(len(added))
             with self._claims.partitions(len(added)):
                 await self._write_more(topic, added)
         await outcome_of(self._hosted.done(wanted.name))
@@ -315,21 +330,26 @@ class Controller:
     # Delete.
 
     def delete_topics(
-        self, wanted: Sequence[tuple[str | None, TopicId]], *, patience: Patience | None = None
+        self,
+        wanted: Sequence[tuple[str | None, TopicId]],
+        *,
+        patience: Patience | None = None,
+        take: Take = take_any,
     ) -> Pending[list[tuple[str, TopicId] | KafkaError]]:
         """Delete topics, each by name or (name None) by id; the Pending gets outcomes, in order.
 
         ``patience``: see ``each_in_time``.
         """
-        return each_in_time(wanted, lambda named: self._delete(*named), patience)
+        return each_in_time(wanted, lambda named: self._delete(*named, take), patience)
 
-    async def _delete(self, name: str | None, topic_id: TopicId) -> tuple[str, TopicId]:
+    async def _delete(self, name: str | None, topic_id: TopicId, take: Take) -> tuple[str, TopicId]:
         if not self._may_delete:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         gone = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         asked = self._image.topic_by_id(topic_id) if name is None else self._image.topic(name)
         if asked is None:
             raise KafkaError(gone)
+        take(len(asked.partitions))
         for _ in range(ATTEMPTS_MAX):
             try:
                 async with self._claims.name(asked.name):

@@ -5,6 +5,7 @@ Source: design D2: a handler is a plain function ``(request, call) -> response |
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ottla.handlers.client import Client
@@ -33,6 +34,22 @@ class Call(NamedTuple):
     def principal(self) -> Principal:
         """The identity of the client."""
         return self.client.principal
+
+    def take(self, *, strict_since: int | None) -> Callable[[int], None]:
+        """Return what counts partitions that this request creates or deletes.
+
+        From version ``strict_since`` (None: never) on it raises KafkaError when the client has used
+        up its quota: older clients do not know that error, and only have to wait.
+        """
+        passage = self.passage
+        if passage is None:
+            return _take_any
+        is_strict = strict_since is not None and self.api_version >= strict_since
+        return partial(passage.take_partitions, is_strict=is_strict)
+
+
+def _take_any(count: int) -> None:
+    """Count nothing."""
 
 
 Response = Message | Pending[Any] | Steps[Any] | None

@@ -146,33 +146,36 @@ class FetchSession:
         partition.spec = partition.spec._replace(topic_partition=where, topic_id=topic_id)
         self._plan = None
 
-    def changed(
+    def news(
         self, plan: Plan, fetched: Sequence[FetchedPartition]
     ) -> list[tuple[SessionPartition, FetchedPartition]]:
-        """Return what an incremental answer must hold, and note it as told to the client.
+        """Return what an incremental answer must hold; ``fetched``: for ``plan``, in order.
 
-        ``fetched`` are the results for ``plan``, in order. Data, errors and diverging epochs are
-        returned every time, other results when the high watermark or the log start offset has
-        moved. A partition that had data is read last next time, so that a small ``max_bytes`` does
-        not starve the others.
+        Data, errors and diverging epochs are returned every time, other results when the high
+        watermark or the log start offset has moved.
         """
-        news = []
         no_error = ErrorCode.NONE
-        for partition, item in zip(plan.partitions, fetched, strict=True):
-            if (
-                item.region is None
-                and item.code is no_error
-                and item.diverging is None
-                and item.high_watermark == partition.high_watermark
-                and item.log_start_offset == partition.log_start_offset
-            ):
-                continue
-            news.append((partition, item))
+        return [
+            (partition, item)
+            for partition, item in zip(plan.partitions, fetched, strict=True)
+            if item.region is not None
+            or item.code is not no_error
+            or item.diverging is not None
+            or item.high_watermark != partition.high_watermark
+            or item.log_start_offset != partition.log_start_offset
+        ]
+
+    def note(self, news: Iterable[tuple[SessionPartition, FetchedPartition]]) -> None:
+        """Note ``news`` as told to the client.
+
+        A partition that had data is read last next time, so that a small ``max_bytes`` does not
+        starve the others.
+        """
+        for partition, item in news:
             self._note(partition, item)
             if item.region is not None:
                 self._partitions[partition.key] = self._partitions.pop(partition.key)
                 self._plan = None
-        return news
 
     def note_all(self, plan: Plan, fetched: Sequence[FetchedPartition]) -> None:
         """Note that a complete answer tells the client all of ``fetched``."""

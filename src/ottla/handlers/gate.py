@@ -1,36 +1,96 @@
 """The gate that every request passes, whichever way it then goes (ordinary, long or direct).
 
 Owns the interface between the router and whatever counts or limits requests (quotas, metrics). Such
-a thing is an ``Admit``; today there is none, and ``let_pass`` takes its place. Whether a principal
-may use a topic or a group is decided in the handlers, because each API answers a denial in its own
-form. Source: ADR 30.
+a thing is an ``Admit``; ``let_pass`` stands there while there is none. Whether a principal may use
+a topic or a group is decided in the handlers, because each API answers a denial in its own form.
+Source: ADR 30.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 
 from ottla.handlers.client import Client
+from ottla.pending import Pending
+
+Value = TypeVar("Value")
 
 
-class Passage(Protocol):
-    """One request that was let in and is counted, until its answer is ready."""
+class Passage:
+    """One request that was let in and is counted, until its answer is ready.
 
-    def answered(self) -> int:
+    Nothing is counted here; whoever counts overrides. No method may block, and only
+    ``take_partitions`` may raise. None is called for a request that fails or is abandoned after
+    that: its connection is closed.
+    """
+
+    __slots__ = ()
+
+    fetch_bytes_max: int | None = None
+    """The most bytes that a Fetch may read; None: it may read any number."""
+
+    def answered(self, *, has_answer: bool = True) -> int:
         """Note that the answer is ready; return its throttle time in ms, 0 for none.
 
         Called once, before the answer is encoded, also for a request without an answer (acks=0).
-        Not called for a request that fails or is abandoned: its connection is closed. An
-        implementation that returns a throttle time must also mute the connection. Must not block
-        or raise.
+        An implementation that returns a throttle time must also mute the connection.
+        """
+        del has_answer
+        return 0
+
+    def left(self) -> None:
+        """Note that the answer is encoded: the last that is heard of the request."""
+
+    def waits(self) -> None:
+        """Note that the loop does something else until ``goes_on``. Harmless when it waits."""
+
+    def goes_on(self) -> None:
+        """Note that the loop works on this request again. Harmless when it does already."""
+
+    def is_fetch_over(self, size_bytes: int) -> bool:
+        """Tell whether a Fetch must be answered without records, instead of so many bytes.
+
+        Asked once, before the records are counted as answered.
+        """
+        del size_bytes
+        return False
+
+    def take_partitions(self, count: int, *, is_strict: bool) -> None:
+        """Count partitions that are created or deleted.
+
+        Raises KafkaError THROTTLING_QUOTA_EXCEEDED if they must not be; only if ``is_strict``.
         """
 
 
 Admit = Callable[[int, memoryview, Client], Passage | None]
 """Lets one request in. Takes its API key, its frame (valid only during the call) and its client.
-Called once per request, when only the start of its header is decoded. Returns None when the request
-is not counted. Raises CloseConnection to have the connection closed."""
+Called once per request, when only the start of its header is decoded. Returns None when nothing
+more is to be counted of the request. Raises CloseConnection to have the connection closed."""
 
 
 def let_pass(key: int, frame: memoryview, client: Client) -> Passage | None:
     """Let every request in, and count none."""
     return None
+
+
+class Timed(Generator[Pending[Any] | None, Any, Value]):
+    """Steps of a request whose passage is told when they run."""
+
+    def __init__(self, steps: Generator[Pending[Any] | None, Any, Value], passage: Passage) -> None:
+        self._steps = steps
+        self._passage = passage
+
+    def send(self, value: object) -> Pending[Any] | None:
+        """Do the next step."""
+        self._passage.goes_on()
+        try:
+            return self._steps.send(value)
+        finally:
+            self._passage.waits()
+
+    def throw(self, raised: BaseException) -> Pending[Any] | None:  # type: ignore[override]
+        """Raise in the steps."""
+        return self._steps.throw(raised)
+
+    def close(self) -> None:
+        """End the steps."""
+        self._steps.close()

@@ -28,7 +28,7 @@ from ottla.handlers.call import (
     copied,
 )
 from ottla.handlers.client import Client
-from ottla.handlers.gate import Admit, Passage, let_pass
+from ottla.handlers.gate import Admit, Passage, Timed, let_pass
 from ottla.handlers.throttle import leave, leave_framed, throttle_position
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
@@ -107,7 +107,8 @@ class Router:
         admit: Admit = let_pass,
     ) -> None:
         """``makers``: what makes the handler of each served API, called at its first request."""
-        self._admit = admit
+        self.admit = admit
+        """Use: asked for each request; may be replaced at any time."""
         self._makers = dict(makers)
         self._handlers: dict[ApiKey, Handler[Any]] = {}
         """Invariant: each key is in ``_makers``, too."""
@@ -138,7 +139,7 @@ class Router:
         passage: Passage | None = None
         if size >= REQUEST_HEADER_BYTES_MIN:
             key, version, correlation_id, client_id_bytes = read_request_header_start(frame)
-            passage = self._admit(key, frame, client)
+            passage = self.admit(key, frame, client)
             direct = self._directs.get((key, version))
             if direct is not None and (size <= LONG_FRAME_BYTES or key == ApiKey.PRODUCE):
                 position = REQUEST_HEADER_BYTES_MIN + max(client_id_bytes, 0)
@@ -191,8 +192,7 @@ class Router:
     ) -> Answer | Pending[Answer | None] | None:
         """Encode what a handler returned, now or when it is ready."""
         if isinstance(response, Message):
-            leave(call, response)
-            return _encode(response, correlation_id, route)
+            return _leave(call, response, correlation_id, route)
         if response is None:
             leave(call, None)
             return None
@@ -217,8 +217,13 @@ class Router:
         """
         later: Pending[Answer | None] = Pending(overlaps=response.overlaps)
         later.on_cancel(response.cancel, response.hurry)
+        passage = call.passage
+        if passage is not None:
+            passage.waits()
 
         def forward(done: Pending[Any]) -> None:
+            if passage is not None:
+                passage.goes_on()
             if done.error is not None:
                 later.fail(done.error)
                 return
@@ -228,8 +233,7 @@ class Router:
                 if found is None:
                     leave(call, None)
                 elif isinstance(found, Message) and not is_long:
-                    leave(call, found)
-                    answer = _encode(found, correlation_id, route)
+                    answer = _leave(call, found, correlation_id, route)
                 else:
                     steps = self._answer_in_steps([found], route, call, correlation_id)
                     answer = self._run(steps, route, call)
@@ -301,6 +305,8 @@ class Router:
         frame_bytes: int = 0,
     ) -> Answer | Pending[Answer | None] | None:
         client = call.client
+        if call.passage is not None:
+            steps = Timed(steps, call.passage)
         if frame_bytes > LARGE_FRAME_BYTES:
             room = Room.TO_BEGIN
         else:
@@ -369,8 +375,23 @@ def _leave_direct(
 ) -> Answer | Pending[Answer | None] | None:
     """Pass the answer of a direct way through the gate, now or when it is ready."""
     if isinstance(answer, Pending):
-        return answer.then(lambda done: leave_framed(passage, done, throttle_at))
+        passage.waits()
+
+        def leave_later(done: Answer | None) -> Answer | None:
+            passage.goes_on()
+            return leave_framed(passage, done, throttle_at)
+
+        return answer.then(leave_later)
     return leave_framed(passage, answer, throttle_at)
+
+
+def _leave(call: Call, message: Message, correlation_id: int, route: Route) -> Answer:
+    """Pass a response through the gate, and frame it."""
+    leave(call, message)
+    answer = _encode(message, correlation_id, route)
+    if call.passage is not None:
+        call.passage.left()
+    return answer
 
 
 def _framed(correlation_id: int, body: bytes) -> bytes:

@@ -221,6 +221,18 @@ def _alter_user_scram_credentials(services: Services) -> Handler[Any]:
     return AlterUserScramCredentials(services.credentials())
 
 
+def _describe_client_quotas(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.client_quotas import DescribeClientQuotas
+
+    return DescribeClientQuotas(services.client_quotas())
+
+
+def _alter_client_quotas(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.client_quotas import AlterClientQuotas
+
+    return AlterClientQuotas(services.client_quotas())
+
+
 def _elements_max(services: Services) -> int:
     return services.config[options.ANSWER_MAX_ELEMENTS]
 
@@ -249,6 +261,8 @@ ROUTES: dict[ApiKey, MakeHandler] = {
     ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_user_scram_credentials,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
     **GROUP_ROUTES,
 }
 """Who makes the handler of each API; ApiVersions, which tells them all, is added to them."""

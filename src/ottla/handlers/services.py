@@ -13,6 +13,7 @@ from ottla.handlers.call import Handler
 
 if TYPE_CHECKING:  # Types only: importing them would import what no client has asked for.
     from ottla.answer_memory import AnswerMemory
+    from ottla.cluster.client_quotas import ClientQuotas
     from ottla.cluster.configs import Configs
     from ottla.cluster.controller import Controller
     from ottla.cluster.credentials import Credentials
@@ -50,6 +51,7 @@ class Services(NamedTuple):
     configs: Configs
     credentials: Callable[[], Credentials]
     """Returns what changes users' credentials; made only for those who change them."""
+    client_quotas: Callable[[], ClientQuotas]
     measure_log_dirs: Callable[[], Pending[list[MeasuredDirectory]]]
     producer_ids: ProducerIds
     groups: GroupCoordinator

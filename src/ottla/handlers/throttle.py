@@ -28,7 +28,7 @@ def leave(call: Call, response: Message | None) -> None:
     """Tell the gate that a request is answered, and put the throttle time into ``response``."""
     if call.passage is None:
         return
-    throttle_ms = call.passage.answered()
+    throttle_ms = call.passage.answered(has_answer=response is not None)
     if throttle_ms and response is not None and _FIELD in response.FIELDS:
         throttled = cast("_Throttled", response)
         throttled.throttle_time_ms = max(throttled.throttle_time_ms, throttle_ms)
@@ -36,7 +36,8 @@ def leave(call: Call, response: Message | None) -> None:
 
 def leave_framed(passage: Passage, answer: Answer | None, position: int | None) -> Answer | None:
     """Do as ``leave`` for an encoded answer; ``position``: see ``throttle_position``."""
-    throttle_ms = passage.answered()
+    throttle_ms = passage.answered(has_answer=answer is not None)
+    passage.left()
     if not throttle_ms or answer is None or position is None:
         return answer
     changed = bytearray().join(cast("list[bytes]", answer))

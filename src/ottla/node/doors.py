@@ -33,6 +33,7 @@ from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.giving_up import GivingUp
 from ottla.node.logins import MakeTerms, credentials_of, make_terms
+from ottla.node.quotas import QuotasInForce, client_quotas_of
 from ottla.node.work import Work, measure_log_dirs
 from ottla.pending import Pending
 from ottla.settings import connections_room_of, group_topic_of, transaction_topic_of
@@ -81,7 +82,7 @@ def router_for(
 ) -> Router:
     """Return the router with every API."""
     config, image, controller = configuration.at_start, data.follower.image, work.controller
-    return router_of(
+    router = router_of(
         Services(
             node_id=configuration.node_id,
             config=config,
@@ -103,12 +104,15 @@ def router_for(
             ),
             advertised=Advertised(configuration.node_id, _told(configuration)),
             credentials=lambda: credentials_of(data, environment, configuration),
+            client_quotas=lambda: client_quotas_of(data, configuration),
             clock=environment.clock,
             rng=environment.rng,
             turns=memory.turns,
             answers=memory.answers,
         )
     )
+    QuotasInForce(router, environment, config).begin(data)
+    return router
 
 
 def make_listener(
@@ -217,7 +221,7 @@ def _opener(serve: Serve, served: ServedListener, terms: MakeTerms | None) -> Op
 
 
 def _open_to_all(serve: Serve, listener: str, peer: Peer, entrance: Entrance) -> Dispatch:
-    client = Client(*peer, listener=listener)
+    client = Client(*peer, listener=listener, line=entrance)
     return partial(serve, client=client, keep=entrance.keep)
 
 
@@ -243,7 +247,7 @@ def _open_to_known(
 
     authentication = Authentication(
         terms,
-        Client(*peer, listener=listener),
+        Client(*peer, listener=listener, line=entrance),
         entrance,
         serve_versions=serve,
         let_in=lambda client: partial(serve, client=client, keep=entrance.keep),

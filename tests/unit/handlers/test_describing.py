@@ -114,7 +114,7 @@ def ask(image, leaderships):
     def ask(*topics, version=12, auto_create=True, told=None, **fields):
         handler = Metadata(
             image,
-            SimpleNamespace(auto_create=created.extend),
+            SimpleNamespace(auto_create=lambda names, take: created.extend(names)),
             Advertised(NODE, told or {}),
             leaderships,
             auto_create=auto_create,

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.env.clock import ManualClock
 from ottla.errors import CloseConnection
+from ottla.handlers import gate
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.call import NOT_DIRECT
 from ottla.handlers.client import Client
@@ -36,12 +37,12 @@ THROTTLE_MS = 0x01020304
 CORRELATION = 7
 
 
-class Passage:
+class Passage(gate.Passage):
     def __init__(self, throttle_ms):
         self.throttle_ms = throttle_ms
         self.answers = 0
 
-    def answered(self):
+    def answered(self, *, has_answer=True):
         self.answers += 1
         return self.throttle_ms
 
@@ -288,7 +289,7 @@ def test_the_position_is_that_of_the_message_table(key):
 
 def test_a_connection_tells_the_handlers_all_that_it_knows_of_its_peer():
     """The broker hands the fields over one by one."""
-    assert Client._fields == (*Peer._fields, "listener")
+    assert Client._fields == (*Peer._fields, "listener", "line")
     assert Peer("10.0.0.9", 5000, "10.0.0.1", 9092).principal is ANONYMOUS
 
 

@@ -5,6 +5,7 @@ import pytest
 from ottla.env.clock import ManualClock
 from ottla.env.faulty_disk import DiskCall
 from ottla.errors import CloseConnection, MalformedMessage
+from ottla.handlers import gate
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.produce.direct import DirectProduce
 from ottla.handlers.apis.produce.ordinary import Produce
@@ -163,10 +164,10 @@ def test_a_waiting_answer_is_the_same_once_it_is_there(serve, words, topic_id, v
         assert answers[0].value == answers[1].value
 
 
-class Throttled:
+class Throttled(gate.Passage):
     """A passage whose client has to wait."""
 
-    def answered(self):
+    def answered(self, *, has_answer=True):
         return 0x01020304
 
 

@@ -17,6 +17,9 @@ from ottla.protocol.messages.create_partitions import (
 )
 from ottla.sliced import Steps, each
 
+QUOTA_SINCE = 3
+"""Since then clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 
 class CreatePartitions:
     """Asks the controller; answers when the partitions can be used."""
@@ -29,12 +32,12 @@ class CreatePartitions:
         self, request: CreatePartitionsRequest, call: Call
     ) -> Steps[CreatePartitionsResponse]:
         """Add partitions; each topic succeeds or fails on its own."""
-        del call
         topics, repeated = yield from without_repeated(request.topics, attrgetter("name"))
         wanted = yield from each(topics, _wanted)
         outcomes: list[KafkaError | None] = yield self._controller.create_partitions(
             wanted,
             validate_only=request.validate_only,
+            take=call.take(strict_since=QUOTA_SINCE),
             patience=Patience(self._clock, request.timeout_ms),
         )
         answers = yield from each(

@@ -21,6 +21,8 @@ from ottla.sliced import Steps, each
 
 CONFIGS_SINCE = 5
 _REPEATED = "Duplicate topic name."
+QUOTA_SINCE = 6
+"""Since then clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 class CreateTopics:
@@ -40,6 +42,7 @@ class CreateTopics:
             wanted,
             validate_only=request.validate_only,
             patience=Patience(self._clock, request.timeout_ms),
+            take=call.take(strict_since=QUOTA_SINCE),
             configs_max=self._configs_max if call.api_version >= CONFIGS_SINCE else 0,
         )
         answers: list[CreatableTopicResult] = []
@@ -64,7 +67,9 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 
 def _answer(name: str, outcome: TopicOutcome | KafkaError) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
-        return _refused(name, outcome.code, outcome.why or outcome.code.text)
+        is_over = outcome.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED  # Without a text, as Kafka.
+        why = outcome.why or (None if is_over else outcome.code.text)
+        return _refused(name, outcome.code, why)
     if outcome.config is None:  # As Kafka answers clients that may not see configs.
         return CreatableTopicResult(
             name=name,
@@ -80,5 +85,5 @@ def _answer(name: str, outcome: TopicOutcome | KafkaError) -> CreatableTopicResu
     )
 
 
-def _refused(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
+def _refused(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=message)

@@ -24,6 +24,8 @@ BY_STATE_SINCE = 6
 _BY_BOTH = "The provided topic name maps to an ID that was already supplied."
 
 Deleted = tuple[str, TopicId]
+QUOTA_SINCE = 5
+"""Since then clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 class DeleteTopics:
@@ -67,6 +69,7 @@ class DeleteTopics:
         wanted = [one for one in wanted if one.name is not None or one.topic_id not in by_both]
         outcomes: list[Deleted | KafkaError] = yield self._controller.delete_topics(
             [(topic.name, topic.topic_id) for topic in wanted],
+            take=call.take(strict_since=QUOTA_SINCE),
             patience=Patience(self._clock, request.timeout_ms),
         )
         answers = yield from each(zip(wanted, outcomes, strict=True), lambda one: _result(*one))

@@ -17,6 +17,7 @@ from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call, Response
+from ottla.handlers.fetch_data import data_of, refused_data
 from ottla.handlers.fetch_session import (
     REFUSED_MAX,
     SESSION_EPOCH_FINAL,
@@ -30,19 +31,15 @@ from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.fetch import (
     TOPIC_IDS_SINCE,
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
-    LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
 from ottla.replication.fetch import (
-    INVALID_OFFSET,
     FetchedPartition,
     FetchLimits,
     FetchSpec,
@@ -113,6 +110,8 @@ class Fetch:
             max_bytes=min(request.max_bytes, self._response_bytes_max),
             isolation=Isolation(request.isolation_level),
         )
+        if call.passage is not None and call.passage.fetch_bytes_max is not None:
+            limits = _limited(limits, call.passage.fetch_bytes_max)
         named = _named(request)
         if request.session_epoch not in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
             try:
@@ -145,15 +144,17 @@ class Fetch:
             self._ask(asked, topic, topic.partitions, by_id=by_id)
 
         def answer(fetched: list[FetchedPartition]) -> FetchResponse:
+            if _is_over(call, fetched):
+                return FetchResponse(responses=[])
             found = {item.topic_partition: item for item in fetched}
             topics = [
                 FetchableTopicResponse(
                     topic=name,
                     topic_id=topic_id,
                     partitions=[
-                        _refused_data(index, asked.refused[where])
+                        refused_data(index, asked.refused[where])
                         if (read := found.get(where)) is None
-                        else _data(read, limits.isolation)
+                        else data_of(read, limits.isolation)
                         for index, where in indexes.items()
                     ],
                 )
@@ -172,6 +173,8 @@ class Fetch:
         asked = yield from self._sort_out(request, by_id=call.api_version >= TOPIC_IDS_SINCE)
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
+            if _is_over(call, fetched):
+                return FetchResponse(responses=[])
             response = yield from _response(asked, fetched, limits.isolation)
             return self._with_endpoints(response, call)
 
@@ -218,6 +221,8 @@ class Fetch:
             limits = limits._replace(max_wait_ms=0)  # As without a session.
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
+            if _is_over(call, fetched):
+                return FetchResponse(responses=[])
             session.note_all(plan, fetched)
             self._sessions.add(session, self._clock.monotonic())
             yield None
@@ -259,7 +264,10 @@ class Fetch:
                     session_id=session.session_id,
                     responses=[],
                 )
-            news = session.changed(plan, fetched)
+            news = session.news(plan, fetched)
+            if _is_over(call, [item for _, item in news]):
+                return FetchResponse(session_id=session.session_id, responses=[])
+            session.note(news)
             response = yield from _session_response(session, news, plan.refused, limits.isolation)
             return self._with_endpoints(response, call)
 
@@ -376,8 +384,8 @@ def _answered(
     index, where = item
     read = found.get(where)
     if read is None:
-        return _refused_data(index, asked.refused[where])
-    return _data(read, isolation)
+        return refused_data(index, asked.refused[where])
+    return data_of(read, isolation)
 
 
 def _session_response(
@@ -390,13 +398,13 @@ def _session_response(
     topics: dict[tuple[str, TopicId], list[PartitionData]] = {}
     for count, (partition, fetched) in enumerate(news, 1):
         name, topic_id, _ = partition.key
-        topics.setdefault((name, topic_id), []).append(_data(fetched, isolation))
+        topics.setdefault((name, topic_id), []).append(data_of(fetched, isolation))
         if not count % STRIDE:
             yield None
     for partition in refused:
         name, topic_id, index = partition.key
         if partition.refusal is not None:
-            data = _refused_data(index, partition.refusal)
+            data = refused_data(index, partition.refusal)
             topics.setdefault((name, topic_id), []).append(data)
     yield None
     return FetchResponse(
@@ -408,11 +416,26 @@ def _session_response(
     )
 
 
+def _limited(limits: FetchLimits, bytes_max: int) -> FetchLimits:
+    """Return limits within which an answer fits into the client's quota at some time."""
+    bytes_max = min(limits.max_bytes, bytes_max)
+    return limits._replace(max_bytes=bytes_max, min_bytes=min(limits.min_bytes, bytes_max))
+
+
+def _is_over(call: Call, fetched: Iterable[FetchedPartition]) -> bool:
+    """Whether the client has to wait, and is answered without records; asked once per request."""
+    if call.passage is None:
+        return False
+    from ottla.handlers.fetch_size import answer_bytes  # noqa: PLC0415 - only with a quota
+
+    return call.passage.is_fetch_over(answer_bytes(call.api_version, fetched))
+
+
 def _refuse_all(request: FetchRequest, code: ErrorCode) -> Steps[FetchResponse]:
     topics = []
     for topic in request.topics:
         partitions = yield from each(
-            topic.partitions, lambda part: _refused_data(part.partition, code)
+            topic.partitions, lambda part: refused_data(part.partition, code)
         )
         topics.append(
             FetchableTopicResponse(
@@ -443,40 +466,3 @@ def _is_follower(request: FetchRequest) -> bool:
     """Whether the request says that a broker sends it. With one node there are no followers."""
     state = request.replica_state
     return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
-
-
-def _refused_data(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=INVALID_OFFSET,
-        last_stable_offset=INVALID_OFFSET,
-        log_start_offset=INVALID_OFFSET,
-        aborted_transactions=[],
-        records=b"",
-    )
-
-
-def _data(fetched: FetchedPartition, isolation: Isolation) -> PartitionData:
-    may_have_aborted = isolation is Isolation.READ_COMMITTED and fetched.code is ErrorCode.NONE
-    return PartitionData(
-        partition_index=fetched.topic_partition.partition,
-        error_code=fetched.code,
-        high_watermark=fetched.high_watermark,
-        last_stable_offset=fetched.last_stable_offset,
-        log_start_offset=fetched.log_start_offset,
-        aborted_transactions=[
-            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-            for each in fetched.aborted
-        ]
-        if may_have_aborted
-        else None,
-        records=b"" if fetched.region is None else fetched.region,
-        diverging_epoch=fetched.diverging
-        and EpochEndOffset(epoch=fetched.diverging.epoch, end_offset=fetched.diverging.end_offset),
-        current_leader=fetched.current_leader
-        and LeaderIdAndEpoch(
-            leader_id=fetched.current_leader.node_id,
-            leader_epoch=fetched.current_leader.leader_epoch,
-        ),
-    )

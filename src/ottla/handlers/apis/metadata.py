@@ -60,7 +60,7 @@ class Metadata:
                 list(image.topics.values()), lambda topic: self._topic(topic, operations)
             )
         else:
-            topics = yield from self._named(request, image)
+            topics = yield from self._named(request, image, call)
         response = MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
@@ -81,7 +81,7 @@ class Metadata:
         return request.topics is None
 
     def _named(
-        self, request: MetadataRequest, image: MetadataImage
+        self, request: MetadataRequest, image: MetadataImage, call: Call
     ) -> Steps[list[MetadataResponseTopic]]:
         operations = request.include_topic_authorized_operations
         found: list[MetadataResponseTopic] = []
@@ -122,7 +122,7 @@ class Metadata:
                 )
             )
         if missing and request.allow_auto_topic_creation and self._auto_create:
-            self._controller.auto_create(missing)
+            self._controller.auto_create(missing, call.take(strict_since=None))
         return found
 
     def _topic(self, topic: TopicImage, operations: bool) -> Steps[MetadataResponseTopic]:

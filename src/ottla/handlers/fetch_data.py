@@ -1,0 +1,49 @@
+"""What the answer to a Fetch says of one partition."""
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+from ottla.replication.fetch import INVALID_OFFSET, FetchedPartition, Isolation
+
+
+def refused_data(index: int, code: ErrorCode) -> PartitionData:
+    """Return what is told of a partition that is not read."""
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=INVALID_OFFSET,
+        last_stable_offset=INVALID_OFFSET,
+        log_start_offset=INVALID_OFFSET,
+        aborted_transactions=[],
+        records=b"",
+    )
+
+
+def data_of(fetched: FetchedPartition, isolation: Isolation) -> PartitionData:
+    """Return what is told of a partition that was read."""
+    may_have_aborted = isolation is Isolation.READ_COMMITTED and fetched.code is ErrorCode.NONE
+    return PartitionData(
+        partition_index=fetched.topic_partition.partition,
+        error_code=fetched.code,
+        high_watermark=fetched.high_watermark,
+        last_stable_offset=fetched.last_stable_offset,
+        log_start_offset=fetched.log_start_offset,
+        aborted_transactions=[
+            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in fetched.aborted
+        ]
+        if may_have_aborted
+        else None,
+        records=b"" if fetched.region is None else fetched.region,
+        diverging_epoch=fetched.diverging
+        and EpochEndOffset(epoch=fetched.diverging.epoch, end_offset=fetched.diverging.end_offset),
+        current_leader=fetched.current_leader
+        and LeaderIdAndEpoch(
+            leader_id=fetched.current_leader.node_id,
+            leader_epoch=fetched.current_leader.leader_epoch,
+        ),
+    )

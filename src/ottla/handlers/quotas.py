@@ -1,0 +1,201 @@
+"""Holds clients to their quotas: counts each request, throttles its answer, mutes its connection.
+
+Owns what is counted when. The bytes of a Produce count when it comes in, those of a Fetch before it
+is answered; a throttled Fetch is answered without records, and its bytes do not count. The time
+that the loop spends on a request counts when its answer is ready, in percent of the loop. Of all
+throttle times of a request the largest is told and the connection muted for it, at once.
+Source: KIP-13, KIP-124, KIP-219, KIP-599; the answers of a live Kafka 4.3.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+
+from ottla.env.clock import Clock
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.client import Client
+from ottla.handlers.gate import Passage
+from ottla.ids import QuotaEntity
+from ottla.protocol.apis import API_TABLE, ApiKey
+from ottla.quota.clients import ClientQuotas, Meters
+from ottla.quota.rate import Windows
+
+_VERSION = struct.Struct(">h")
+_VERSION_AT = 2
+_CLIENT_ID_AT = 8
+"""Where a request's version and client id stand, the latter with its length before it."""
+_PERCENT = 100.0
+_OF_NODES = frozenset({ApiKey.WRITE_TXN_MARKERS})
+"""Requests that nodes send each other; whoever may send them is never throttled for time."""
+_MUTATIONS = frozenset(
+    {ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.METADATA}
+)
+
+
+class Quotas:
+    """The quotas of all clients, at the gate."""
+
+    def __init__(self, windows: Windows, controller_windows: Windows, clock: Clock) -> None:
+        self._clients = ClientQuotas(windows, controller_windows)
+        self._found = self._clients.found
+        self._clock = clock
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def change(self, changes: Iterable[tuple[QuotaEntity, Mapping[str, float]]]) -> None:
+        """Set the quotas of some entities; an empty mapping removes them."""
+        for entity, values in changes:
+            self._clients.change(entity, values)
+
+    def admit(self, key: int, frame: memoryview, client: Client) -> Passage | None:
+        """Let a request in; see ``gate.Admit``."""
+        name_bytes = frame[_CLIENT_ID_AT] << 8 | frame[_CLIENT_ID_AT + 1]
+        position = _CLIENT_ID_AT + 2
+        if name_bytes and name_bytes < 0x8000:
+            name = bytes(frame[position : position + name_bytes])
+            position += name_bytes
+        else:
+            name = b""
+        user, now = client.principal.name, self._clock.monotonic()
+        try:
+            meters = self._found[user, name]
+        except KeyError:
+            meters = self._clients.of(user, name, int(now * 1000))
+        if meters is None:
+            return None
+        throttle_ms = 0
+        if key == ApiKey.PRODUCE and meters.produce is not None:
+            body_bytes = len(frame) - position - _header_tags(key, frame)
+            throttle_ms = meters.produce.charge(body_bytes, int(now * 1000))
+            if throttle_ms:
+                _mute(client, throttle_ms)
+        if not (
+            throttle_ms
+            or meters.request is not None
+            or (key == ApiKey.FETCH and meters.fetch is not None)
+            or (meters.mutation is not None and key in _MUTATIONS)
+        ):
+            return None
+        return _Counted(self._clock, client, meters, key=key, throttle_ms=throttle_ms, now=now)
+
+
+class _Counted(Passage):
+    """A request of a client that has a quota."""
+
+    __slots__ = (
+        *("_client", "_clock", "_is_charged", "_key", "_meters", "_mutates"),
+        *("_running_since", "_spent_seconds", "_throttle_ms"),
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        client: Client,
+        meters: Meters,
+        *,
+        key: int,
+        throttle_ms: int,
+        now: float,
+    ) -> None:
+        self._clock = clock
+        self._client = client
+        self._key = key
+        self._meters = meters
+        self._throttle_ms = throttle_ms
+        self._running_since: float | None = now
+        """Use: None while it waits."""
+        self._spent_seconds = 0.0
+        """Use: of the loop, and not charged yet."""
+        self._is_charged = False
+        self._mutates = False
+        """Use: whether it waits for partitions. As in Kafka, a request that is refused if there is
+        no room does not wait for those that it was given."""
+
+    @property
+    def fetch_bytes_max(self) -> int | None:  # type: ignore[override]
+        """The most bytes that a Fetch may read."""
+        return None if self._meters.fetch is None else self._meters.fetch_bytes_max
+
+    def waits(self) -> None:
+        """Stop the time."""
+        if self._running_since is not None:
+            self._spent_seconds += self._clock.monotonic() - self._running_since
+            self._running_since = None
+
+    def goes_on(self) -> None:
+        """Let the time run."""
+        if self._running_since is None:
+            self._running_since = self._clock.monotonic()
+
+    def answered(self, *, has_answer: bool = True) -> int:
+        """Charge the time so far; return the largest throttle time, and mute the connection."""
+        now = self._clock.monotonic()
+        throttle_ms = max(self._throttle_ms, self._charge_time(now, is_checked=has_answer))
+        mutation = self._meters.mutation
+        if self._mutates and mutation is not None:
+            throttle_ms = max(throttle_ms, mutation.wait_ms(int(now * 1000)))
+        if throttle_ms > self._throttle_ms:
+            _mute(self._client, throttle_ms)
+            self._throttle_ms = throttle_ms
+        return throttle_ms
+
+    def _charge_time(self, now: float, *, is_checked: bool) -> int:
+        """Charge the time so far, once; return the throttle time for it."""
+        meter = self._meters.request
+        if meter is None or self._is_charged or self._key in _OF_NODES:
+            return 0
+        if self._running_since is not None:
+            self._spent_seconds += now - self._running_since
+            self._running_since = now
+        percent, self._spent_seconds = self._spent_seconds * _PERCENT, 0.0
+        self._is_charged = True
+        if is_checked:
+            return meter.charge(percent, int(now * 1000))
+        meter.note(percent, int(now * 1000))
+        return 0
+
+    def left(self) -> None:
+        """Count the rest of the time; nobody is throttled for it now."""
+        meter = self._meters.request
+        if meter is not None and self._key not in _OF_NODES:
+            self.waits()
+            meter.note(self._spent_seconds * _PERCENT, int(self._clock.monotonic() * 1000))
+
+    def is_fetch_over(self, size_bytes: int) -> bool:
+        """Charge the bytes of a Fetch and its time; take the bytes back if it has to wait."""
+        now = self._clock.monotonic()
+        now_ms = int(now * 1000)
+        throttle_ms = self._charge_time(now, is_checked=True)
+        fetch = self._meters.fetch
+        if fetch is not None:
+            throttle_ms = max(throttle_ms, fetch.charge(size_bytes, now_ms))
+            if throttle_ms:
+                fetch.note(-size_bytes, now_ms)
+        if throttle_ms:
+            _mute(self._client, throttle_ms)
+        self._throttle_ms = throttle_ms
+        return throttle_ms > 0
+
+    def take_partitions(self, count: int, *, is_strict: bool) -> None:
+        """Take tokens for partitions. Raises KafkaError; see ``Passage``."""
+        bucket = self._meters.mutation
+        if bucket is None:
+            return
+        now_ms = int(self._clock.monotonic() * 1000)
+        if is_strict and bucket.wait_ms(now_ms):
+            self._mutates = True
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        bucket.take(count, now_ms)
+        self._mutates = not is_strict
+
+
+def _mute(client: Client, throttle_ms: int) -> None:
+    if client.line is not None:
+        client.line.mute(throttle_ms / 1000)
+
+
+def _header_tags(key: int, frame: memoryview) -> int:
+    """Return how many bytes stand behind the client id in a request's header: an empty set."""
+    (version,) = _VERSION.unpack_from(frame, _VERSION_AT)
+    flexible_from = API_TABLE[ApiKey(key)].flexible_from
+    return flexible_from is not None and version >= flexible_from

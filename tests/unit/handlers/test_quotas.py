@@ -1,0 +1,203 @@
+"""The quotas at the gate, on a clock of the test's own."""
+
+import pytest
+
+from ottla.env.clock import ManualClock
+from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.client import Client
+from ottla.handlers.gate import Timed
+from ottla.handlers.quotas import Quotas
+from ottla.ids import Principal, QuotaEntity
+from ottla.protocol.header import encode_request_header
+from ottla.quota.rate import Windows
+
+PRODUCE, FETCH, CREATE_TOPICS, HEARTBEAT, WRITE_TXN_MARKERS = 0, 1, 19, 12, 27
+BOUND = 50_000.0
+
+
+class Line:
+    def __init__(self):
+        self.mutes = []
+
+    def mute(self, seconds):
+        self.mutes.append(round(seconds * 1000))
+
+
+@pytest.fixture
+def clock():
+    clock = ManualClock()
+    clock.advance(100)
+    return clock
+
+
+@pytest.fixture
+def line():
+    return Line()
+
+
+@pytest.fixture
+def quotas(clock):
+    return Quotas(Windows(), Windows(), clock)
+
+
+@pytest.fixture
+def admit(quotas, line):
+    client = Client("10.0.0.1", 1, "10.0.0.2", 9092, Principal("User", "ann"), line=line)
+
+    def admit(key, version=9, body=0, client_id="app"):
+        header = encode_request_header(key, version, 1, client_id)
+        return quotas.admit(key, memoryview(header + bytes(body)), client)
+
+    return admit
+
+
+def limit(quotas, **values):
+    quotas.change([(QuotaEntity("ann"), {key: float(v) for key, v in values.items()})])
+
+
+def test_who_has_no_quota_is_not_counted(quotas, admit):
+    quotas.change([(QuotaEntity("bob"), {"producer_byte_rate": 1.0})])
+    assert admit(PRODUCE, body=10**6) is None
+    limit(quotas, producer_byte_rate=1)
+    assert admit(PRODUCE, body=10**6) is not None
+    quotas.change([(QuotaEntity("ann"), {})])
+    assert admit(PRODUCE, body=10**6) is None
+    assert len(quotas) == 1
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+@pytest.mark.parametrize("client_id", [None, "", "app", "ü" * 50])
+def test_the_body_of_a_produce_counts_and_not_its_header(quotas, admit, line, version, client_id):
+    limit(quotas, producer_byte_rate=BOUND)
+    assert admit(PRODUCE, version, 500_000, client_id) is None
+    assert line.mutes == []
+    passage = admit(PRODUCE, version, 50, client_id)
+    assert passage.answered() == 1
+    assert line.mutes == [1]
+
+
+def test_a_producer_is_told_what_kafka_tells_it(quotas, admit, clock, line):
+    """The figures of a live Kafka 4.3, to 20 ms."""
+    limit(quotas, producer_byte_rate=BOUND)
+    told = []
+    for body in (1091, 1091, 400_094, 200_094, 1091, 1091, 200_094):
+        clock.advance(0.014)
+        passage = admit(PRODUCE, body=body)
+        told.append(0 if passage is None else passage.answered())
+        clock.advance(told[-1] / 1000)
+    for ours, kafkas in zip(told, [0, 0, 0, 1991, 2012, 2018, 5998], strict=True):
+        assert ours == pytest.approx(kafkas, abs=20)
+    assert line.mutes == [one for one in told if one]
+
+
+def test_others_than_produce_pass_a_producers_quota(quotas, admit):
+    limit(quotas, producer_byte_rate=1)
+    assert admit(HEARTBEAT, body=10**6, version=4) is None
+    assert admit(FETCH, body=10**6, version=12) is None
+
+
+def test_a_fetch_that_is_over_counts_nothing(quotas, admit, clock, line):
+    limit(quotas, consumer_byte_rate=BOUND)
+    first = admit(FETCH, 12)
+    assert first.fetch_bytes_max == 500_000
+    assert not first.is_fetch_over(200_000)
+    assert first.answered() == 0
+    clock.advance(0.004)
+    second = admit(FETCH, 12)
+    assert second.is_fetch_over(400_000)
+    assert second.answered() == pytest.approx(1996, abs=1)
+    assert line.mutes == [second.answered()]
+    third = admit(FETCH, 12)
+    assert not third.is_fetch_over(300_000)
+
+
+def test_the_larger_throttle_time_is_told_once(quotas, admit, clock, line):
+    limit(quotas, producer_byte_rate=BOUND, request_percentage=1)
+    admit(PRODUCE, body=500_000).answered()
+    slow = admit(PRODUCE, body=5_000)
+    clock.advance(0.5)  # 50 percent seconds, of 10 allowed.
+    assert slow.answered() == 1000, "for time, a window at most"
+    assert line.mutes == [100, 1000]
+    large = admit(PRODUCE, body=500_000)
+    assert large.answered() > 9000
+    assert len(line.mutes) == 3
+
+
+def test_only_time_on_the_loop_counts(quotas, admit, clock, line):
+    limit(quotas, request_percentage=1)
+    passage = admit(HEARTBEAT, 4)
+    clock.advance(0.05)
+    passage.waits()
+    clock.advance(60)
+    passage.waits()
+    passage.goes_on()
+    clock.advance(0.05)
+    passage.goes_on()
+    assert passage.answered() == 0, "100 ms of a second are the burst of 10 windows of 1 percent"
+    clock.advance(0.02)
+    passage.left()
+    assert admit(HEARTBEAT, 4).answered() > 0, "what came after the answer counts, too"
+    assert len(line.mutes) == 1
+
+
+def test_steps_are_timed_one_by_one(quotas, admit, clock):
+    limit(quotas, request_percentage=1)
+    passage = admit(HEARTBEAT, 4)
+
+    def steps():
+        for _ in range(3):
+            clock.advance(0.03)
+            yield None
+        return "done"
+
+    timed = Timed(steps(), passage)
+    for _ in range(3):
+        assert timed.send(None) is None
+        clock.advance(60)
+    with pytest.raises(StopIteration) as end:
+        timed.send(None)
+    assert end.value.value == "done"
+    assert passage.answered() == 0
+    assert admit(HEARTBEAT, 4).answered() == 0
+
+
+def test_who_wants_no_answer_is_counted_and_not_checked(quotas, admit, clock, line):
+    limit(quotas, request_percentage=1)
+    passage = admit(PRODUCE)
+    clock.advance(5)
+    assert passage.answered(has_answer=False) == 0
+    assert line.mutes == []
+    assert admit(HEARTBEAT, 4).answered() == 1000
+
+
+def test_nodes_are_not_held_up(quotas, admit, clock):
+    limit(quotas, request_percentage=0.001)
+    passage = admit(WRITE_TXN_MARKERS, 1)
+    clock.advance(1)
+    assert passage.answered() == 0
+
+
+def test_partitions_cost_tokens(quotas, admit, clock, line):
+    limit(quotas, controller_mutation_rate=1)
+    passage = admit(CREATE_TOPICS, 7)
+    for _ in range(3):
+        passage.take_partitions(5, is_strict=True)
+    assert passage.answered() == 0, "who is served waits for nothing"
+    refused = admit(CREATE_TOPICS, 7)
+    with pytest.raises(KafkaError) as error:
+        refused.take_partitions(1, is_strict=True)
+    assert error.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert refused.answered() == 4000
+    clock.advance(4)
+    old = admit(CREATE_TOPICS, 5)
+    old.take_partitions(2, is_strict=False)
+    old.take_partitions(3, is_strict=False)
+    assert old.answered() == 5000
+    assert line.mutes == [4000, 5000]
+
+
+def test_a_client_without_a_line_is_told_all_the_same(quotas):
+    limit(quotas, producer_byte_rate=1)
+    client = Client("10.0.0.1", 1, "10.0.0.2", 9092, Principal("User", "ann"))
+    header = encode_request_header(PRODUCE, 9, 1, "app")
+    assert quotas.admit(PRODUCE, memoryview(header + bytes(1000)), client).answered() == 990_000
