@@ -61,6 +61,7 @@ CLIENTS = {
     "consumer": (0, 4),
     "hostile": (0, 1),
     "flooder": (0, 1),
+    "bulk": (0, 1),
 }
 FAULTS = (
     "kill",

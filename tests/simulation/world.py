@@ -17,6 +17,7 @@ from ottla.errors import OttlaError
 from tests.campaigns.administering.history import History, seconds_of
 from tests.simulation import node as nodes
 from tests.simulation.clients.administrators import Landlord, Meddler
+from tests.simulation.clients.bulk import BulkClient
 from tests.simulation.clients.hostile import Flooder, HostileClient
 from tests.simulation.clients.members import ClassicMember, ConsumerMember
 from tests.simulation.clients.producers import (
@@ -51,6 +52,7 @@ CLIENTS = (
     ConsumerMember,
     HostileClient,
     Flooder,
+    BulkClient,
 )
 ROUND_SECONDS = 120.0
 """The mean of the time in which clients work and faults come."""
