@@ -347,6 +347,23 @@ def test_errors_are_json_where_that_was_asked_for(ottla, topic):
         }
 
 
+@pytest.mark.parametrize(
+    ("typed", "what"),
+    [
+        ("topic list --nope -o json", "unknown: --nope"),
+        ("group reset g --output=jsonl", "are required: --to"),
+        ("cluster describe -oyaml", "no command describe"),
+    ],
+)
+def test_wrong_usage_is_told_as_json_too(ottla, typed, what):
+    code, out, err = ottla(*typed.split())
+    assert (code, out) == (2, "")
+    error = json.loads(err)["error"]
+    assert error["code"] == "USAGE"
+    assert what in error["what"]
+    assert error["fix"].endswith("--help")
+
+
 def test_a_clients_own_file_may_hold_more_than_means_something_here(ottla, topic, tmp_path):
     path = tmp_path / "client.properties"
     path.write_text("acks=all\nclient.id=me\ncompression.type=lz4\nclient.idd=x\n")

@@ -61,7 +61,7 @@ def test_a_line_that_is_wrong_is_refused_in_words(line):
 
 @pytest.mark.parametrize(
     ("line", "value"),
-    [(b'{"value": {"n": 1}}', b'{"n":1}'), (b'{"value": 7}', b"7"), (b'{"value": true}', b"true")],
+    [(b'{"value": {"n": 1}}', b'{"n": 1}'), (b'{"value": 7}', b"7"), (b'{"value": true}', b"true")],
 )
 def test_a_value_of_json_is_sent_as_its_text(line, value):
     assert read_record_json(line).value == value
@@ -72,3 +72,29 @@ def test_headers_may_be_an_object():
         ("a", b"1"),
         ("b", None),
     )
+
+
+texts = st.sampled_from(
+    ["0.10", "1e999", "-0", "1E+5", "12345678901234567890.123456789", "true", '{"a":1,"a":2}']
+)
+
+
+@given(st.lists(texts | st.floats(allow_nan=False, allow_infinity=False).map(repr), max_size=3))
+@example([])
+@example(["[]", "{}", '{"x" : [ 1.50 , null ]}', '"\\"[,"'])
+def test_other_json_is_sent_to_the_letter(inner):
+    value = "[" + " , ".join(inner) + "]"
+    pairs = ",".join(f' [ "h" , {each} ] ' for each in (value, *inner))
+    line = f'{{ "headers" : [{pairs}] , "key":{value}\t,\r"value" : {value} }} '
+    found = read_record_json(line.encode())
+    assert found.key == found.value == value.encode()
+    sent = [each if each[0] != '"' else json.loads(each) for each in (value, *inner)]
+    assert found.headers == tuple(("h", each.encode()) for each in sent)
+    named = read_record_json(f'{{"headers":{{"h" :{value}}}}}'.encode())
+    assert named.headers == (("h", value.encode()),)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_json_is_refused(constant):
+    with pytest.raises(ValueError, match="is no JSON"):
+        read_record_json(f'{{"value": [{constant}]}}'.encode())

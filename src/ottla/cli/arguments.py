@@ -15,7 +15,6 @@ from ottla.cli.output import width
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT = "1s"
-USAGE = 2
 HELP_WIDTH_MIN, HELP_WIDTH_MAX = 60, 120
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - it has no other name
@@ -38,8 +37,10 @@ class Parser(argparse.ArgumentParser):
         if message == _NO_COMMAND:
             self.print_help()
             sys.exit(0)
-        sys.stderr.write(f"error: {message}\n  fix: {self.prog} --help\n")
-        sys.exit(USAGE)
+        from ottla.cli.failure import Exit, Failure, leave, say_as
+
+        say_as(_form_of(sys.argv[1:]))
+        leave(Failure(message, fix=f"{self.prog} --help", code=Exit.USAGE))
 
     def refuse(self, unknown: list[str]) -> NoReturn:
         """Exit, naming the options that may have been meant."""
@@ -57,6 +58,18 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
             self.error(f"no command {value}{hint}")
         raise argparse.ArgumentError(action, f"{value!r} is not one of them{hint}")
+
+
+def _form_of(arguments: list[str]) -> str | None:
+    """Return what follows -o in a command line that cannot be parsed; None: nothing does."""
+    following = iter(arguments)
+    for each in following:
+        if each in ("-o", "--output"):
+            return next(following, None)
+        for option in ("--output=", "-o"):
+            if each.startswith(option):
+                return each.removeprefix(option)
+    return None
 
 
 _NO_COMMAND = "the following arguments are required: COMMAND"

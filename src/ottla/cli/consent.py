@@ -5,6 +5,7 @@ import sys
 from ottla.cli.arguments import Parser
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.interruption import leaving
+from ottla.cli.output import printable
 
 
 def add_consent_options(parser: Parser) -> None:
@@ -17,7 +18,7 @@ def ask(question: str) -> None:
     """Return if the person agrees. Raises Failure otherwise, and when there is nobody to ask."""
     if not sys.stdin.isatty():
         raise Failure("not done: nobody to ask", fix="add --yes", code=Exit.USAGE)
-    sys.stderr.write(question)
+    sys.stderr.write(printable(question))
     sys.stderr.flush()
     with leaving():
         answer = sys.stdin.readline()

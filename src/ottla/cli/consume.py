@@ -13,7 +13,7 @@ from ottla.cli.arguments import (
     at_least_one,
 )
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.output import note
+from ottla.cli.output import note, printable
 from ottla.cli.record_format import compile_output
 from ottla.cli.record_json import record_json
 from ottla.cli.run import run
@@ -325,11 +325,7 @@ def _text(data: bytes) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         return f"{data!r} (not UTF-8)"
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text
-    )
+    return printable(text, keep="\t")
 
 
 def _json_line(partition: TopicPartition, record: Record) -> bytes:

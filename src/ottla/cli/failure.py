@@ -8,6 +8,7 @@ import sys
 from enum import IntEnum
 from typing import NoReturn
 
+from ottla.cli.output import json_text, note
 from ottla.cli.streams import OutputFailed
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.config.option import InvalidConfig
@@ -107,16 +108,14 @@ def leave(failure: Failure) -> NoReturn:
     """Print the failure, where scripts asked for JSON or YAML in that form, and exit."""
     text = str(failure)
     if _form in ("json", "jsonl", "yaml"):
-        import json  # JSON is YAML, too.
-
         told = {
             "code": failure.code.name,
             "what": failure.what,
             "why": failure.why,
             "fix": failure.fix,
         }
-        text = json.dumps({"error": told}, ensure_ascii=False)
-    print(text, file=sys.stderr)
+        text = json_text({"error": told})  # JSON is YAML, too.
+    note(text)
     sys.exit(failure.code)
 
 

@@ -47,9 +47,9 @@ def write_rows(
     """
     match format_:
         case Format.JSON:
-            text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+            text = json_text(rows, indent=2) + "\n"
         case Format.JSONL:
-            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            text = "".join(json_text(row) + "\n" for row in rows)
         case Format.YAML:
             text = _yaml_list(rows, 0) if rows else "[]\n"
         case Format.TSV:
@@ -65,6 +65,29 @@ def write_rows(
                 head, _, rest = text.partition("\n")
                 text = f"{bold(head)}\n{rest}"
     sys.stdout.write(text)
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Return ``text`` as it does nothing to a terminal: what is not printable is escaped.
+
+    Names that anybody may choose (of groups, transactions, users) could else change a title, move
+    the cursor or hide a line. ``keep``: characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else repr(each)[1:-1] for each in text
+    )
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """Return ``value`` as JSON that does nothing to a terminal either."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(
+        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
+    ).replace("\x7f", "\\u007f")
 
 
 class RowWriter:
@@ -98,14 +121,14 @@ class RowWriter:
 
     def line(self, text: str) -> None:
         """Print a line of text."""
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(printable(text) + "\n")
 
     def write(self, row: Row, columns: Sequence[str]) -> None:
         """Print a row; ``columns`` as in ``write_rows``."""
         match self._format:
             case Format.JSON:
                 sys.stdout.write(",\n" if self._count else "[\n")
-                sys.stdout.write(json.dumps(row, ensure_ascii=False))
+                sys.stdout.write(json_text(row))
             case Format.TABLE:
                 self.line("  ".join(f"{each} {_tsv(row.get(each))}" for each in columns))
             case _:
@@ -120,11 +143,11 @@ def write_object(value: Row, format_: Format) -> None:
     """Print one object as JSON, JSONL or YAML."""
     match format_:
         case Format.JSON:
-            text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+            text = json_text(value, indent=2) + "\n"
         case Format.YAML:
             text = _yaml_mapping(value, 0)
         case _:
-            text = json.dumps(value, ensure_ascii=False) + "\n"
+            text = json_text(value) + "\n"
     sys.stdout.write(text)
 
 
@@ -178,13 +201,13 @@ def bold(text: str) -> str:
 
 def note(text: str) -> None:
     """Print a note for people on standard error."""
-    print(text, file=sys.stderr)
+    print(printable(text, keep="\n"), file=sys.stderr)
 
 
 def progress(text: str) -> None:
     """Show where a command is, on a terminal only; the next one, or nothing, takes its place."""
     if sys.stderr.isatty() and not _is_dumb():
-        sys.stderr.write(f"\r\x1b[K{text[: width() - 1]}")
+        sys.stderr.write(f"\r\x1b[K{printable(text)[: width() - 1]}")
         sys.stderr.flush()
 
 
@@ -237,10 +260,10 @@ def _tsv(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={_tsv(each)}" for key, each in value.items())
+        return ",".join(f"{_tsv(key)}={_tsv(each)}" for key, each in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ",".join(_tsv(each) for each in value)
-    return str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+    return printable(str(value).replace("\\", "\\\\"))
 
 
 def _yaml_list(values: Sequence[Value], depth: int) -> str:
@@ -270,4 +293,4 @@ def _yaml_mapping(value: Mapping[str, Value], depth: int) -> str:
 
 def _yaml_scalar(value: Value) -> str:
     # JSON's spelling of a scalar or an empty collection is YAML's as well.
-    return json.dumps(value, ensure_ascii=False)
+    return json_text(value)

@@ -6,12 +6,13 @@ Owns how bytes look in JSON. Whatever a record holds comes back as it was:
     headers = [["name", bytes], ...]                 in their order; a name may come twice
 
 A person may write more: headers as an object, and any other JSON as a value, which is sent as its
-text. Knows no cluster.
+text, to the letter: numbers keep their digits. Knows no cluster.
 """
 
 import json
 from binascii import Error as NotBase64
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
 
 from ottla.ids import INT32_MAX, INT64_MAX, TopicPartition
 from ottla.records.record import Record
@@ -69,7 +70,8 @@ def headers_json(headers: Headers) -> list[list[str | dict[str, str] | None]]:
 def read_record_json(line: bytes) -> GivenRecord:
     """Return what a line says. Raises ValueError with the reason."""
     try:
-        found = json.loads(line)
+        text = line.decode("utf-8-sig")
+        found = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -77,14 +79,61 @@ def read_record_json(line: bytes) -> GivenRecord:
     unknown = found.keys() - KEYS
     if unknown:
         raise ValueError(f"unknown keys {sorted(unknown)}; known are {sorted(KEYS)}")
+    key, value, headers = found.get("key"), found.get("value"), found.get("headers")
+    texts: dict[str, str] = {}
+    if headers or not (_is_plain(key) and _is_plain(value)):
+        texts = dict(_members(text))
     return GivenRecord(
         "key" in found,
-        _bytes(found.get("key")),
-        _bytes(found.get("value")),
-        _headers(found.get("headers")),
+        _bytes(key, texts.get("key", "")),
+        _bytes(value, texts.get("value", "")),
+        _headers(headers, texts.get("headers", "")),
         _number(found, "partition", 0, INT32_MAX),
         _number(found, "timestamp", -1, INT64_MAX),
     )
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _skip(text: str, at: int) -> int:
+    """Return the position of the next character at or after ``at`` that is no white space."""
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each member of an object, which is known to be good JSON."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        begin = _skip(text, _skip(text, at) + 1)
+        _, at = _DECODER.raw_decode(text, begin)
+        yield name, text[begin:at]
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _elements(text: str) -> Iterator[str]:
+    """Yield the text of each element of an array, which is known to be good JSON."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "]":
+        begin = at
+        _, at = _DECODER.raw_decode(text, begin)
+        yield text[begin:at]
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
 
 
 def _number(found: dict[str, object], name: str, least: int, most: int) -> int | None:
@@ -96,18 +145,21 @@ def _number(found: dict[str, object], name: str, least: int, most: int) -> int |
     return value
 
 
-def _headers(found: object) -> Headers:
-    if found is None:
+def _headers(found: object, text: str) -> Headers:
+    """Return the headers that ``found`` stands for, which was read from ``text``."""
+    if found is None or found in ([], {}):
         return ()
     if isinstance(found, dict):
-        return tuple((_name(name), _bytes(value)) for name, value in found.items())
+        texts = dict(_members(text))
+        return tuple((_name(name), _bytes(value, texts[name])) for name, value in found.items())
     if not isinstance(found, list):
         raise ValueError(_HEADERS)  # noqa: TRY004 - the same
     pairs: list[tuple[str, bytes | None]] = []
-    for each in found:
+    for each, pair in zip(found, _elements(text), strict=True):
         if not isinstance(each, list) or len(each) != 2 or not isinstance(each[0], str):
             raise ValueError(_HEADERS)
-        pairs.append((_name(each[0]), _bytes(each[1])))
+        _, value = _elements(pair)
+        pairs.append((_name(each[0]), _bytes(each[1], value)))
     return tuple(pairs)
 
 
@@ -119,7 +171,8 @@ def _name(text: str) -> str:
     return text
 
 
-def _bytes(value: object) -> bytes | None:
+def _bytes(value: object, text: str) -> bytes | None:
+    """Return the bytes that ``value`` stands for, which was read from ``text``."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -131,7 +184,7 @@ def _bytes(value: object) -> bytes | None:
             return b64decode(value[BASE64], validate=True)
         except (NotBase64, ValueError) as error:
             raise ValueError(f"not base64: {error}") from error
-    return _encoded(json.dumps(value, separators=(",", ":")))
+    return _encoded(text)
 
 
 def _encoded(text: str) -> bytes:

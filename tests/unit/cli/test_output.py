@@ -1,3 +1,4 @@
+import io
 import json
 
 import pytest
@@ -37,6 +38,41 @@ def test_tsv_keeps_one_record_a_line(capsys):
     assert printed(capsys, Format.TSV) == "name\tcount\ton\tisr\tnone\n" + rows
     write_rows(ROWS, COLUMNS, Format.TSV, header=False)
     assert capsys.readouterr().out == rows
+
+
+NAME = "a\x1b]0;title\x07\r\x9b2J\x7f\u202eb\n"
+
+
+@pytest.mark.parametrize("format_", Format)
+def test_a_name_does_nothing_to_the_terminal_that_shows_it(capsys, format_):
+    row = {"id": NAME, "members": [NAME], "labels": {NAME: NAME}}
+    write_rows([row], tuple(row), format_)
+    write_object(row, format_)
+    with RowWriter(format_) as writer:
+        writer.write(row, tuple(row))
+        writer.line(NAME)
+    output.note(NAME)
+    shown = capsys.readouterr()
+    assert all(each.isprintable() for each in (shown.out + shown.err).replace("\t", "").split("\n"))
+    if format_ is Format.JSONL:
+        assert [json.loads(line) for line in shown.out.splitlines()[:3]] == [row] * 3
+
+
+def test_a_name_does_nothing_to_the_terminal_when_it_is_asked_about(monkeypatch, capsys):
+    from ottla.cli import consent
+    from ottla.cli.failure import Failure, leave
+
+    class Person(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stdin", Person("no\n"))
+    with pytest.raises(Failure, match="not done"):
+        consent.ask(f"delete {NAME}? ")
+    with pytest.raises(SystemExit):
+        leave(Failure(f"no {NAME}", why=NAME))
+    shown = capsys.readouterr().err
+    assert all(each.isprintable() for each in shown.split("\n"))
 
 
 def test_rows_of_another_kind_get_their_own_head(capsys):
