@@ -13,12 +13,7 @@ from ottla.config import topic as topic_options
 from ottla.config.config import Config
 from ottla.config.coordinator import PRODUCER_ID_EXPIRATION_MS
 from ottla.config.topic import segment_bytes
-from ottla.coordinator.group.classic.events import ClassicSettings
-from ottla.coordinator.group.consumer.settings import ConsumerSettings, MigrationPolicy
-from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.coordinator.making import CoordinatorSettings
-from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.housekeeping.log_cleaner import CleanerSettings
 from ottla.log.config import LogConfig
 from ottla.log.directories.space import SpaceLimits
@@ -115,38 +110,6 @@ def _segment_ms(config: Config) -> int:
     return min(config[topic_options.SEGMENT_MS], config[topic_options.MAX_COMPACTION_LAG_MS])
 
 
-def group_settings_of(config: Config) -> GroupSettings:
-    """Return the group coordinator's settings."""
-    return GroupSettings(
-        classic=ClassicSettings(
-            initial_rebalance_delay_ms=config[coordinator_options.GROUP_INITIAL_REBALANCE_DELAY_MS],
-            members_max=config[coordinator_options.GROUP_MAX_SIZE],
-            pending_ids_max=config[coordinator_options.GROUP_PENDING_IDS_MAX],
-        ),
-        consumer=ConsumerSettings(
-            session_timeout_ms=config[coordinator_options.GROUP_CONSUMER_SESSION_TIMEOUT_MS],
-            heartbeat_interval_ms=config[coordinator_options.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
-            assignment_interval_ms=config[
-                coordinator_options.GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS
-            ],
-            members_max=config[coordinator_options.GROUP_CONSUMER_MAX_SIZE],
-            migration_policy=MigrationPolicy(
-                config[coordinator_options.GROUP_CONSUMER_MIGRATION_POLICY].lower()
-            ),
-            classic_members_max=config[coordinator_options.GROUP_MAX_SIZE],
-        ),
-        session_timeout_min_ms=config[coordinator_options.GROUP_MIN_SESSION_TIMEOUT_MS],
-        session_timeout_max_ms=config[coordinator_options.GROUP_MAX_SESSION_TIMEOUT_MS],
-        metadata_length_max=config[coordinator_options.OFFSET_METADATA_MAX_BYTES],
-        offsets_retention_ms=config[coordinator_options.OFFSETS_RETENTION_MINUTES] * 60_000,
-        offsets_retention_check_interval_ms=config[
-            coordinator_options.OFFSETS_RETENTION_CHECK_INTERVAL_MS
-        ],
-        groups_max=config[coordinator_options.GROUPS_MAX],
-        offset_commit_timeout_ms=config[coordinator_options.OFFSETS_COMMIT_TIMEOUT_MS],
-    )
-
-
 def group_topic_of(config: Config) -> NewTopic:
     """Return how to create ``__consumer_offsets``, with Kafka's options."""
     return NewTopic(
@@ -158,33 +121,6 @@ def group_topic_of(config: Config) -> NewTopic:
             ("compression.type", "producer"),
             ("segment.bytes", str(config[coordinator_options.OFFSETS_TOPIC_SEGMENT_BYTES])),
         ),
-    )
-
-
-def transaction_settings_of(config: Config) -> TransactionSettings:
-    """Return the transaction coordinator's settings."""
-    return TransactionSettings(
-        timeout_max_ms=config[coordinator_options.TRANSACTION_MAX_TIMEOUT_MS],
-        expiration_ms=config[coordinator_options.TRANSACTIONAL_ID_EXPIRATION_MS],
-        expiration_check_interval_ms=config[
-            coordinator_options.TRANSACTION_REMOVE_EXPIRED_CLEANUP_INTERVAL_MS
-        ],
-        add_partitions_wait_ms=config[
-            coordinator_options.ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS
-        ],
-        ids_max=config[coordinator_options.TRANSACTIONAL_IDS_MAX],
-        waiting_max=config[coordinator_options.TRANSACTIONS_WAITING_MAX],
-    )
-
-
-def coordinator_settings_of(config: Config) -> CoordinatorSettings:
-    """Return the settings of both coordinators and the sizes of their topics."""
-    return CoordinatorSettings(
-        group_settings_of(config),
-        group_topic_of(config).partition_count,
-        transaction_settings_of(config),
-        transaction_topic_of(config).partition_count,
-        Codec(config[coordinator_options.OFFSETS_TOPIC_COMPRESSION_CODEC]),
     )
 
 

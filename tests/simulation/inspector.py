@@ -59,8 +59,8 @@ class Inspector:
                 if not node.trouble.errors:
                     partition.log.check()
         self._look_for_failed(node, work.replica_manager.hosting)
-        groups = work.coordinators.groups
-        for shard in groups._runtime.shards:
+        made = work.coordinators.made
+        for shard in () if made is None else made.groups._runtime.shards:
             if shard.state is ShardState.ACTIVE:
                 shard.machine.check()
 

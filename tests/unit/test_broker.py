@@ -277,5 +277,5 @@ async def test_a_start_that_finds_its_port_in_use_leaves_no_coordinator_behind(t
         second = make_broker(environment, listeners=f"PLAINTEXT://127.0.0.1:{port}", **given)
         with pytest.raises(OSError, match="in use"):
             await second.start()
-    assert not list(second._opened.work.coordinators.groups.runtime.shards)
+    assert not list(second._opened.work.coordinators.made.groups.runtime.shards)
     await (await started_on_two_disks(tmp_path)).stop()

@@ -39,7 +39,6 @@ class Coordinators(NamedTuple):
 
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    producer_ids: ProducerIds
 
     def start(self) -> None:
         """Load the partitions that this node leads already.
@@ -101,4 +100,4 @@ def coordinators_of(
         markers,
         settings.transactions,
     )
-    return Coordinators(groups, transactions, producer_ids)
+    return Coordinators(groups, transactions)

@@ -90,7 +90,7 @@ def _delete_groups(services: Services) -> Handler[Any]:
 def _init_producer_id(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.init_producer_id import InitProducerId
 
-    return InitProducerId(services.producer_ids, services.transactions)
+    return InitProducerId(services.producer_ids, services.coordinators)
 
 
 def _add_partitions_to_txn(services: Services) -> Handler[Any]:

@@ -23,7 +23,10 @@ def _produce(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.produce.ordinary import Produce
 
     return Produce(
-        services.replica_manager, services.image, services.advertised, services.transactions
+        services.replica_manager,
+        services.image,
+        services.advertised,
+        lambda: services.transactions,
     )
 
 
@@ -176,7 +179,7 @@ def _find_coordinator(services: Services) -> Handler[Any]:
         FindCoordinator,
     )
 
-    groups, transactions = services.groups.runtime, services.transactions.runtime
+    coordinators = services.coordinators
     return FindCoordinator(
         services.image,
         services.advertised,
@@ -184,14 +187,14 @@ def _find_coordinator(services: Services) -> Handler[Any]:
             GROUP: Coordinated(
                 GROUP_METADATA_TOPIC,
                 services.group_topic,
-                groups.partition_for,
-                groups.has_failed,
+                coordinators.ready,
+                lambda: coordinators.groups.runtime,
             ),
             TRANSACTION: Coordinated(
                 TRANSACTION_STATE_TOPIC,
                 services.transaction_topic,
-                transactions.partition_for,
-                transactions.has_failed,
+                coordinators.ready,
+                lambda: coordinators.transactions.runtime,
             ),
         },
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # Types only: importing them would import what no client has 
     from ottla.config.config import Config
     from ottla.coordinator.group.coordinator import GroupCoordinator
     from ottla.coordinator.internal_topics import InternalTopicMaker
+    from ottla.coordinator.on_demand import CoordinatorsOnDemand
     from ottla.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.env.clock import Clock
     from ottla.env.rng import Rng
@@ -54,15 +55,24 @@ class Services(NamedTuple):
     client_quotas: Callable[[], ClientQuotas]
     measure_log_dirs: Callable[[], Pending[list[MeasuredDirectory]]]
     producer_ids: ProducerIds
-    groups: GroupCoordinator
+    coordinators: CoordinatorsOnDemand
     group_topic: InternalTopicMaker
-    transactions: TransactionCoordinator
     transaction_topic: InternalTopicMaker
     advertised: Advertised
     clock: Clock
     rng: Rng
     turns: Turns
     answers: AnswerMemory
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator of groups; it is made when it is first asked for."""
+        return self.coordinators.groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """The coordinator of transactions, likewise."""
+        return self.coordinators.transactions
 
 
 MakeHandler = Callable[[Services], Handler[Any]]

@@ -95,10 +95,9 @@ def router_for(
             controller=controller,
             configs=work.configs,
             measure_log_dirs=lambda: measure_log_dirs(data.logs, environment),
-            producer_ids=work.coordinators.producer_ids,
-            groups=work.coordinators.groups,
+            producer_ids=work.producer_ids,
+            coordinators=work.coordinators,
             group_topic=InternalTopicMaker(group_topic_of(config), image, controller.create_topics),
-            transactions=work.coordinators.transactions,
             transaction_topic=InternalTopicMaker(
                 transaction_topic_of(config), image, controller.create_topics
             ),

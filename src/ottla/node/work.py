@@ -5,6 +5,8 @@ Owns how they are put together. Knows no client: the doors are opened in front o
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.configs import Configs
@@ -15,8 +17,7 @@ from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
 from ottla.config import log as log_options
 from ottla.config.topic import topic_config
-from ottla.coordinator.making import Coordinators, coordinators_of
-from ottla.coordinator.shard import Context
+from ottla.coordinator.on_demand import CoordinatorsOnDemand
 from ottla.env.awake_clock import AwakeClock
 from ottla.env.executor import run
 from ottla.environment import Environment
@@ -33,13 +34,13 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.request_memory import RequestMemory
 from ottla.settings import (
     cleaner_settings_of,
-    coordinator_settings_of,
     group_topic_of,
     transaction_topic_of,
 )
 from ottla.turns import Turns
 
 if TYPE_CHECKING:
+    from ottla.coordinator.making import Coordinators
     from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
 
 SPACE_CHECK_INTERVAL_MS = 1000
@@ -51,7 +52,8 @@ class Work(NamedTuple):
 
     replica_manager: ReplicaManager
     housekeeper: Housekeeper
-    coordinators: Coordinators
+    coordinators: CoordinatorsOnDemand
+    producer_ids: ProducerIds
     controller: Controller
     configs: Configs
 
@@ -103,12 +105,26 @@ def begin_work(
     )
     replica_manager.host_all(data.follower.image)
     data.follower.add_listener(replica_manager.apply)
-    coordinators = coordinators_of(
-        Context(replica_manager, environment.executor, awake_clock, turns=turns),
+    producer_ids = ProducerIds(data.store, data.keys.producer_id_block)
+
+    def make() -> Coordinators:
+        from ottla.node.coordinators import make_coordinators  # noqa: PLC0415 - many need none
+
+        return make_coordinators(
+            data,
+            environment,
+            configuration,
+            replica_manager,
+            producer_ids=producer_ids,
+            turns=turns,
+            awake_clock=awake_clock,
+        )
+
+    coordinators = CoordinatorsOnDemand(
         data.follower.image,
-        ProducerIds(data.store, data.keys.producer_id_block),
-        coordinator_settings_of(config),
-        configuration.node_id,
+        environment.executor,
+        load=partial(import_module, "ottla.node.coordinators"),
+        make=make,
     )
     data.follower.add_listener(coordinators.apply)
     replica_manager.hosting.listeners.append(coordinators.hosted)
@@ -118,6 +134,7 @@ def begin_work(
         replica_manager,
         housekeeper,
         coordinators,
+        producer_ids,
         _controller(data, environment, configuration, replica_manager),
         Configs(
             store=data.store,

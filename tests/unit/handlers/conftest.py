@@ -73,7 +73,7 @@ def serve(make_node):
         manager, image = node.replica_manager, OneTopicImage()
         advertised = Advertised(NodeId(1), {"": ("here", 9092)})
         handlers = {
-            "produce": Produce(manager, image, advertised, NoTransactions()),
+            "produce": Produce(manager, image, advertised, NoTransactions),
             "fetch": Fetch(
                 manager,
                 image,

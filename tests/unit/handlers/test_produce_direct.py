@@ -48,7 +48,7 @@ class Way:
             broker.node.replica_manager,
             broker.image,
             Advertised(NodeId(1), {"": ("here", 9092)}),
-            broker.transactions,
+            lambda: broker.transactions,
         )
         slices = Slices(Turns(ManualClock()))
         self.router = Router({ApiKey.PRODUCE: lambda: wrap(handler)}, slices, admit)

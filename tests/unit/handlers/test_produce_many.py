@@ -48,7 +48,7 @@ class Way:
             broker.node.replica_manager,
             broker.image,
             Advertised(NodeId(1), {"": ("here", 9092)}),
-            broker.transactions,
+            lambda: broker.transactions,
         )
         self.router = Router({ApiKey.PRODUCE: lambda: wrap(produce)}, Slices(self.turns))
         self.waiting = None

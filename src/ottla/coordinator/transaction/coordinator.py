@@ -16,7 +16,8 @@ from ottla.coordinator.transaction.machine import Answer
 from ottla.coordinator.transaction.markers import Marker, MarkerWriter
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.shard import Transactions, TransactionsShard
-from ottla.coordinator.transaction.transaction import BUMPS_EPOCH_SINCE, Transaction
+from ottla.coordinator.transaction.transaction import Transaction
+from ottla.coordinator.transaction.version import BUMPS_EPOCH_SINCE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataDelta, MetadataImage

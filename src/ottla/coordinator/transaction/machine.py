@@ -19,16 +19,15 @@ Source: KIP-98, KIP-360, KIP-447, KIP-890; the answers of a live Kafka 4.3.
 from typing import NamedTuple
 
 from ottla.coordinator.transaction.transaction import (
-    BUMPS_EPOCH_SINCE,
     EPOCH_MAX,
     IDLE,
     LAST_CLIENT_EPOCH,
     NO_TIME,
     PREPARED,
-    SERVER_VERSION,
     Transaction,
     TransactionState,
 )
+from ottla.coordinator.transaction.version import BUMPS_EPOCH_SINCE, SERVER_VERSION
 from ottla.errors import ErrorCode, InvariantBroken
 from ottla.ids import TopicPartition
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID

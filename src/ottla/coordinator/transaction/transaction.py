@@ -20,10 +20,6 @@ NO_TIME = -1
 EPOCH_MAX = 32767
 LAST_CLIENT_EPOCH = EPOCH_MAX - 1
 """The last epoch that a producer gets: one more is left, which fences the producer."""
-BUMPS_EPOCH_SINCE = 2
-"""The transaction version that raises the epoch with every transaction (KIP-890)."""
-SERVER_VERSION = 2
-"""The transaction version that is finalized here; this node's own aborts have it."""
 
 
 class TransactionState(Enum):

@@ -10,7 +10,7 @@ there are groups of the consumer protocol (KIP-848).
 import re
 from collections.abc import Callable, Mapping
 
-from ottla.coordinator.transaction.transaction import SERVER_VERSION
+from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.protocol.apis import ApiKey

@@ -6,7 +6,7 @@ transaction raises the producer's epoch, and the answer holds the new one.
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.machine import Answer, EndTransaction
-from ottla.coordinator.transaction.transaction import BUMPS_EPOCH_SINCE
+from ottla.coordinator.transaction.version import BUMPS_EPOCH_SINCE
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.pending import Pending

@@ -8,7 +8,7 @@ no coordinator yet.
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.errors import ErrorCode, KafkaError
@@ -16,6 +16,7 @@ from ottla.handlers.advertised import Advertised, AdvertisedBroker
 from ottla.handlers.call import Call
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
+from ottla.pending import Pending
 from ottla.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -31,14 +32,25 @@ SHARE_SINCE = 6
 UNSERVED = "share groups are not served by this version of Ottla"
 
 
+class Runtime(Protocol):
+    """As much of a ``CoordinatorRuntime`` as is asked here."""
+
+    def partition_for(self, key: str) -> int:
+        """Return the partition that coordinates ``key``."""
+
+    def has_failed(self, partition: int) -> bool:
+        """Tell whether this node leads the partition but its shard has failed."""
+
+
 class Coordinated(NamedTuple):
     """The internal topic whose partitions coordinate keys of one type."""
 
     topic: str
     maker: InternalTopicMaker
-    partition_for: Callable[[str], int]
-    has_failed: Callable[[int], bool]
-    """Whether this node leads the partition but cannot load it."""
+    ready: Callable[[], Pending[None]]
+    """Makes the coordinator, if this is the first client that asks for one."""
+    runtime: Callable[[], Runtime]
+    """Returns the coordinator's shards, once it is ready."""
 
 
 class FindCoordinator:
@@ -61,6 +73,7 @@ class FindCoordinator:
             keys = yield from distinct(request.coordinator_keys)
         coordinated = self._coordinated.get(request.key_type)
         if coordinated is not None and keys:
+            yield coordinated.ready()
             yield coordinated.maker.ensure()
         if not is_many:
             return self._single(request.key_type, request.key, call)
@@ -108,12 +121,13 @@ class FindCoordinator:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"no coordinator for keys of type {key_type}")
 
     def _leader_of(self, coordinated: Coordinated, key: str, call: Call) -> AdvertisedBroker:
-        partition = coordinated.partition_for(key)
+        runtime = coordinated.runtime()
+        partition = runtime.partition_for(key)
         where = TopicPartition(coordinated.topic, partition)
         state = self._image.partition(where)
         if state is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where} is not there yet")
-        if coordinated.has_failed(partition):
+        if runtime.has_failed(partition):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where} cannot be read")
         for broker in self._advertised.brokers(self._image, call.client):
             if broker.node_id == state.leader:

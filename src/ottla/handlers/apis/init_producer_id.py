@@ -4,14 +4,20 @@ A transactional id keeps its producer id and gets the next epoch, which fences t
 it before. v3 lets a producer keep its id after an error (KIP-360), v4 and v5 add error codes.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ottla.cluster.producer_ids import ProducerIds
-from ottla.coordinator.transaction import machine
-from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.coordinator.on_demand import CoordinatorsOnDemand
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.ids import ProducerId
 from ottla.pending import Pending
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from ottla.coordinator.transaction.machine import Answer
 
 FENCED_SINCE = 4
 
@@ -19,9 +25,9 @@ FENCED_SINCE = 4
 class InitProducerId:
     """Gives ids from this node's block, or has the coordinator raise a transactional id's epoch."""
 
-    def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinator) -> None:
+    def __init__(self, producer_ids: ProducerIds, coordinators: CoordinatorsOnDemand) -> None:
         self._producer_ids = producer_ids
-        self._transactions = transactions
+        self._coordinators = coordinators
 
     def handle(
         self, request: InitProducerIdRequest, call: Call
@@ -35,6 +41,8 @@ class InitProducerId:
             return _refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
             return self._producer_ids.next().then(_answer, lambda error: _refused(error.code))
+        from ottla.coordinator.transaction import machine  # noqa: PLC0415 - idempotence needs none
+
         event = machine.InitProducerId(
             request.transactional_id,
             request.transaction_timeout_ms,
@@ -42,7 +50,7 @@ class InitProducerId:
             request.producer_epoch,
         )
 
-        def respond(answer: machine.Answer) -> InitProducerIdResponse:
+        def respond(answer: Answer) -> InitProducerIdResponse:
             code, producer_id, epoch = answer
             if code is ErrorCode.PRODUCER_FENCED and call.api_version < FENCED_SINCE:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -50,7 +58,7 @@ class InitProducerId:
                 error_code=code, producer_id=producer_id, producer_epoch=epoch
             )
 
-        return self._transactions.init_producer_id(event).then(respond)
+        return self._coordinators.transactions.init_producer_id(event).then(respond)
 
 
 def _answer(producer_id: ProducerId) -> InitProducerIdResponse:

@@ -10,7 +10,7 @@ from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.records import ProducerIdAndEpoch
 from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
 from ottla.coordinator.transaction.machine import DONE, Answer
-from ottla.coordinator.transaction.transaction import SERVER_VERSION
+from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.commit_topics import sort_topics

@@ -9,7 +9,7 @@ batches of several transactional producers is refused as a whole.
 from collections.abc import Callable, Iterator
 
 from ottla.errors import CloseConnection, ErrorCode
-from ottla.handlers.apis.produce.transactional import is_transactional, producer_of
+from ottla.handlers.apis.produce.producer import is_transactional, producer_of
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import (
     ACKS_NONE,

@@ -12,14 +12,15 @@ connection, as with Kafka.
 
 from __future__ import annotations  # else each call would build those of inner functions
 
-from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.apis.metadata import is_internal
 from ottla.handlers.apis.produce.direct import DirectProduce
 from ottla.handlers.apis.produce.layout import Layout
 from ottla.handlers.apis.produce.many import produce_many
-from ottla.handlers.apis.produce.transactional import TransactionalAppends
 from ottla.handlers.call import Answer, Call, Direct, Encode
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
@@ -44,6 +45,10 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.results import AppendResult
 from ottla.sliced import Steps
 
+if TYPE_CHECKING:
+    from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla.handlers.apis.produce.transactional import TransactionalAppends
+
 CURRENT_LEADER_SINCE = 10
 _ACKS = frozenset((-1, 0, 1))
 
@@ -60,10 +65,12 @@ class Produce:
         replica_manager: ReplicaManager,
         image: MetadataImage,
         advertised: Advertised,
-        transactions: TransactionCoordinator,
+        transactions: Callable[[], TransactionCoordinator],
     ) -> None:
         self._replica_manager = replica_manager
-        self._transactional = TransactionalAppends(replica_manager, transactions)
+        self._transactions = transactions
+        self._transactional: TransactionalAppends | None = None
+        """Use: made for the first request with a transactional id."""
         self._image = image
         self._advertised = advertised
 
@@ -113,10 +120,19 @@ class Produce:
         if transactional_id is None:
             appended = self._replica_manager.appends.many(appends, acks=acks, timeout_ms=timeout_ms)
         else:
-            appended = self._transactional.append(
+            appended = self._for_transactions().append(
                 transactional_id, appends, version=version, acks=acks, timeout_ms=timeout_ms
             )
         return appended.then(answer) if isinstance(appended, Pending) else answer(appended)
+
+    def _for_transactions(self) -> TransactionalAppends:
+        if self._transactional is None:
+            from ottla.handlers.apis.produce.transactional import (  # noqa: PLC0415 - rarely needed
+                TransactionalAppends,
+            )
+
+            self._transactional = TransactionalAppends(self._replica_manager, self._transactions())
+        return self._transactional
 
     def handle_long(self, request: ProduceRequest, call: Call) -> Steps[ProduceResponse | None]:
         """Do as ``handle`` for very many partitions, in parts."""

@@ -22,18 +22,12 @@ from typing import NamedTuple
 
 from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
 from ottla.coordinator.transaction.machine import Answer
-from ottla.coordinator.transaction.transaction import SERVER_VERSION
+from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
+from ottla.handlers.apis.produce.producer import is_transactional, producer_of
 from ottla.ids import TopicPartition
 from ottla.pending import Pending
-from ottla.records.batch import (
-    ATTRIBUTES_POSITION,
-    HEADER_SIZE_BYTES,
-    MAGIC_POSITION,
-    MAGIC_V2,
-    TRANSACTIONAL_BIT,
-    read_header,
-)
+from ottla.records.batch import read_header
 from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
 
@@ -168,15 +162,6 @@ class _Request(NamedTuple):
         return partition is None or partition.producers.get(self.producer.producer_id) is None
 
 
-def is_transactional(records: memoryview) -> bool:
-    """Whether the bytes are long enough for a batch header that says it is transactional."""
-    return (
-        len(records) >= HEADER_SIZE_BYTES
-        and records[MAGIC_POSITION] == MAGIC_V2
-        and bool(records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT)
-    )
-
-
 def refusal_code(code: ErrorCode, version: int) -> ErrorCode:
     """Return the code that a producer of this Produce version gets for a coordinator's code."""
     if code is ErrorCode.TRANSACTION_ABORTABLE:
@@ -196,9 +181,3 @@ _NOT_READY = frozenset(
         ErrorCode.NOT_COORDINATOR,
     )
 )
-
-
-def producer_of(records: memoryview) -> tuple[int, int]:
-    """Return producer id and epoch of a batch."""
-    header = read_header(records)
-    return header.producer_id, header.producer_epoch
