@@ -150,6 +150,12 @@ class FaultyDisk(Faults):
         super().__init__()
         self._inner = inner
         self._volumes: dict[Volume, FaultyVolume] = {}
+        self._locks: list[Lock] = []
+
+    @property
+    def inner(self) -> Disk:
+        """The disk behind, as it is at this moment."""
+        return self._inner
 
     def _do(self, call: DiskCall, path: str, action: Callable[[], Result]) -> Result:
         self.enter(call, path)
@@ -228,7 +234,15 @@ class FaultyDisk(Faults):
 
     def lock(self, path: str) -> Lock:
         """As ``Disk.lock``."""
-        return self._do(DiskCall.LOCK, path, lambda: self._inner.lock(path))
+        lock = self._do(DiskCall.LOCK, path, lambda: self._inner.lock(path))
+        self._locks.append(lock)
+        return lock
+
+    def end_process(self) -> None:
+        """Die, and give up all locks, as the end of the process that used this disk would."""
+        self.kill()
+        for lock in self._locks:
+            lock.release()
 
     def locked_by(self, path: str) -> int | None:
         """As ``Disk.locked_by``."""

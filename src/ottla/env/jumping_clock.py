@@ -90,6 +90,11 @@ class JumpingClock:
         """Take a timer out; False: it was out already."""
         return self._timers.pop(timer, timer) is None
 
+    def drop_timers(self) -> None:
+        """Cancel all timers: whoever set them is gone."""
+        for timer in list(self._timers):
+            timer.cancel()
+
     async def jump(self, seconds: float) -> None:
         """Move on by ``seconds`` (>= 0), and ring what becomes due.
 

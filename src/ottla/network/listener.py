@@ -137,7 +137,7 @@ class Listener:
         await self.drain()
         assert self._all_closed is not None, "draining has begun"
         if self._connections:
-            timer = self._clock.call_later(grace_seconds, self._abort_all)
+            timer = self._clock.call_later(grace_seconds, self.cut_off)
             await self._all_closed.wait()
             timer.cancel()
 
@@ -246,6 +246,7 @@ class Listener:
             if excess_bytes < 0:
                 break
 
-    def _abort_all(self) -> None:
+    def cut_off(self) -> None:
+        """Cut all connections off at once, as the end of the process would."""
         for connection in list(self._connections):
             connection.abort()

@@ -9,10 +9,12 @@ Owns start and stop, and the face of the clock. Blocks; ``async with`` does so i
 
 import asyncio
 import atexit
+import warnings
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from ottla.testing.cluster import Cluster, seconds_of
+from ottla.testing.faults import Fault, Faults, UnmatchedFault
 from ottla.testing.hosts import BrokerFailed, Host, InProcess, InThread
 
 
@@ -33,11 +35,11 @@ class TestClock:
         seconds = seconds_of(span)
         if seconds < 0:
             raise ValueError(f"a clock cannot go back: {span}")
-        self._broker.host.jump(seconds)
+        self._broker.ask("jump", seconds=seconds)
 
     def wall_ms(self) -> int:
         """Return the broker's time, in milliseconds since 1970."""
-        return self._broker.host.wall_ms()
+        return int(self._broker.ask("wall_ms"))
 
 
 class Broker(Cluster):
@@ -66,6 +68,8 @@ class Broker(Cluster):
         self._host: Host | None = None
         self.clock = TestClock(self)
         """Time, as the broker has it."""
+        self.faults = Faults(self.ask)
+        """What is to go wrong."""
 
     @property
     def host(self) -> Host:
@@ -99,12 +103,30 @@ class Broker(Cluster):
 
     def stop(self) -> None:
         """Stop, within some seconds. Harmless when stopped."""
-        host, self._host = self._host, None
-        if host is None:
+        if self._host is None:
             return
+        try:
+            unmatched = self.faults.clear()
+        except BrokerFailed:  # Its process has ended; nobody knows.
+            unmatched = []
+        host, self._host = self._host, None
         atexit.unregister(self.stop)
         self.close()
         host.stop()
+        warn_of(unmatched)
+
+    def restart(self, *, kill: bool = False, power_loss: bool = False) -> None:
+        """Stop and start it on the same data, at the same address.
+
+        ``kill``: stop it as ``kill -9`` would. ``power_loss`` (in a thread, in memory): as the end
+        of its power would, so that what was not synced may be gone.
+        """
+        self.close()
+        self.ask("restart", kill=kill or power_loss, power_loss=power_loss)
+
+    def ask(self, do: str, **details: object) -> Any:  # noqa: ANN401 - as JSON
+        """Have the broker do what ``testing.server`` knows by a word. Raises BrokerFailed."""
+        return self.host.ask(do, **details)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -120,8 +142,14 @@ class Broker(Cluster):
 
     def last_requests(self) -> list[str]:
         """Return a line for each of the last 50 requests, oldest first."""
-        return self.host.requests()
+        return list(self.ask("requests"))
 
     def log(self) -> str:
         """Return the log of a broker in a process; one in a thread logs to ``logging``."""
         return self.host.log()
+
+
+def warn_of(unmatched: list[Fault]) -> None:
+    """Warn of faults that nothing met."""
+    for fault in unmatched:
+        warnings.warn(f"nothing met {fault.what}", UnmatchedFault, stacklevel=3)

@@ -13,7 +13,6 @@ import asyncio  # noqa: E402 - see above
 import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
-from typing import Any  # noqa: E402
 
 from ottla.env.clock import SystemClock  # noqa: E402
 from ottla.env.collector import Collector  # noqa: E402
@@ -43,25 +42,11 @@ async def serve(write: int) -> None:
     try:
         while line := await lines.readline():
             try:
-                tell(write, value=await do(server, json.loads(line)))
+                tell(write, value=await server.do(json.loads(line)))
             except (OttlaError, ValueError) as error:
                 tell(write, error=str(error))
     finally:
         await server.stop()
-
-
-async def do(server: Server, question: dict[str, Any]) -> object:
-    """Return the answer to a question. Raises ValueError for one that nobody knows."""
-    match question["do"]:
-        case "jump":
-            await server.jump(question["seconds"])
-            return None
-        case "wall_ms":
-            return server.clock.wall_ms()
-        case "requests":
-            return server.requests.lines()
-        case other:
-            raise ValueError(f"unknown question {other}")
 
 
 def tell(write: int, **answer: object) -> None:

@@ -12,13 +12,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 from ottla.env.loop_thread import LoopThread
 from ottla.errors import OttlaError
-
-if TYPE_CHECKING:
-    from ottla.testing.server import Server
 
 STOP_SECONDS = 5.0
 """How long a stop may take before the process is killed, or the thread left alone."""
@@ -40,14 +37,8 @@ class Host(Protocol):
     def stop(self) -> None:
         """Stop in good order. Harmless when stopped."""
 
-    def jump(self, seconds: float) -> None:
-        """Let the clock jump; returns when what that began has settled."""
-
-    def wall_ms(self) -> int:
-        """Return the broker's wall time in ms since 1970."""
-
-    def requests(self) -> list[str]:
-        """Return a line for each of the last requests."""
+    def ask(self, do: str, **details: object) -> Any:  # noqa: ANN401 - as JSON
+        """Have the broker do something, as ``Server.do``; return its answer. Blocks."""
 
     def log(self) -> str:
         """Return what the broker logged, if it has a log of its own; else nothing."""
@@ -81,27 +72,16 @@ class InThread:
             self._thread.run(server.stop, timeout_seconds=STOP_SECONDS)
             self._thread.stop()
 
-    def jump(self, seconds: float) -> None:
-        """See ``Host.jump``."""
-        server = self._running()
-        self._thread.run(lambda: server.jump(seconds))
-
-    def wall_ms(self) -> int:
-        """See ``Host.wall_ms``."""
-        return self._running().clock.wall_ms()
-
-    def requests(self) -> list[str]:
-        """See ``Host.requests``."""
-        return self._running().requests.lines()
+    def ask(self, do: str, **details: object) -> Any:  # noqa: ANN401 - as JSON
+        """See ``Host.ask``."""
+        server = self._server
+        if server is None:
+            raise BrokerFailed("the broker is not running")
+        return self._thread.run(lambda: server.do({"do": do, **details}))
 
     def log(self) -> str:
         """Return nothing: it goes to this process's loggers."""
         return ""
-
-    def _running(self) -> "Server":
-        if self._server is None:
-            raise BrokerFailed("the broker is not running")
-        return self._server
 
 
 class InProcess:
@@ -149,17 +129,9 @@ class InProcess:
             self._answers.close()
         self._log.close()
 
-    def jump(self, seconds: float) -> None:
-        """See ``Host.jump``."""
-        self._ask(do="jump", seconds=seconds)
-
-    def wall_ms(self) -> int:
-        """See ``Host.wall_ms``."""
-        return int(self._ask(do="wall_ms"))
-
-    def requests(self) -> list[str]:
-        """See ``Host.requests``."""
-        return list(self._ask(do="requests"))
+    def ask(self, do: str, **details: object) -> Any:  # noqa: ANN401 - JSON
+        """See ``Host.ask``."""
+        return self._ask(do=do, **details)
 
     def log(self) -> str:
         """Return the end of what the process wrote."""

@@ -93,6 +93,21 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """End the faults that a test leaves, and warn of those that nothing met."""
+    broker = item.config.stash.get(_broker, None)
+    if broker is None or not broker.is_ottla:
+        return
+    from ottla.testing.broker import Broker
+    from ottla.testing.faults import UnmatchedFault
+
+    assert isinstance(broker, Broker), "it is Ottla"
+    if broker.is_running:
+        for fault in broker.faults.clear():
+            item.warn(UnmatchedFault(f"nothing met {fault.what}"))
+
+
 def _tell(config: pytest.Config, report: pytest.TestReport) -> None:
     broker = config.stash.get(_broker, None)
     if broker is None or not broker.is_ottla:

@@ -1,24 +1,36 @@
 """The broker of a test, on the running loop: the real one, with a clock that can jump.
 
-Owns how the broker is put together for tests: its options, its disk, its clock, what stands before
-its router. ``Broker`` runs it in a thread, ``child`` in a process. Knows nothing of either.
+Owns how the broker is put together for tests: its options, its disk, its clock, the faults before
+its router; and its lives: it may be killed and started again, on what its disk kept. ``Broker``
+runs it in a thread, ``child`` in a process. Knows nothing of either.
 """
 
 import asyncio
-from collections.abc import Mapping
+import errno
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from ottla.broker import Broker
 from ottla.config.files import broker_config
+from ottla.env.clock import SystemClock
 from ottla.env.disk import Disk
 from ottla.env.executor import ThreadExecutor
+from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.jumping_clock import JumpingClock, SteadyClock
+from ottla.env.memory_disk import MemoryDisk
+from ottla.env.real_disk import RealDisk
+from ottla.env.rng import SystemRng
 from ottla.environment import Environment
-from ottla.handlers.call import Answer, Keep, copied
-from ottla.handlers.client import Client
+from ottla.errors import OttlaError
 from ottla.handlers.router import Router, Serve
-from ottla.pending import Pending
-from ottla.protocol.header import REQUEST_HEADER_BYTES_MIN, read_request_header_start
+from ottla.ids import TopicId
+from ottla.metadata.memory_store import MemoryStore
+from ottla.metadata.store import NO_SESSION, OPS_MAX, Put
+from ottla.testing.cluster import CLIENT_ID
+from ottla.testing.intercept import Intercepted
 from ottla.testing.requests import LastRequests
+from ottla.testing.rules import Action, Rule, Rules
 
 OPTIONS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -30,46 +42,185 @@ IDLE_TURNS = 20
 """The loop takes so many turns in a row without a job in a thread before its work has settled."""
 BUSY_TURNS_MAX = 5_000
 """Of a millisecond each: work that takes longer is not waited for."""
+DYING_SECONDS = 5.0
+"""How long a killed broker's threads may take to notice."""
 
 
 class Server:
-    """One broker, from ``start`` to ``stop``; then another of the same data may be made."""
+    """One broker and its lives, from ``start`` to ``stop``."""
 
     def __init__(self, texts: Mapping[str, str], *, data: str | None) -> None:
         """``texts``: options by key. ``data``: the directory; None: in memory."""
-        given = {**OPTIONS, **texts}
+        self._texts = {**OPTIONS, **texts}
         if data is not None:
-            given["log.dirs"] = data
-        self._environment = environment = Environment.real(memory=data is None)
-        self.clock = JumpingClock(environment.clock, self._settled)
-        self.requests = LastRequests(environment.clock)
-        self.disk = environment.disk if data is not None else _memory_disk(self.clock)
-        self.broker = Broker(
-            broker_config(given),
-            memory=data is None,
-            environment=environment._replace(
-                clock=self.clock,
-                steady_clock=SteadyClock(environment.clock, self.clock),
-                disk=self.disk,
-            ),
-            intercept=self._intercept,
-        )
+            self._texts["log.dirs"] = data
+        self._in_memory = data is None
+        self.clock = JumpingClock(SystemClock(), self._settled)
+        self.requests = LastRequests(SystemClock())
+        self.rules = Rules(SystemRng())
+        self._store = MemoryStore(self.clock)
+        """Use: only in memory; a new one for each life."""
+        self.disk = FaultyDisk(self._kept_disk())
+        self._disk_faults: dict[int, DiskFault] = {}
+        self._life: tuple[Broker, Environment] | None = None
 
     async def start(self) -> tuple[str, int]:
         """Start; return the host and port that clients connect to. Raises as ``Broker.start``."""
-        await self.broker.start()
-        return self.broker.address
+        intercepted: list[Intercepted] = []
+        environment = Environment.real(memory=self._in_memory)._replace(
+            clock=self.clock, disk=self.disk
+        )
+        steady = SteadyClock(SystemClock(), self.clock)
+        environment = environment._replace(steady_clock=steady)
+
+        def intercept(router: Router) -> Serve:
+            made = Intercepted(router, self.rules, self.requests, steady, CLIENT_ID)
+            intercepted.append(made)
+            return made
+
+        broker = Broker(
+            broker_config(self._texts),
+            memory=self._in_memory,
+            environment=environment,
+            open_store=self._open_store if self._in_memory else None,
+            intercept=intercept,
+        )
+        await broker.start()
+        image = broker.node.data.follower.image
+
+        def name_of(topic_id: TopicId) -> str | None:
+            topic = image.topic_by_id(topic_id)
+            return None if topic is None else topic.name
+
+        intercepted[0].name_of = name_of
+        self._life = broker, environment
+        return broker.address
 
     async def stop(self) -> None:
         """Stop in good order. Harmless when stopped."""
-        await self.broker.stop()
+        life, self._life = self._life, None
+        if life is not None:
+            await life[0].stop()
 
-    async def jump(self, seconds: float) -> None:
-        """Let the clock jump, and wait for what that begins."""
-        await self.clock.jump(seconds)
+    async def end(self, *, kill: bool, power_loss: bool) -> None:
+        """End this life, so that ``start`` begins the next one at the same address.
+
+        ``kill``: nothing more reaches the disk, and no client gets an answer. ``power_loss``: what
+        was not synced is lost, as far as a disk may lose it; raises ValueError for a real one.
+        """
+        life, self._life = self._life, None
+        assert life is not None, "it runs"
+        if power_loss and not self._in_memory:
+            self._life = life
+            raise ValueError("only a disk in memory can lose power")
+        broker = life[0]
+        host, port = broker.address
+        entries, _ = await self._store.scan("") if self._in_memory else ([], 0)
+        if kill:
+            self.disk.end_process()
+            store, listener = broker.node.data.store, broker.node.doors.listener
+            listener.cut_off()
+            with suppress(Exception):
+                await asyncio.wait_for(broker.stop(), DYING_SECONDS)
+            with suppress(OttlaError):
+                await store.close()
+            life[1].close_executors()
+            self.clock.drop_timers()  # Nobody of this life is there to hear them.
+            inner = self.disk.inner
+            if power_loss:
+                assert isinstance(inner, MemoryDisk), "in memory"
+                inner = inner.crash(SystemRng())
+            self.disk = FaultyDisk(inner)
+        else:
+            await broker.stop()
+        self._store = MemoryStore(self.clock)
+        kept = [Put(each.key, each.value) for each in entries if each.session == NO_SESSION]
+        for first in range(0, len(kept), OPS_MAX):
+            await self._store.commit([], kept[first : first + OPS_MAX])
+        self._texts["listeners"] = f"PLAINTEXT://{host}:{port}"
+
+    async def do(self, question: Mapping[str, Any]) -> object:
+        """Answer a question of the other side: a word, and what belongs to it.
+
+        Raises ValueError for a word that nobody knows.
+        """
+        details = dict(question)
+        word = details.pop("do")
+        known: dict[str, Callable[..., object]] = {
+            "wall_ms": self.clock.wall_ms,
+            "requests": self.requests.lines,
+            "fault": self._plan,
+            "disk_full": self._fill_disk,
+            "fsync_error": self._fail_sync,
+            "struck": self._struck,
+            "heal": self._heal,
+        }
+        if word == "jump":
+            await self.clock.jump(details["seconds"])
+            return None
+        if word == "restart":
+            await self.end(kill=details["kill"], power_loss=details["power_loss"])
+            return list(await self.start())
+        if word not in known:
+            raise ValueError(f"unknown question {word}")
+        return known[word](**details)
+
+    async def _open_store(self) -> MemoryStore:
+        return self._store
+
+    def _kept_disk(self) -> Disk:
+        return MemoryDisk(clock=self.clock, durability=True) if self._in_memory else RealDisk()
+
+    # Faults. Those of requests have numbers from 0 on, those of the disk from -1 downwards.
+
+    def _plan(self, rule: Mapping[str, Any]) -> int:
+        return self.rules.add(Rule(**{**rule, "action": Action(rule["action"])}))
+
+    def _fill_disk(self) -> int:
+        self.disk.fail(DiskCall.WRITE, errno=errno.ENOSPC, lasting=True)
+        return self._note_disk_fault(DiskFault(DiskCall.WRITE, self._calls(DiskCall.WRITE), 1))
+
+    def _fail_sync(self, nth: int) -> int:
+        self.disk.fail(DiskCall.SYNC, nth=nth)
+        return self._note_disk_fault(DiskFault(DiskCall.SYNC, self._calls(DiskCall.SYNC), nth))
+
+    def _note_disk_fault(self, fault: "DiskFault") -> int:
+        number = -1 - len(self._disk_faults)
+        self._disk_faults[number] = fault
+        return number
+
+    def _calls(self, call: DiskCall) -> int:
+        return self.disk.counts[call]
+
+    def _struck(self, number: int) -> int:
+        if number >= 0:
+            return self.rules.struck(number)
+        fault = self._disk_faults[number]
+        if fault.struck is not None:
+            return fault.struck
+        calls = self._calls(fault.call) - fault.calls_before
+        return calls if fault.call is DiskCall.WRITE else int(calls >= fault.nth)
+
+    def _heal(self, number: int) -> int:
+        struck = self._struck(number)
+        if number >= 0:
+            self.rules.remove(number)
+            return struck
+        self._disk_faults[number] = self._disk_faults[number]._replace(struck=struck)
+        self.disk.heal()
+        for other in self._disk_faults.values():  # What else is in force stays so.
+            if other.struck is not None:
+                continue
+            if other.call is DiskCall.WRITE:
+                self.disk.fail(DiskCall.WRITE, errno=errno.ENOSPC, lasting=True)
+            elif (left := other.nth - self._calls(other.call) + other.calls_before) > 0:
+                self.disk.fail(DiskCall.SYNC, nth=left)
+        return struck
 
     async def _settled(self) -> None:
-        environment = self._environment
+        """Return when the loop has had some turns, and no thread has a job for it."""
+        assert self._life is not None, "a clock that nobody uses is not moved"
+        environment = self._life[1]
         executors = [
             each
             for each in (
@@ -91,23 +242,13 @@ class Server:
                 idle_turns = 0
                 await asyncio.sleep(0.001)
 
-    def _intercept(self, router: Router) -> Serve:
-        note = self.requests.note
 
-        def serve(
-            frame: memoryview, client: Client, keep: Keep = copied
-        ) -> Answer | Pending[Answer | None] | None:
-            size = len(frame)
-            if size >= REQUEST_HEADER_BYTES_MIN:
-                key, version, _, id_bytes = read_request_header_start(frame)
-                name = bytes(frame[REQUEST_HEADER_BYTES_MIN:][: max(id_bytes, 0)])
-                note(key, version, name.decode(errors="replace"), client, size)
-            return router.dispatch(frame, client, keep)
+class DiskFault(NamedTuple):
+    """A fault of the disk."""
 
-        return serve
-
-
-def _memory_disk(clock: JumpingClock) -> Disk:
-    from ottla.env.memory_disk import MemoryDisk
-
-    return MemoryDisk(clock=clock)
+    call: DiskCall
+    calls_before: int
+    """How many calls of this kind there were when it was planned."""
+    nth: int
+    struck: int | None = None
+    """How often it struck, once it is healed."""

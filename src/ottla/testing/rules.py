@@ -1,0 +1,141 @@
+"""What is to go wrong with which requests: rules, and the decision which of them strike. Pure.
+
+A rule names an API and may name a topic, a partition, a client id and a group; it then strikes the
+first matching request, or from the nth on so many, or each with a probability. Knows no bytes and
+does nothing: ``intercept`` asks for each request and acts.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.env.rng import Rng
+
+_MILLION = 1_000_000
+
+
+class Action(Enum):
+    """What is done to a request."""
+
+    ERROR = "error"
+    DELAY = "delay"
+    DROP = "drop"
+
+
+class Facts(NamedTuple):
+    """What is known of one request."""
+
+    api_key: int
+    client_id: str
+    groups: frozenset[str]
+    """The groups that it names; of FindCoordinator also transactional ids."""
+    places: frozenset[tuple[str, int | None]]
+    """The topics that it names, each with None, and the partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One fault. ``None`` stands for any."""
+
+    action: Action
+    api_key: int | None
+    code: int = 0
+    """Of an ERROR: the number of the error code."""
+    seconds: float = 0.0
+    """Of a DELAY."""
+    after: bool = False
+    """Whether the work is done before the answer is spoilt or the connection dropped."""
+    topic: str | None = None
+    partition: int | None = None
+    client_id: str | None = None
+    group: str | None = None
+    nth: int = 1
+    """The first of the matching requests that is struck."""
+    times: int | None = 1
+    """How many are struck from there on; None: all."""
+    rate: float | None = None
+    """The probability with which each of those is struck; None: certain."""
+
+    def matches(self, facts: Facts) -> bool:
+        """Whether the rule is about this request."""
+        if self.api_key is not None and self.api_key != facts.api_key:
+            return False
+        if self.client_id is not None and self.client_id != facts.client_id:
+            return False
+        if self.group is not None and self.group not in facts.groups:
+            return False
+        if self.topic is not None:
+            return (self.topic, self.partition) in facts.places
+        if self.partition is not None:
+            return any(partition == self.partition for _, partition in facts.places)
+        return True
+
+    @property
+    def is_about_places(self) -> bool:
+        """Whether it names a topic or a partition."""
+        return self.topic is not None or self.partition is not None
+
+
+@dataclass(slots=True)
+class _Count:
+    """How often a rule was met."""
+
+    matched: int = 0
+    struck: int = 0
+
+
+@dataclass(slots=True)
+class Rules:
+    """The rules in force, in the order in which they were made."""
+
+    rng: Rng
+    _rules: dict[int, Rule] = field(default_factory=dict)
+    _counts: dict[int, _Count] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def add(self, rule: Rule) -> int:
+        """Put a rule in force; return its number."""
+        number = len(self._counts)
+        self._rules[number] = rule
+        self._counts[number] = _Count()
+        return number
+
+    def remove(self, number: int) -> int:
+        """Put a rule out of force; return how often it struck. Harmless when it is out."""
+        self._rules.pop(number, None)
+        return self._counts[number].struck
+
+    def struck(self, number: int) -> int:
+        """Return how often a rule struck so far."""
+        return self._counts[number].struck
+
+    def concern(self, api_key: int) -> bool:
+        """Whether some rule may strike requests of this API."""
+        return any(rule.api_key in (None, api_key) for rule in self._rules.values())
+
+    def look_for_places(self, api_key: int) -> bool:
+        """Whether some rule for this API wants to know its topics."""
+        return any(
+            rule.api_key in (None, api_key) and rule.is_about_places
+            for rule in self._rules.values()
+        )
+
+    def strike(self, facts: Facts) -> list[Rule]:
+        """Return the rules that strike this request, and count it."""
+        struck = []
+        for number, rule in self._rules.items():
+            if not rule.matches(facts):
+                continue
+            count = self._counts[number]
+            count.matched += 1
+            if count.matched < rule.nth:
+                continue
+            if rule.times is not None and count.struck >= rule.times:
+                continue
+            if rule.rate is not None and self.rng.random_below(_MILLION) >= rule.rate * _MILLION:
+                continue
+            count.struck += 1
+            struck.append(rule)
+        return struck
