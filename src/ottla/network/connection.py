@@ -25,7 +25,7 @@ from ottla.env.stall_meter import NOTED_SECONDS
 from ottla.errors import CloseConnection, MalformedMessage
 from ottla.ids import ANONYMOUS, Principal
 from ottla.network.entrance import Dispatch, Entrance
-from ottla.network.frame import LENGTH_BYTES, FrameReader, ReceiveBudget
+from ottla.network.frame import LENGTH_BYTES, FrameReader, ReceiveBudget, SpeaksTls
 from ottla.network.limits import Limits
 from ottla.network.outgoing import Answer, Outgoing, RegionUnreadable
 from ottla.network.patience import Patience
@@ -258,7 +258,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._serve_frames(began)
         except (MalformedMessage, CloseConnection) as error:
-            logger.debug("closing %s: %s", self.peer.host, error)
+            level = logging.INFO if isinstance(error, SpeaksTls) else logging.DEBUG
+            logger.log(level, "closing %s: %s", self.peer.host, error)
             self._is_draining = True
         except Exception:
             logger.exception("closing %s: its request failed unexpectedly", self.peer.host)

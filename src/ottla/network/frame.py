@@ -27,6 +27,14 @@ STRANGERS_SHARE = 16
 """Clients that are not let in yet have one part of so many of the memory, and no more."""
 
 
+_TLS_RECORDS = range(0x160300, 0x160305)
+"""The first three bytes of a TLS handshake: its kind, and the version of its records."""
+
+
+class SpeaksTls(MalformedMessage):
+    """The peer begins a TLS handshake where none is expected."""
+
+
 class ReceiveBudget(RequestMemory):
     """The receive memory of all connections together, and the scratch buffer they share."""
 
@@ -107,6 +115,8 @@ class FrameReader:
         (length,) = _LENGTH.unpack_from(self._buffer, self._start)
         lowest, highest = self._bounds
         if not lowest <= length <= highest:
+            if length >> 8 in _TLS_RECORDS:
+                raise SpeaksTls("it speaks TLS, and this listener does not")
             raise MalformedMessage(f"frame of {length} bytes; allowed are {lowest} to {highest}")
         if available < LENGTH_BYTES + length:
             return None

@@ -24,7 +24,7 @@ PIECE_BYTES = 64 * 1024
 """How much is written through the transport when the socket is full."""
 TURN_BYTES = 2 * 1024 * 1024
 """After sending so much of files a connection lets the others go first: about 2 ms."""
-READ_BYTES_MAX = 512 * 1024
+READ_BYTES_MAX = 128 * 1024
 """How much of a Region is in memory at a time when the kernel cannot send it."""
 
 COUNTED_WHOLE_BYTES = 1024 * 1024

@@ -14,7 +14,7 @@ from ottla.env.server_tls import Engine, TlsBroken
 
 PIECE_BYTES = 16 * 1024
 """What is encrypted at a time: a record's contents. More would stay allocated."""
-WIRE_BYTES = 128 * 1024
+WIRE_BYTES = 256 * 1024
 """While the socket has not taken this much, nothing more is encrypted."""
 TURN_BYTES = 256 * 1024
 """How much is encrypted in one turn of the loop: less than 1 ms."""

@@ -251,6 +251,8 @@ class TlsLayer(asyncio.BufferedProtocol):
             return
         if fed < len(source) and not self.is_closing and not self._has_ended:
             self._kept = bytes(source[fed:])
+        if answer := self._engine.take() if self._engine is not None else b"":
+            self.wire.write(answer)  # An alert, or what a new key is answered with.
         self._pace_wire()
 
     def _deliver(self, source: memoryview) -> int:

@@ -1,0 +1,195 @@
+"""What TLS costs a broker: CPU, memory, handshakes. ``python bench/tls.py [--kafka] [--rounds N]``.
+
+Ottla, and with ``--kafka`` Apache Kafka beside it, serve the same requests over PLAINTEXT and SSL
+(TLS 1.3, a P-256 certificate made by the openssl command). The rounds of all are interleaved, and
+each figure is the median of its rounds: CPU of the broker's whole process, in microseconds a
+request. Requests go one at a time over one connection. Memory is the growth of the process when
+many connections have been opened and each has asked something; handshakes are made one after the
+other by two threads.
+"""
+
+import argparse
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.ottla_peer import OttlaPeer
+from tools.peer import Peer
+from tools.wire_client import WireClient, batch
+
+COUNTS = {"1 record": 2000, "16 kB": 1500, "1 MB": 60, "fetch 1 MB": 150, "fetch 16 kB": 1500}
+SIZES = {"1 record": 100, "16 kB": 16_000, "1 MB": 1_000_000}
+CONNECTIONS = 400
+HANDSHAKES = 400
+
+
+def make_certificate(directory: Path) -> Path:
+    """Return a PEM file with key and certificate for 127.0.0.1."""
+    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    files = ["-keyout", "key.pem", "-out", "certificate.pem"]
+    subprocess.run(
+        ["openssl", *command.split(), *files, "-subj", "/CN=bench"],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+    )
+    both = directory / "both.pem"
+    both.write_text(
+        (directory / "key.pem").read_text() + (directory / "certificate.pem").read_text()
+    )
+    return both
+
+
+class Client(WireClient):
+    """A connection over PLAINTEXT or, with a context, TLS."""
+
+    def __init__(self, bootstrap: str, context: ssl.SSLContext | None) -> None:
+        super().__init__(bootstrap, timeout_seconds=60)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket)
+
+    def ask(self, body: bytes) -> None:
+        """Send one request and read its answer."""
+        self.send_frame(body)
+        self.receive_frame()
+
+
+class Side:
+    """One broker and one of its protocols."""
+
+    def __init__(self, peer: Peer, protocol: str, context: ssl.SSLContext | None) -> None:
+        self.peer = peer
+        self.protocol = protocol
+        self.name = f"{peer.name} {protocol}"
+        self.where = peer.bootstrap if context is None else peer.secured[protocol]  # type: ignore[attr-defined]
+        self.context = context
+        self.client = Client(self.where, context)
+        self.bodies: dict[str, bytes] = {}
+
+    def prepare(self) -> None:
+        """Make the topics and the requests."""
+        for what, size in SIZES.items():
+            topic = f"{self.protocol}-{size}".lower()
+            self.client.create_topic(topic, **{"max.message.bytes": "4000000"})
+            records = batch([(bytes(range(250)) * (size // 250 + 1))[:size]])
+            data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
+            self.bodies[what] = self.client.encode(
+                "produce", 9, acks=1, timeout=10_000, topic_data=data
+            )
+        for what, size in (("fetch 16 kB", 16_000), ("fetch 1 MB", 1_000_000)):
+            asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": size + 1000}
+            self.bodies[what] = self.client.encode(
+                "fetch", 12, replica_id=-1, max_wait=500, min_bytes=1, max_bytes=size + 1000,
+                topics=[{"topic": f"{self.protocol}-{size}".lower(), "partitions": [asked]}],
+                session_id=0, session_epoch=-1,
+            )  # fmt: skip
+
+    def round(self, what: str, count: int) -> float:
+        """Return the broker's CPU in microseconds a request."""
+        body, ask = self.bodies[what], self.client.ask
+        before = self.peer.cpu_seconds()
+        for _ in range(count):
+            ask(body)
+        return (self.peer.cpu_seconds() - before) * 1e6 / count
+
+    def memory_kib(self) -> float:
+        """Return the growth of the process, in KiB a connection that has sent 64 KiB."""
+        before = self.peer.rss_bytes()
+        clients = []
+        for _ in range(CONNECTIONS):
+            clients.append(Client(self.where, self.context))
+            clients[-1].ask(self.bodies["16 kB"])
+            clients[-1].ask(self.bodies["fetch 16 kB"])
+        grown = (self.peer.rss_bytes() - before) / 1024 / CONNECTIONS
+        for client in clients:
+            client.close()
+        return grown
+
+    def handshakes(self) -> tuple[float, float]:
+        """Return handshakes a second, and the broker's CPU in microseconds for one."""
+        before, began = self.peer.cpu_seconds(), time.perf_counter()
+
+        def shake() -> None:
+            for _ in range(HANDSHAKES // 2):
+                Client(self.where, self.context).close()
+
+        threads = [threading.Thread(target=shake) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took = time.perf_counter() - began
+        return HANDSHAKES / took, (self.peer.cpu_seconds() - before) * 1e6 / HANDSHAKES
+
+
+def median(rounds: list[float]) -> str:
+    """Return the median, and the least and most."""
+    return f"{statistics.median(rounds):9.0f} ({min(rounds):.0f}..{max(rounds):.0f})"
+
+
+def compare(sides: list[Side], what: str, count: int, rounds: int) -> None:
+    """Print a line for each side: CPU of one kind of request, rounds interleaved."""
+    found: dict[str, list[float]] = {side.name: [] for side in sides}
+    for number in range(rounds + 1):
+        for side in sides:
+            took = side.round(what, count)
+            if number:  # The first warms a JVM up.
+                found[side.name].append(took)
+    for name, took_each in found.items():
+        print(f"{what:12} {name:16} {median(took_each)} us CPU a request", flush=True)
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kafka", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        certificate = make_certificate(directory)
+        options: Mapping[str, object] = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": certificate,
+        }
+        peers: list[Peer] = [OttlaPeer(directory / "ottla", options, protocols=("SSL",))]
+        if arguments.kafka:
+            from tools.kafka_peer import KafkaPeer
+
+            peers.append(KafkaPeer(directory / "kafka", options, protocols=("SSL",)))
+        context = ssl.create_default_context(cafile=directory / "certificate.pem")
+        context.check_hostname = False
+        sides = []
+        for peer in peers:
+            stack.enter_context(peer)
+            peer.start()
+            sides += [Side(peer, "PLAINTEXT", None), Side(peer, "SSL", context)]
+        for side in sides:
+            side.prepare()
+        for what, count in COUNTS.items():
+            compare(sides, what, count, arguments.rounds)
+        for side in sides:
+            print(
+                f"memory       {side.name:16} {side.memory_kib():9.1f} KiB a connection", flush=True
+            )
+        for side in sides:
+            if side.context is not None:
+                side.handshakes()
+                rate, cost = side.handshakes()
+                print(
+                    f"handshake    {side.name:16} {rate:9.0f} a second, {cost:.0f} us CPU",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
