@@ -73,7 +73,7 @@ async def test_a_muted_connection_that_is_lost_leaves_nothing(muted, frame, unti
     client.send(frame(1))
     await until(lambda: client.numbers == [1])
     client.transport.abort()
-    muted.listener._abort_all()
+    muted.listener.cut_off()
     await until(lambda: muted.listener.connection_count == 0)
     muted.clock.advance(10.0)
     muted.entrances[0].mute(1.0)
