@@ -10,6 +10,7 @@ Source: design D5; ADR 5.
 
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 
 from ottla.cluster.topics import NOT_TOPICS, new_topic_id
 from ottla.env.rng import Rng
@@ -20,7 +21,7 @@ from ottla.log.log import Log
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
-from ottla.metadata.store import ABSENT, OPS_MAX, Delete, Guard, MetadataStore, Op, Put
+from ottla.metadata.store import ABSENT, OPS_MAX, Delete, Entry, Guard, MetadataStore, Op, Put
 from ottla.metadata.values import (
     PartitionState,
     TopicValue,
@@ -52,6 +53,7 @@ async def adopt(
     deleted = {keys.place(mark.key).topic_id for mark in marks}
     names = {decode_name(mark.value) for mark in marks}
     settle_duplicates(log_manager, deleted, rng)
+    _tell_of_deleted(log_manager, keys, marks)
     strangers: dict[str, dict[int, Log]] = defaultdict(dict)
     unfinished: list[TopicPartition] = []
     for where, found in list(log_manager.logs.items()):
@@ -73,6 +75,18 @@ async def adopt(
         if not log_manager.may_have_left(decode_name(mark.value)):
             revision = await store.commit([], [Delete(mark.key)])
     return revision
+
+
+def _tell_of_deleted(log_manager: LogManager, keys: Keys, marks: Sequence[Entry]) -> None:
+    """Let directories of deleted topics make way when they can be opened at last.
+
+    The process that was told of the deletion may have ended since.
+    """
+    for mark in marks:
+        topic_id = keys.place(mark.key).topic_id
+        for where in log_manager.offline:
+            if topic_id is not None and where.topic == decode_name(mark.value):
+                log_manager.maker.deleted_unopened(where, topic_id)
 
 
 def _was_cut_short(

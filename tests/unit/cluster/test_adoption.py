@@ -1,6 +1,7 @@
 """Directories that the metadata does not know: no data is locked in, no deleted data comes back."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -12,6 +13,7 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.config import LogConfig
+from ottla.log.directories.making import Wanted
 from ottla.log.directories.manager import LogManager
 from ottla.metadata.store import Put
 from ottla.metadata.values import (
@@ -203,6 +205,39 @@ async def test_a_deletion_does_not_touch_the_topic_that_came_after(
     manager = await bring_together()
     assert following.image.topic("t").topic_id == OTHER_ID
     assert TopicPartition("t", 0) in manager.logs
+
+
+@pytest.mark.parametrize("was_deleted", [True, False])
+async def test_a_deleted_topics_directory_makes_way_once_it_can_be_opened_in_a_later_process_too(
+    written, bring_together, following, monkeypatch, was_deleted
+):
+    """Simulated world simA.7: deleted and made anew while its disk was full, then a restart."""
+    written(("t", 0))
+    marks = [Put(following.keys.deleted_topic(ID), encode_name("t"))] if was_deleted else []
+    await following.store.commit(
+        [], [*marks, Put(following.keys.deleted_topic(OTHER_ID), encode_name("u"))]
+    )
+
+    def refuse(*_args, **_options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("ottla.log.directories.opening.open_log", refuse)
+        manager = await bring_together()
+    where, new_id = TopicPartition("t", 0), TopicId(b"n" * 16)
+    assert where in manager.offline
+
+    def make():
+        job = manager.maker.making_job([Wanted(where, new_id, False)])
+        job.run()
+        return manager.maker.made(job)[where]
+
+    assert make().code is ErrorCode.INCONSISTENT_TOPIC_ID
+    again = make()
+    if was_deleted:
+        assert (again.topic_id, again.log_end_offset) == (new_id, 0)
+    else:
+        assert isinstance(again, KafkaError), "whose it is nobody knows: it stays as it is"
 
 
 async def test_a_directory_of_an_older_topic_of_the_name_is_reported_and_left(
