@@ -7,7 +7,56 @@ life at a chosen call. What the calls of a dead life would do does not happen.
 import errno
 import os
 
-from ottla.env.faulty_disk import CHANGES, DiskCall, DiskKilled, FaultyDisk, FaultyFile
+from ottla.env.faulty_disk import (
+    CHANGES,
+    DiskCall,
+    DiskKilled,
+    FaultyDisk,
+    FaultyFile,
+    PlannedFault,
+)
+
+CALL_SECONDS = 2e-4
+"""What a call takes that the loop itself makes: whoever makes many has to give way in time."""
+TORN_CHANCE = 0.5
+"""Of a write that is refused, that some of it is in the file all the same."""
+TORN_BYTES = (1, 64, 300, 1000)
+OF_NAMES = {DiskCall.RENAME, DiskCall.REMOVE, DiskCall.SYNC_DIRECTORY, DiskCall.TRUNCATE}
+"""Before and after which another set of files is there."""
+
+
+class Fate:
+    """The rng port of a power cut that is the same everywhere: nothing is lost, or everything."""
+
+    def __init__(self, *, keeps):
+        self._keeps = keeps
+
+    def random_below(self, limit):
+        return limit - 1 if self._keeps else 0
+
+    def random_bytes(self, count):
+        raise NotImplementedError
+
+
+class Chance:
+    """The rng port on one of the world's streams."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def random_bytes(self, count):
+        return self._stream.randbytes(count)
+
+    def random_below(self, limit):
+        return self._stream.randrange(limit)
+
+
+def fate_of(stream):
+    """Return what decides, in a power cut, of bytes and of names: see ``MemoryDisk.crash``."""
+    return [
+        Chance(stream) if stream.random() < 0.5 else Fate(keeps=stream.random() < 0.5)
+        for _ in ("bytes", "names")
+    ]
 
 
 class Descriptors:
@@ -48,8 +97,11 @@ class Trouble:
 class SimulatedDisk(FaultyDisk):
     """One life's view of a node's disk."""
 
-    def __init__(self, inner, *, jobs, life, rng, trace, trouble, descriptors, dies):
-        """``dies()`` is called when the chosen call has come: the life ends there."""
+    def __init__(self, inner, *, jobs, life, rng, trace, trouble, descriptors, dies, looks):
+        """``dies()`` is called when the chosen call has come: the life ends there.
+
+        ``looks(call, path)`` is told of calls that change names, before they are made.
+        """
         super().__init__(inner)
         self._jobs = jobs
         self._life = life
@@ -58,6 +110,7 @@ class SimulatedDisk(FaultyDisk):
         self._trouble = trouble
         self._descriptors = descriptors
         self._dies = dies
+        self._looks = looks
         self._locks = []
         self.visited = set()
         """Pairs of call and outcome, for the coverage."""
@@ -67,10 +120,13 @@ class SimulatedDisk(FaultyDisk):
             self._jobs.pause()
         elif self._jobs.loop.judge is not None:
             self._jobs.loop.judge.called(self._jobs.loop.life)
+            self._jobs.loop.now += CALL_SECONDS
         if self._life.is_dead:
             raise DiskKilled(f"{call.value} {path}")
         if call in CHANGES:
             self._trace.note("disk", call.value, path)
+            if call in OF_NAMES:
+                self._looks(call, path)
         was_alive = not self.killed
         try:
             fault = super().enter(call, path)
@@ -89,6 +145,9 @@ class SimulatedDisk(FaultyDisk):
             self._trace.note("fault", call.value, errno.errorcode[number], path)
             if call in (DiskCall.SYNC, DiskCall.SYNC_VOLUME):
                 self._trouble.has_lost_pages = True
+            if call is DiskCall.WRITE and self._rng.random() < TORN_CHANCE:
+                torn_at = self._rng.choice(TORN_BYTES)
+                return PlannedFault(call, 0, number, lasting=False, written_bytes=torn_at)
             raise OSError(number, os.strerror(number), path)
         return fault
 

@@ -365,7 +365,8 @@ class Nemesis:
             await self._fail(READ_ONLY_REFUSES, errno.EROFS, 1.0, 2.0, below)
 
     async def _full(self):
-        await self._fail([DiskCall.WRITE, DiskCall.MAKE_DIRECTORY], errno.ENOSPC, 0.8, 5.0)
+        chance = self.random.choice([0.1, 0.3, 0.8])
+        await self._fail([DiskCall.WRITE, DiskCall.MAKE_DIRECTORY], errno.ENOSPC, chance, 5.0)
 
     async def _descriptors(self):
         """Hardly any descriptor is left, to this process and to those that follow it.

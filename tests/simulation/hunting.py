@@ -27,9 +27,10 @@ PATIENCE_SECONDS = 1800.0
 LONGER_SECONDS = 60.0
 """For how much longer a world is looked at without the mutant that broke it."""
 JUDGES = {
+    "what would be left": r", left: ",
     "records: lost, moved, doubled": r"lost:|promised at|doubled|was seen|acknowledged|holes"
     r"|altered|invented|follows|refused, and yet|log start|high watermark|deleted below"
-    r"|the dead topic|bad checksum",
+    r"|the dead topic|bad checksum|retention takes",
     "producers: order": r"gap in a producer|out of order",
     "transactions: visible, hidden": r"is visible|is hidden|committed readers|bound is",
     "committed offsets": r"committed offset",

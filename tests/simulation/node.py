@@ -8,7 +8,7 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.env.tasks import forget_tasks
 from ottla.environment import Environment
 from tests.simulation.clock import SimulatedClock
-from tests.simulation.disk import Descriptors, SimulatedDisk, Trouble
+from tests.simulation.disk import Chance, Descriptors, SimulatedDisk, Trouble, fate_of
 from tests.simulation.executor import SimulatedExecutor
 from tests.simulation.loop import Life
 from tests.simulation.network import SimulatedNet
@@ -16,19 +16,6 @@ from tests.simulation.store import SimulatedStore, new_store
 
 LOG_DIRS = ("/a", "/b")
 PORT = 9092
-
-
-class SeededRng:
-    """The rng port on one of the world's streams."""
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def random_bytes(self, count):
-        return self._stream.randbytes(count)
-
-    def random_below(self, limit):
-        return self._stream.randrange(limit)
 
 
 class Node:
@@ -91,6 +78,7 @@ class Node:
             trouble=self.trouble,
             descriptors=self.descriptors,
             dies=self._died_at_call,
+            looks=world.afterlife.called,
         )
         world.loop.start_for(life, self._live(life), "life")
 
@@ -140,7 +128,7 @@ class Node:
             disk=self._files,
             net=SimulatedNet(world.network, life, self.name, descriptors=self.descriptors),
             clock=self.clock,
-            rng=SeededRng(self._stream("broker")),
+            rng=Chance(self._stream("broker")),
             executor=executor("disk", 4, world.mix.job_seconds),
             store_executor=executor("metadata", 1, world.mix.job_seconds),
             read_executor=executor("read", 4, world.mix.job_seconds),
@@ -229,6 +217,6 @@ class Node:
         world.network.ended(life)
         self.life = self.broker = self.environment = None
         if power:
-            self.disk = self.disk.crash(SeededRng(self._stream("power")))
+            self.disk = self.disk.crash(*fate_of(self._stream("power")))
             self.trouble.has_lost_pages = False
         world.node_ended(self)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from ottla.errors import OttlaError
 from tests.campaigns.administering.history import History, seconds_of
 from tests.simulation import node as nodes
+from tests.simulation.afterlife import Afterlife
 from tests.simulation.clients.administrators import Landlord, Meddler
 from tests.simulation.clients.bulk import BulkClient
 from tests.simulation.clients.hostile import Flooder, HostileClient
@@ -110,6 +111,7 @@ class World:
         self._is_judging = False
         self.rot = None
         """What turns bits over in the end, when it has begun."""
+        self.afterlife = Afterlife(self)
         self.node = nodes.Node(self, "node-1", self.mix.broker_options)
         self.nemesis = Nemesis(self)
         self.clients = [

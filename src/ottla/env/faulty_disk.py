@@ -56,7 +56,7 @@ class DiskKilled(Exception):
 
 
 @dataclass(slots=True)
-class _Fault:
+class PlannedFault:
     """A planned failure. ``remaining`` counts calls of its kind until it strikes."""
 
     call: DiskCall
@@ -72,7 +72,7 @@ class Faults:
     def __init__(self) -> None:
         self.counts: Counter[DiskCall] = Counter()
         """How often each call was made, failed ones included."""
-        self._faults: list[_Fault] = []
+        self._faults: list[PlannedFault] = []
         self._changes_until_death: int | None = None
         self._killed = False
         self._held: set[str] = set()
@@ -86,14 +86,14 @@ class Faults:
         ``lasting`` fails every later one too, until ``heal``. A failed sync leaves the pages clean:
         a later sync succeeds and still does not make those bytes durable.
         """
-        self._faults.append(_Fault(call, nth, errno, lasting, None))
+        self._faults.append(PlannedFault(call, nth, errno, lasting, None))
 
     def tear_write(
         self, written_bytes: int, *, nth: int = 1, errno: int = errno_codes.ENOSPC
     ) -> None:
         """Let the ``nth`` write from now put down only ``written_bytes`` and raise OSError."""
         self._faults.append(
-            _Fault(DiskCall.WRITE, nth, errno, lasting=False, written_bytes=written_bytes)
+            PlannedFault(DiskCall.WRITE, nth, errno, lasting=False, written_bytes=written_bytes)
         )
 
     def heal(self) -> None:
@@ -114,7 +114,7 @@ class Faults:
         """Whether the disk is dead."""
         return self._killed
 
-    def enter(self, call: DiskCall, path: str) -> _Fault | None:
+    def enter(self, call: DiskCall, path: str) -> PlannedFault | None:
         """Count a call; raise what is planned for it. Returns a torn write for the caller to do."""
         if self._killed:
             raise DiskKilled(f"{call.value} {path}")
@@ -130,7 +130,7 @@ class Faults:
             raise _error(fault, path)
         return fault
 
-    def _strike(self, call: DiskCall, *, but_for: frozenset[int]) -> _Fault | None:
+    def _strike(self, call: DiskCall, *, but_for: frozenset[int]) -> PlannedFault | None:
         struck = None
         for fault in [planned for planned in self._faults if planned.call is call]:
             if fault.errno in but_for:
@@ -387,5 +387,5 @@ class FaultyVolume:
         self.inner.close()
 
 
-def _error(fault: _Fault, path: str) -> OSError:
+def _error(fault: PlannedFault, path: str) -> OSError:
     return OSError(fault.errno, os.strerror(fault.errno), path)

@@ -324,20 +324,21 @@ class MemoryDisk:
     def advise_sequential(self, files: Iterable[File]) -> None:
         """Do nothing: memory needs no reading ahead."""
 
-    def crash(self, rng: Rng) -> "MemoryDisk":
+    def crash(self, rng: Rng, of_names: Rng | None = None) -> "MemoryDisk":
         """Return a disk as it may come back after a power cut at this moment.
 
         Synced bytes under synced names are there. Of the rest ``rng`` decides: unsynced steps on
         names survive as a prefix per directory, unsynced bytes as a prefix of the writes with some
         512-byte sectors missing. This disk is left as it is, so one moment can crash many ways.
-        Locks are gone. Needs ``durability``.
+        ``of_names`` decides of the names instead, unless it is None. Locks are gone. Needs
+        ``durability``.
         """
         if not self._durability:
             raise ValueError("only a disk made with durability=True knows what a crash leaves")
         survivor = MemoryDisk(
             durability=True, capacity_bytes=self._capacity_bytes, clock=self._clock
         )
-        names = self._journal.surviving_names(rng)
+        names = self._journal.surviving_names(of_names or rng)
         used_bytes = _rebuild(self._tree.root, survivor.root, names, rng)
         survivor.take(linked=True, growth_bytes=used_bytes, path="/")
         return survivor

@@ -298,6 +298,7 @@ class Meddler(Client):
         )
         answer = (await self.call(request, DeleteRecordsResponse)).topics[0].partitions[0]
         self._note("DeleteRecords", asked.call, answer.error_code)
+        self.world.afterlife.promised(topic.topic_id, partition)
 
     async def _alter(self, topic):
         key = self.random.choice(list(OPTIONS))

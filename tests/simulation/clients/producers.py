@@ -83,6 +83,8 @@ class Producer(Client):
         self._writing.judge(batch, code, answer.base_offset)
         self.world.trace.note("produced", self.name, batch.ids[0][1], code, answer.base_offset)
         self.world.coverage.answered("Produce", code)
+        if code == 0:
+            self.world.afterlife.promised(batch.topic_id, batch.partition)
         return code
 
 
@@ -184,7 +186,11 @@ class IdempotentProducer(Producer):
         while self._pending:
             connection = await self.connection()
             futures = []
+            is_spread = self.random.random() < 0.5
             for batch, data in self._pending:
+                if is_spread and futures:  # So that it may come amid the flush of the one before.
+                    mean = self.world.mix.job_seconds * self.world.node.trouble.pace
+                    await self.world.sleep(min(self.random.expovariate(1 / mean), 1.0))
                 request, highest = self.request(batch, data)
                 futures.append((batch, connection.send(request, ProduceResponse, highest=highest)))
             answers = []

@@ -144,6 +144,22 @@ def test_a_crash_leaves_the_disk_it_was_taken_from_alone(disk):
     assert after.crash(SeededRng(1)).exists("/data/log"), "a survivor can crash again"
 
 
+def test_another_chance_may_decide_of_the_names(disk):
+    class Keeps:
+        def random_below(self, limit):
+            return limit - 1
+
+    class Loses:
+        def random_below(self, _):
+            return 0
+
+    file = disk.open("/data/log", create=True)
+    file.write_at(0, b"unsynced")
+    assert content(disk.crash(Loses(), Keeps()), "/data/log") == b""
+    assert not disk.crash(Keeps(), Loses()).exists("/data/log")
+    assert content(disk.crash(Keeps()), "/data/log") == b"unsynced"
+
+
 def test_the_same_seed_crashes_the_same_way(disk):
     file = synced_file(disk, "/data/log", b"")
     file.write_at(0, b"x" * 10_000)
