@@ -22,6 +22,7 @@ COMMANDS = {
     "cluster": "ottla.cli.cluster",
     "txn": "ottla.cli.txn",
     "user": "ottla.cli.user",
+    "quota": "ottla.cli.quota",
     "pipeline": "ottla.cli.pipeline",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",

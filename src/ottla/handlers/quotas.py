@@ -156,10 +156,10 @@ class _Counted(Passage):
 
     def left(self) -> None:
         """Count the rest of the time; nobody is throttled for it now."""
-        meter = self._meters.request
-        if meter is not None and self._key not in _OF_NODES:
-            self.waits()
-            meter.note(self._spent_seconds * _PERCENT, int(self._clock.monotonic() * 1000))
+        meter, since = self._meters.request, self._running_since
+        if meter is not None and since is not None and self._key not in _OF_NODES:
+            now = self._clock.monotonic()
+            meter.note((self._spent_seconds + now - since) * _PERCENT, int(now * 1000))
 
     def is_fetch_over(self, size_bytes: int) -> bool:
         """Charge the bytes of a Fetch and its time; take the bytes back if it has to wait."""

@@ -16,6 +16,7 @@ from __future__ import annotations  # else each call would build those of inner 
 import asyncio
 import logging
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple, cast
 
 from ottla.answer_memory import SMALL_BYTES, AnswerMemory
@@ -184,6 +185,10 @@ class Connection(asyncio.BufferedProtocol):
             self._outgoing.clear()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+
+    def mute(self) -> None:
+        """Serve no frame from now on."""
+        self._entrance.mute(inf)
 
     def abort(self) -> None:
         """Cut the connection off at once."""

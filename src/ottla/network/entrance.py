@@ -12,6 +12,7 @@ have not been received, until the time is over.
 from __future__ import annotations  # else those of inner functions are made at each call
 
 from collections.abc import Callable
+from math import inf
 from typing import Protocol
 
 from ottla.env.clock import Clock, Timer
@@ -88,14 +89,17 @@ class Entrance:
         self.dispatch = dispatch
 
     def mute(self, seconds: float) -> None:
-        """Serve no further frame for so long, or until an earlier call's time is over, if later."""
+        """Serve no further frame for so long, or until an earlier call's time is over, if later.
+
+        Infinite: until the connection is closed.
+        """
         until = self._clock.monotonic() + seconds
         if self._connection is None or until <= self._muted_until:
             return
         if self._timer is not None:
             self._timer.cancel()
         self.is_muted, self._muted_until = True, until
-        self._timer = self._clock.call_later(seconds, self._unmute)
+        self._timer = None if seconds == inf else self._clock.call_later(seconds, self._unmute)
 
     def _unmute(self) -> None:
         self.is_muted, self._timer = False, None

@@ -21,6 +21,9 @@ from ottla.turns import Turns
 
 logger = logging.getLogger(__name__)
 
+HELD_MAX = 1_000
+"""So many connections of addresses that connect too fast are held before they are closed; further
+ones are closed at once."""
 SWEEP_SECONDS_MAX = 1.0
 ROOM_SHARE = 0.75
 """When the memory for answers is full, connections are closed until at most this share is used:
@@ -72,6 +75,10 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         """Use: keys only, in the order of arrival, so that a simulation is repeatable."""
         self._per_host: Counter[str] = Counter()
+        self._held_count = 0
+        self.arrive: Callable[[str], int] | None = None
+        """Use: takes the address of each new client; returns for how many ms to hold it, without
+        service, before it is closed. 0: it is served. None: nobody counts."""
         self._all_closed: asyncio.Event | None = None
         self._sweep_timer: Timer | None = None
         self._sweep_due = 0.0
@@ -171,6 +178,23 @@ class Listener:
         if self._per_host[host] > self._limits.connections_per_ip_max:
             logger.warning("refusing %s: max.connections.per.ip", host)
             connection.close()
+        elif self.arrive is not None and (held_ms := self.arrive(host)):
+            self._hold(connection, held_ms)
+
+    def _hold(self, connection: Connection, held_ms: int) -> None:
+        """Close a connection after some time in which it is not served."""
+        logger.debug("holding %s: connection_creation_rate", connection.peer.host)
+        if self._held_count >= HELD_MAX:
+            connection.close()
+            return
+        self._held_count += 1
+
+        def close() -> None:
+            self._held_count -= 1
+            connection.close()
+
+        connection.mute()
+        self._clock.call_later(held_ms / 1000, close)
 
     def _lost(self, connection: Connection) -> None:
         self._connections.pop(connection, None)

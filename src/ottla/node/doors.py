@@ -33,7 +33,7 @@ from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.giving_up import GivingUp
 from ottla.node.logins import MakeTerms, credentials_of, make_terms
-from ottla.node.quotas import QuotasInForce, client_quotas_of
+from ottla.node.quotas import ConnectionRatesInForce, QuotasInForce, client_quotas_of
 from ottla.node.work import Work, measure_log_dirs
 from ottla.pending import Pending
 from ottla.settings import connections_room_of, group_topic_of, transaction_topic_of
@@ -134,6 +134,7 @@ def make_listener(
         room=lambda: connections_room_of(open_files_max, len(logs.logs)),
     )
     configuration.listeners.append(lambda: listener.set_limits(configuration.limits()))
+    ConnectionRatesInForce(listener, environment, configuration.at_start).begin(data)
     return listener
 
 

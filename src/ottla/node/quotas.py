@@ -15,12 +15,15 @@ from ottla.handlers.gate import let_pass
 from ottla.handlers.router import Router
 from ottla.ids import QuotaEntity
 from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.network.listener import Listener
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 
 if TYPE_CHECKING:
     from ottla.cluster.client_quotas import ClientQuotas
     from ottla.handlers.quotas import Quotas
+    from ottla.quota.connections import ConnectionRates
+    from ottla.quota.rate import Windows
 
 
 def client_quotas_of(data: Data, configuration: Configuration) -> ClientQuotas:
@@ -67,13 +70,53 @@ class QuotasInForce:
         from ottla.quota.rate import Windows  # noqa: PLC0415 - on demand
 
         config = self._config
-        return Quotas(
-            Windows(
-                config[options.QUOTA_WINDOW_NUM], config[options.QUOTA_WINDOW_SIZE_SECONDS] * 1000
-            ),
-            Windows(
-                config[options.CONTROLLER_QUOTA_WINDOW_NUM],
-                config[options.CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS] * 1000,
-            ),
-            self._clock,
+        controllers = Windows(
+            config[options.CONTROLLER_QUOTA_WINDOW_NUM],
+            config[options.CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS] * 1000,
         )
+        return Quotas(windows_of(config), controllers, self._clock)
+
+
+class ConnectionRatesInForce:
+    """Follows the metadata, and stands at the listeners while an address has a quota."""
+
+    def __init__(self, listener: Listener, environment: Environment, config: Config) -> None:
+        self._listener = listener
+        self._clock = environment.waits_clock
+        self._config = config
+        self._rates: ConnectionRates | None = None
+
+    def begin(self, data: Data) -> None:
+        """Take the quotas that there are, and follow."""
+        image = data.follower.image
+        self._take(image, image.quotas)
+        data.follower.add_listener(self._follow)
+
+    def _follow(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        self._take(image, delta.quotas)
+
+    def _take(self, image: MetadataImage, changed: Iterable[QuotaEntity]) -> None:
+        for entity in changed:
+            if entity.ip is None:
+                continue
+            if self._rates is None:
+                from ottla.quota.connections import ConnectionRates  # noqa: PLC0415 - on demand
+
+                self._rates = ConnectionRates(windows_of(self._config))
+            bounds = image.quotas.get(entity, {})
+            self._rates.change(entity.ip, bounds.get("connection_creation_rate"))
+        if self._rates is not None:
+            self._listener.arrive = self._arrive if len(self._rates) else None
+
+    def _arrive(self, address: str) -> int:
+        assert self._rates is not None, "there is a quota"
+        return self._rates.arrive(address, int(self._clock.monotonic() * 1000))
+
+
+def windows_of(config: Config) -> Windows:
+    """Return the windows of client quotas."""
+    from ottla.quota.rate import Windows  # noqa: PLC0415 - on demand
+
+    return Windows(
+        config[options.QUOTA_WINDOW_NUM], config[options.QUOTA_WINDOW_SIZE_SECONDS] * 1000
+    )

@@ -65,6 +65,7 @@ class Kind(Generic[M]):
         self._meters: dict[Sharers, M] = {}
         self._shared: dict[float, M] = {}
         """Use: by bound, for those for whom there is no room."""
+        self._swept_ms = 0
 
     def __len__(self) -> int:
         return len(self._meters)
@@ -82,15 +83,20 @@ class Kind(Generic[M]):
         meter.bound = bound
         return meter
 
-    def is_full(self) -> bool:
-        """Whether further clients have to share one meter."""
-        return len(self._meters) >= self._meters_max
+    def make_room(self, now_ms: int, interval_ms: int) -> bool:
+        """Forget the meters that hold nothing, if it is time for that; tell whether it was.
 
-    def sweep(self, now_ms: int) -> None:
-        """Forget the meters that hold nothing."""
+        ``interval_ms``: how often to look while further clients have to share one meter.
+        """
+        if len(self._meters) < self._meters_max:
+            interval_ms = METER_IDLE_MS
+        if now_ms - self._swept_ms < interval_ms:
+            return False
+        self._swept_ms = now_ms
         self._meters = {
             tags: meter for tags, meter in self._meters.items() if not meter.is_idle(now_ms)
         }
+        return True
 
 
 class ClientQuotas:
@@ -111,7 +117,6 @@ class ClientQuotas:
         self.found: dict[tuple[str, bytes], Meters | None] = {}
         """Use: by user and client id, what ``of`` has returned; asked first by the caller.
         Cleared when a quota changes and when meters are forgotten."""
-        self._swept_ms = 0
 
     def __len__(self) -> int:
         """Return for how many entities there are quotas."""
@@ -142,15 +147,14 @@ class ClientQuotas:
         return meters
 
     def _make_room(self, now_ms: int) -> None:
-        kinds = (self._produce, self._fetch, self._request, self._mutation)
-        crowded = any(kind.is_full() for kind in kinds)
-        interval_ms = self._windows.all_ms if crowded else METER_IDLE_MS
-        if now_ms - self._swept_ms >= interval_ms:
-            self._swept_ms = now_ms
-            for kind in kinds:
-                kind.sweep(now_ms)
-            self.found.clear()
-        elif len(self.found) >= self._meters_max:
+        interval_ms = self._windows.all_ms
+        swept = [
+            self._produce.make_room(now_ms, interval_ms),
+            self._fetch.make_room(now_ms, interval_ms),
+            self._request.make_room(now_ms, interval_ms),
+            self._mutation.make_room(now_ms, interval_ms),
+        ]
+        if any(swept) or len(self.found) >= self._meters_max:
             self.found.clear()
 
     def _meter(

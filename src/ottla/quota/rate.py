@@ -138,6 +138,9 @@ class Meter:
 
     def note(self, amount: float, now_ms: int) -> None:
         """Record ``amount``, and ask for no wait; a negative amount takes back."""
+        if now_ms < self._until_ms and 0 <= amount <= self._room:
+            self.charge(amount, now_ms)
+            return
         self._settle()
         self._rate.record(amount, now_ms)
 

@@ -1,0 +1,45 @@
+"""How fast addresses may connect: ``connection_creation_rate``.
+
+Owns the rate of each address. Whoever connects too fast is held for a while and then closed, and
+that connection does not count. Source: KIP-612.
+"""
+
+from ottla.ids import QUOTA_DEFAULT as DEFAULT
+from ottla.quota.clients import METERS_MAX, Kind
+from ottla.quota.rate import Meter, Windows
+
+
+class ConnectionRates:
+    """The quotas of addresses, and what is measured by them."""
+
+    def __init__(self, windows: Windows, meters_max: int = METERS_MAX) -> None:
+        self._bounds: dict[str, float] = {}
+        self._meters = Kind(lambda bound, _: Meter(bound, windows, windows.window_ms), meters_max)
+        self._windows = windows
+
+    def __len__(self) -> int:
+        """Return how many addresses have a quota, with the default for one."""
+        return len(self._bounds)
+
+    def change(self, address: str, bound: float | None) -> None:
+        """Set how many connections per second an address may make; None: any number."""
+        if bound is None:
+            self._bounds.pop(address, None)
+        else:
+            self._bounds[address] = bound
+
+    def arrive(self, address: str, now_ms: int) -> int:
+        """Count a new connection; return for how many ms to hold it and then close it, 0: serve it.
+
+        ``address``: as the transport tells it.
+        """
+        address = address.removeprefix("::ffff:")
+        bound = self._bounds.get(address, self._bounds.get(DEFAULT))
+        if bound is None:
+            return 0
+        self._meters.make_room(now_ms, self._windows.all_ms)
+        meter = self._meters.get((None, address), bound, now_ms)
+        wait_ms = meter.charge(1, now_ms)
+        if wait_ms:
+            meter.note(-1, now_ms)
+        return wait_ms
