@@ -4,48 +4,66 @@ Owns the layout of an answer as far as its length depends on it. Optional fields
 out: only answers with errors have them. Needed only while there is a quota.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 
 from ottla.protocol.messages.fetch import TOPIC_IDS_SINCE
-from ottla.replication.fetch import FetchedPartition, size_of
+from ottla.replication.fetch import FetchedPartition
 
 FLEXIBLE_SINCE = 12
-_LENGTH_BYTES = 4
 _TOPIC_ID_BYTES = 16
 _ABORTED_BYTES = 16
 
 
-def answer_bytes(version: int, fetched: Iterable[FetchedPartition]) -> int:
-    """Return the length of the answer that holds ``fetched``, without its header."""
-    by_topic: dict[str, list[FetchedPartition]] = {}
+def answer_bytes(version: int, fetched: Sequence[FetchedPartition]) -> int:
+    """Return the length of the answer that holds ``fetched``, with its length, without its header.
+
+    Partitions of a topic stand together.
+    """
+    whole, topic_bytes, partition_bytes, is_flexible = _fixed(version)
+    size, topics, topic, of_topic = whole, 0, None, 0
     for one in fetched:
-        by_topic.setdefault(one.topic_partition.topic, []).append(one)
-    is_flexible = version >= FLEXIBLE_SINCE
-    # The throttle time, and from v7 on an error code and a session id; in the end perhaps no tags.
-    size = _LENGTH_BYTES + 4 + (6 if version >= 7 else 0) + is_flexible
-    size += _count_bytes(len(by_topic), is_flexible)
-    for topic, partitions in by_topic.items():
-        if version >= TOPIC_IDS_SINCE:
-            size += _TOPIC_ID_BYTES
-        else:
-            name_bytes = len(topic.encode())
-            size += name_bytes + (_varint_bytes(name_bytes + 1) if is_flexible else 2)
-        size += _count_bytes(len(partitions), is_flexible) + is_flexible
-        size += sum(_partition_bytes(one, version, is_flexible) for one in partitions)
+        region = one.region
+        records_bytes = 0 if region is None else region.length_bytes
+        size += partition_bytes + records_bytes
+        if is_flexible:
+            size += _varint_bytes(records_bytes + 1)
+        if one.aborted:
+            size += len(one.aborted) * (_ABORTED_BYTES + is_flexible)
+            if is_flexible:
+                size += _varint_bytes(len(one.aborted) + 1) - 1
+        name = one.topic_partition.topic
+        if name != topic:
+            topic, topics = name, topics + 1
+            size += topic_bytes
+            if version < TOPIC_IDS_SINCE:
+                name_bytes = len(name.encode())
+                size += name_bytes + (is_flexible and name_bytes > 126)
+            if is_flexible and of_topic > 126:
+                size += _varint_bytes(of_topic + 1) - 1
+            of_topic = 0
+        of_topic += 1
+    if is_flexible:
+        size += _varint_bytes(topics + 1) + _varint_bytes(of_topic + 1) - 1
     return size
 
 
-def _partition_bytes(one: FetchedPartition, version: int, is_flexible: bool) -> int:
-    """Index, code, two offsets; the start of the log; the replica; aborted; records; tags."""
-    size = 22 + (8 if version >= 5 else 0) + (4 if version >= 11 else 0) + is_flexible
-    size += _count_bytes(len(one.aborted), is_flexible)
-    size += len(one.aborted) * (_ABORTED_BYTES + is_flexible)
-    records_bytes = size_of(one)
-    return size + records_bytes + _count_bytes(records_bytes, is_flexible)
+@lru_cache
+def _fixed(version: int) -> tuple[int, int, int, bool]:
+    """Return the bytes of an answer, a topic and a partition that do not depend on their contents.
 
-
-def _count_bytes(count: int, is_flexible: bool) -> int:
-    return _varint_bytes(count + 1) if is_flexible else 4
+    In flexible versions these are those with one byte for the length of a name and for the number
+    of a topic's partitions and of aborted transactions, and none for the others.
+    """
+    is_flexible = version >= FLEXIBLE_SINCE
+    # The length, the throttle time, from v7 on a code and a session id; the number of topics; tags.
+    whole = 8 + (6 if version >= 7 else 0) + (1 if is_flexible else 4)
+    # The name's length or the id, the number of partitions; tags.
+    name = _TOPIC_ID_BYTES if version >= TOPIC_IDS_SINCE else (1 if is_flexible else 2)
+    topic = name + (2 if is_flexible else 4)
+    # Index, code, two offsets; the start of the log; the replica; numbers of aborted, of records.
+    partition = 22 + (8 if version >= 5 else 0) + (4 if version >= 11 else 0)
+    return whole, topic, partition + (2 if is_flexible else 8), is_flexible
 
 
 def _varint_bytes(number: int) -> int:

@@ -6,11 +6,16 @@ a topic or a group is decided in the handlers, because each API answers a denial
 Source: ADR 30.
 """
 
-from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.handlers.client import Client
 from ottla.pending import Pending
+
+if TYPE_CHECKING:
+    from ottla.replication.fetch import FetchedPartition
 
 Value = TypeVar("Value")
 
@@ -46,12 +51,12 @@ class Passage:
     def goes_on(self) -> None:
         """Note that the loop works on this request again. Harmless when it does already."""
 
-    def is_fetch_over(self, size_bytes: int) -> bool:
-        """Tell whether a Fetch must be answered without records, instead of so many bytes.
+    def is_fetch_over(self, version: int, fetched: Sequence[FetchedPartition]) -> bool:
+        """Tell whether a Fetch must be answered without records, instead of with ``fetched``.
 
-        Asked once, before the records are counted as answered.
+        Asked once, before the records are counted as answered. ``version``: of the request.
         """
-        del size_bytes
+        del version, fetched
         return False
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:

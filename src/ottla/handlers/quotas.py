@@ -7,22 +7,24 @@ throttle times of a request the largest is told and the connection muted for it,
 Source: KIP-13, KIP-124, KIP-219, KIP-599; the answers of a live Kafka 4.3.
 """
 
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
+from ottla.handlers.fetch_size import answer_bytes
 from ottla.handlers.gate import Passage
 from ottla.ids import QuotaEntity
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.quota.clients import ClientQuotas, Meters
 from ottla.quota.rate import Windows
+from ottla.replication.fetch import FetchedPartition
 
-_VERSION = struct.Struct(">h")
-_VERSION_AT = 2
+_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+_PRODUCE_FLEXIBLE_SINCE = API_TABLE[ApiKey.PRODUCE].flexible_from or 0
+_VERSION_AT = 3
 _CLIENT_ID_AT = 8
-"""Where a request's version and client id stand, the latter with its length before it."""
+"""Where a request's version (its low byte) and client id, after its length, stand."""
 _PERCENT = 100.0
 _OF_NODES = frozenset({ApiKey.WRITE_TXN_MARKERS})
 """Requests that nodes send each other; whoever may send them is never throttled for time."""
@@ -56,25 +58,27 @@ class Quotas:
             position += name_bytes
         else:
             name = b""
-        user, now = client.principal.name, self._clock.monotonic()
+        now = self._clock.monotonic()
         try:
-            meters = self._found[user, name]
+            meters = self._found[client.principal.name, name]
         except KeyError:
-            meters = self._clients.of(user, name, int(now * 1000))
+            meters = self._clients.of(client.principal.name, name, int(now * 1000))
         if meters is None:
             return None
         throttle_ms = 0
-        if key == ApiKey.PRODUCE and meters.produce is not None:
-            body_bytes = len(frame) - position - _header_tags(key, frame)
-            throttle_ms = meters.produce.charge(body_bytes, int(now * 1000))
-            if throttle_ms:
-                _mute(client, throttle_ms)
-        if not (
-            throttle_ms
-            or meters.request is not None
-            or (key == ApiKey.FETCH and meters.fetch is not None)
-            or (meters.mutation is not None and key in _MUTATIONS)
-        ):
+        if key == _PRODUCE:
+            if meters.produce is not None:
+                # Behind the header of a flexible version stands an empty set of tags.
+                body_bytes = len(frame) - position - (frame[_VERSION_AT] >= _PRODUCE_FLEXIBLE_SINCE)
+                throttle_ms = meters.produce.charge(body_bytes, int(now * 1000))
+                if throttle_ms:
+                    _mute(client, throttle_ms)
+            is_counted = throttle_ms > 0
+        elif key == _FETCH:
+            is_counted = meters.fetch is not None
+        else:
+            is_counted = meters.mutation is not None and key in _MUTATIONS
+        if not is_counted and meters.request is None:
             return None
         return _Counted(self._clock, client, meters, key=key, throttle_ms=throttle_ms, now=now)
 
@@ -161,13 +165,14 @@ class _Counted(Passage):
             now = self._clock.monotonic()
             meter.note((self._spent_seconds + now - since) * _PERCENT, int(now * 1000))
 
-    def is_fetch_over(self, size_bytes: int) -> bool:
+    def is_fetch_over(self, version: int, fetched: Sequence[FetchedPartition]) -> bool:
         """Charge the bytes of a Fetch and its time; take the bytes back if it has to wait."""
         now = self._clock.monotonic()
         now_ms = int(now * 1000)
         throttle_ms = self._charge_time(now, is_checked=True)
         fetch = self._meters.fetch
         if fetch is not None:
+            size_bytes = answer_bytes(version, fetched)
             throttle_ms = max(throttle_ms, fetch.charge(size_bytes, now_ms))
             if throttle_ms:
                 fetch.note(-size_bytes, now_ms)
@@ -192,10 +197,3 @@ class _Counted(Passage):
 def _mute(client: Client, throttle_ms: int) -> None:
     if client.line is not None:
         client.line.mute(throttle_ms / 1000)
-
-
-def _header_tags(key: int, frame: memoryview) -> int:
-    """Return how many bytes stand behind the client id in a request's header: an empty set."""
-    (version,) = _VERSION.unpack_from(frame, _VERSION_AT)
-    flexible_from = API_TABLE[ApiKey(key)].flexible_from
-    return flexible_from is not None and version >= flexible_from

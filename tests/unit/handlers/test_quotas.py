@@ -1,5 +1,7 @@
 """The quotas at the gate, on a clock of the test's own."""
 
+from typing import NamedTuple
+
 import pytest
 
 from ottla.env.clock import ManualClock
@@ -7,12 +9,22 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
 from ottla.handlers.gate import Timed
 from ottla.handlers.quotas import Quotas
-from ottla.ids import Principal, QuotaEntity
+from ottla.ids import Principal, QuotaEntity, TopicPartition
 from ottla.protocol.header import encode_request_header
 from ottla.quota.rate import Windows
+from ottla.replication.fetch import FetchedPartition
 
 PRODUCE, FETCH, CREATE_TOPICS, HEARTBEAT, WRITE_TXN_MARKERS = 0, 1, 19, 12, 27
 BOUND = 50_000.0
+
+
+def answer_of(size_bytes):
+    """Records whose answer (v12, one partition of the topic t) has about so many bytes."""
+    return [FetchedPartition(TopicPartition("t", 0), ErrorCode.NONE, region=Region(size_bytes))]
+
+
+class Region(NamedTuple):
+    length_bytes: int
 
 
 class Line:
@@ -100,15 +112,15 @@ def test_a_fetch_that_is_over_counts_nothing(quotas, admit, clock, line):
     limit(quotas, consumer_byte_rate=BOUND)
     first = admit(FETCH, 12)
     assert first.fetch_bytes_max == 500_000
-    assert not first.is_fetch_over(200_000)
+    assert not first.is_fetch_over(12, answer_of(200_000))
     assert first.answered() == 0
     clock.advance(0.004)
     second = admit(FETCH, 12)
-    assert second.is_fetch_over(400_000)
-    assert second.answered() == pytest.approx(1996, abs=1)
+    assert second.is_fetch_over(12, answer_of(400_000))
+    assert second.answered() == pytest.approx(1996, abs=5)
     assert line.mutes == [second.answered()]
     third = admit(FETCH, 12)
-    assert not third.is_fetch_over(300_000)
+    assert not third.is_fetch_over(12, answer_of(300_000))
 
 
 def test_the_larger_throttle_time_is_told_once(quotas, admit, clock, line):

@@ -418,17 +418,15 @@ def _session_response(
 
 def _limited(limits: FetchLimits, bytes_max: int) -> FetchLimits:
     """Return limits within which an answer fits into the client's quota at some time."""
+    if limits.max_bytes <= bytes_max and limits.min_bytes <= bytes_max:
+        return limits
     bytes_max = min(limits.max_bytes, bytes_max)
     return limits._replace(max_bytes=bytes_max, min_bytes=min(limits.min_bytes, bytes_max))
 
 
-def _is_over(call: Call, fetched: Iterable[FetchedPartition]) -> bool:
+def _is_over(call: Call, fetched: Sequence[FetchedPartition]) -> bool:
     """Whether the client has to wait, and is answered without records; asked once per request."""
-    if call.passage is None:
-        return False
-    from ottla.handlers.fetch_size import answer_bytes  # noqa: PLC0415 - only with a quota
-
-    return call.passage.is_fetch_over(answer_bytes(call.api_version, fetched))
+    return call.passage is not None and call.passage.is_fetch_over(call.api_version, fetched)
 
 
 def _refuse_all(request: FetchRequest, code: ErrorCode) -> Steps[FetchResponse]:
