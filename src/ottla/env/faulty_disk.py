@@ -64,6 +64,8 @@ class PlannedFault:
     errno: int
     lasting: bool
     written_bytes: int | None
+    or_call: DiskCall | None = None
+    """Counts and fails like ``call``."""
 
 
 class Faults:
@@ -79,14 +81,21 @@ class Faults:
         """Directories that are held: a sync of them never finds the process without descriptors."""
 
     def fail(
-        self, call: DiskCall, *, nth: int = 1, errno: int = errno_codes.EIO, lasting: bool = False
+        self,
+        call: DiskCall,
+        *,
+        or_call: DiskCall | None = None,
+        nth: int = 1,
+        errno: int = errno_codes.EIO,
+        lasting: bool = False,
     ) -> None:
         """Let the ``nth`` call of this kind from now (1 = the next) raise OSError(errno).
 
         ``lasting`` fails every later one too, until ``heal``. A failed sync leaves the pages clean:
-        a later sync succeeds and still does not make those bytes durable.
+        a later sync succeeds and still does not make those bytes durable. ``or_call``: calls of
+        this kind are counted together with the others, and fail as they do.
         """
-        self._faults.append(PlannedFault(call, nth, errno, lasting, None))
+        self._faults.append(PlannedFault(call, nth, errno, lasting, None, or_call))
 
     def tear_write(
         self, written_bytes: int, *, nth: int = 1, errno: int = errno_codes.ENOSPC
@@ -132,7 +141,9 @@ class Faults:
 
     def _strike(self, call: DiskCall, *, but_for: frozenset[int]) -> PlannedFault | None:
         struck = None
-        for fault in [planned for planned in self._faults if planned.call is call]:
+        for fault in [
+            planned for planned in self._faults if call in (planned.call, planned.or_call)
+        ]:
             if fault.errno in but_for:
                 continue
             fault.remaining -= 1

@@ -181,7 +181,7 @@ class Server:
         return self._note_disk_fault(DiskFault(DiskCall.WRITE, self._calls(DiskCall.WRITE), 1))
 
     def _fail_sync(self, nth: int) -> int:
-        self.disk.fail(DiskCall.SYNC, nth=nth)
+        self.disk.fail(DiskCall.SYNC, or_call=DiskCall.SYNC_VOLUME, nth=nth)
         return self._note_disk_fault(DiskFault(DiskCall.SYNC, self._calls(DiskCall.SYNC), nth))
 
     def _note_disk_fault(self, fault: "DiskFault") -> int:
@@ -190,7 +190,9 @@ class Server:
         return number
 
     def _calls(self, call: DiskCall) -> int:
-        return self.disk.counts[call]
+        """Return how often the disk was asked; a sync of the volume is a sync."""
+        counts = self.disk.counts
+        return counts[call] + (counts[DiskCall.SYNC_VOLUME] if call is DiskCall.SYNC else 0)
 
     def _struck(self, number: int) -> int:
         if number >= 0:
@@ -214,7 +216,7 @@ class Server:
             if other.call is DiskCall.WRITE:
                 self.disk.fail(DiskCall.WRITE, errno=errno.ENOSPC, lasting=True)
             elif (left := other.nth - self._calls(other.call) + other.calls_before) > 0:
-                self.disk.fail(DiskCall.SYNC, nth=left)
+                self.disk.fail(DiskCall.SYNC, or_call=DiskCall.SYNC_VOLUME, nth=left)
         return struck
 
     async def _settled(self) -> None:

@@ -119,3 +119,15 @@ def test_death_at_each_changing_call_stops_right_before_it():
     disk.kill_at(6)
     story(disk)
     assert not disk.killed
+
+
+def test_a_fault_of_two_kinds_of_calls_strikes_once(disk, memory):
+    volume = disk.open_volume("/")
+    file = disk.open("/other", create=True)
+    for first, second in ((file.sync, lambda: volume.sync([file])),) * 2:
+        disk.fail(DiskCall.SYNC, or_call=DiskCall.SYNC_VOLUME, nth=2)
+        first()
+        with pytest.raises(OSError, match="Input/output"):
+            second()
+        second()
+        first()

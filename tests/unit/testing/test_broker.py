@@ -22,7 +22,8 @@ from ottla.testing.hosts import BrokerFailed
 
 @pytest.fixture(scope="module", params=["thread", "process"])
 def broker(request):
-    with Broker(process=request.param == "process") as made:
+    config = {"log.retention.ms": "-1"}  # Some tests write old records, one lets days pass.
+    with Broker(process=request.param == "process", config=config) as made:
         yield made
 
 

@@ -120,9 +120,9 @@ def test_a_delay_holds_an_answer(broker):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "slow"})
     admin.list_topics(timeout=20)
     began = time.monotonic()
-    with broker.faults.delay("Metadata", "300ms", client_id="slow") as fault:
+    with broker.faults.delay("Metadata", "300ms", client_id="slow", times=None) as fault:
         admin.list_topics(timeout=20)
-    assert fault.struck == 1
+    assert fault.struck >= 1
     assert time.monotonic() - began >= 0.3
 
 
@@ -174,7 +174,8 @@ def test_a_fault_must_make_sense(broker):
         broker.faults.drop("Produce", topics="t")
 
 
-def test_the_calls_of_the_broker_itself_are_not_struck(broker):
+def test_the_calls_of_the_broker_itself_are_not_struck(in_thread):
+    broker = in_thread
     with broker.faults.drop(None, times=None) as fault:
         topic = broker.create_topic()
         broker.produce(topic, "x")
@@ -186,18 +187,22 @@ def test_the_calls_of_the_broker_itself_are_not_struck(broker):
 def test_a_full_disk_passes(in_thread, producer_of):
     topic = in_thread.create_topic()
     producer = producer_of(in_thread)
+    assert delivered(producer, topic) == (None, 0)
     with in_thread.faults.disk_full() as fault:
         producer.produce(topic, b"v")
-        assert producer.flush(0.3) == 1
-        assert fault.struck >= 1
-    assert producer.flush(20) == 0
-    assert len(in_thread.records(topic)) == 1
+        until = time.monotonic() + 30
+        while not fault.struck and time.monotonic() < until:
+            assert producer.flush(0.02) == 1
+        assert fault.struck
+    assert producer.flush(30) == 0
+    assert len(in_thread.records(topic)) == 2
 
 
 def test_an_fsync_that_fails_takes_the_record_with_it(in_thread, producer_of):
     topic = in_thread.create_topic()
+    producer = producer_of(in_thread, message_send_max_retries=0)
+    assert delivered(producer, topic) == (None, 0)
     with in_thread.faults.fsync_error() as fault:
-        producer = producer_of(in_thread, message_timeout_ms=500)
         error, _ = delivered(producer, topic)
         assert error is not None
         assert fault.struck == 1
@@ -226,7 +231,13 @@ def test_a_directory_outlives_a_kill(tmp_path, producer_of):
             assert len(broker.records("kept")) == 1
 
 
-def test_days_of_a_consumer_a_zombie_and_a_group_in_a_moment(broker, producer_of):
+@pytest.mark.parametrize("process", [False, True])
+def test_days_of_a_consumer_a_zombie_and_a_group_in_a_moment(process, producer_of):
+    with Broker(process=process) as broker:
+        see_days_pass(broker, producer_of)
+
+
+def see_days_pass(broker, producer_of):
     topic = broker.create_topic()
     zombie = producer_of(broker, transactional_id="zombie", transaction_timeout_ms=60_000)
     zombie.init_transactions(20)
@@ -243,7 +254,9 @@ def test_days_of_a_consumer_a_zombie_and_a_group_in_a_moment(broker, producer_of
         KafkaError.PRODUCER_FENCED,
     }
     broker.produce(topic, "v")
-    member = consumer_of(broker, "timed-out", **{"session.timeout.ms": 45_000})
+    # Its heartbeats are rare, or one would find out between the jump and the commit.
+    times = {"session.timeout.ms": 45_000, "heartbeat.interval.ms": 44_000}
+    member = consumer_of(broker, "timed-out", **times)
     member.subscribe([topic])
     assert first_of(member).value() == b"v"
     member.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
