@@ -36,10 +36,8 @@ from ottla.records.batch import MAGIC_V2, read_header
 from ottla.records.builder import build_batch
 from ottla.records.decode import decode_entry, whole_batches
 from ottla.records.record import Record
-from ottla.testing.names import fresh_name
+from ottla.testing.names import CLIENT_ID, fresh_name
 
-CLIENT_ID = "ottla-testing"
-"""How this client calls itself; faults do not strike it."""
 NEW_TOPIC_SECONDS = 10.0
 """How long a cluster may take to let a new topic be used."""
 PAUSE_MS = 20

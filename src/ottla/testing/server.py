@@ -27,8 +27,8 @@ from ottla.handlers.router import Router, Serve
 from ottla.ids import TopicId
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import NO_SESSION, OPS_MAX, Put
-from ottla.testing.cluster import CLIENT_ID
 from ottla.testing.intercept import Intercepted
+from ottla.testing.names import CLIENT_ID
 from ottla.testing.requests import LastRequests
 from ottla.testing.rules import Action, Rule, Rules
 
