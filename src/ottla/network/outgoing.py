@@ -72,16 +72,16 @@ class Outgoing:
     def put(self, answer: Answer) -> None:
         """Queue an answer. Sends nothing yet."""
         self._chunks.extend(answer)
-        size_bytes = 0
+        memory_bytes = region_bytes = 0
         for chunk in answer:
             if isinstance(chunk, Region):
-                size_bytes += chunk.length_bytes
-                self._region_bytes += chunk.length_bytes
+                region_bytes += chunk.length_bytes
             else:
-                size_bytes += len(chunk)
-        self.size_bytes += size_bytes
-        self._put_bytes += size_bytes
-        if size_bytes > COUNTED_WHOLE_BYTES:
+                memory_bytes += len(chunk)
+        self._region_bytes += region_bytes
+        self.size_bytes += memory_bytes + region_bytes
+        self._put_bytes += memory_bytes + region_bytes
+        if memory_bytes > COUNTED_WHOLE_BYTES:
             self.count()
 
     def clear(self) -> None:
@@ -109,7 +109,7 @@ class Outgoing:
     @property
     def unread_bytes(self) -> int:
         """Bytes in memory that have not reached the socket."""
-        return self.unsent_bytes - self._region_bytes
+        return self.size_bytes - self._region_bytes + self._transport.get_write_buffer_size()
 
     @property
     def taken_bytes(self) -> int:
@@ -141,7 +141,7 @@ class Outgoing:
                 self._write(self._join(chunk))
         if not chunks and self._wants_drained:
             self._notice(drained=False)
-        if enough > _SMALL_ENOUGH or self._is_counted:
+        if self._is_counted or (enough > _SMALL_ENOUGH and self.unread_bytes > SMALL_BYTES):
             self.count()
         return False
 

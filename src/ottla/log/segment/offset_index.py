@@ -9,7 +9,7 @@ Between log.segment and the file ``<base offset>.index``. Grammar, big-endian, a
 An entry is made for the first batch after every ``index.interval.bytes`` of log.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from struct import Struct
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ class OffsetIndex(Index):
 
     def lookup(self, offset: int) -> OffsetPosition | None:
         """Return the entry with the largest offset <= ``offset``, or None: start at position 0."""
-        after = bisect_right(range(self.count), offset - self.base_offset, key=self._relative)
+        after = self._after(offset - self.base_offset)
         return self.entry(after - 1) if after else None
 
     def offset_behind(self, position: int) -> int | None:
@@ -63,9 +63,7 @@ class OffsetIndex(Index):
 
     def keep_below(self, offset: int) -> None:
         """Drop the entries with an offset >= ``offset``."""
-        self.keep(
-            bisect_right(range(self.count), offset - 1 - self.base_offset, key=self._relative)
-        )
+        self.keep(self._after(offset - 1 - self.base_offset))
 
     def check(self, log_size_bytes: int) -> None:
         """Raise CorruptFile when the last entry is impossible for a log of ``log_size_bytes``."""
@@ -76,9 +74,20 @@ class OffsetIndex(Index):
             why = f"last entry points at byte {last.position} of a log of {log_size_bytes}"
             raise CorruptFile(self.path, why)
 
-    def _relative(self, ordinal: int) -> int:
-        relative: int = ENTRY.unpack_from(self.entries, ordinal * ENTRY.size)[0]
-        return relative
+    def _after(self, relative: int) -> int:
+        """Return the number of entries with a relative offset <= ``relative``.
+
+        ``bisect_right`` with a key does this in twice the time, and every fetch asks.
+        """
+        entries, read, size = self.entries, ENTRY.unpack_from, ENTRY.size
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) >> 1
+            if read(entries, middle * size)[0] <= relative:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _position(self, ordinal: int) -> int:
         position: int = ENTRY.unpack_from(self.entries, ordinal * ENTRY.size)[1]
