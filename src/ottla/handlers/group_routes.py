@@ -8,6 +8,7 @@ from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
 from ottla.handlers.call import Handler
 from ottla.handlers.services import MakeHandler, Services
+from ottla.handlers.when_ready import WhenReady
 from ottla.protocol.apis import ApiKey
 
 
@@ -70,9 +71,12 @@ def _consumer_group_describe(services: Services) -> Handler[Any]:
 
 
 def _list_groups(services: Services) -> Handler[Any]:
-    from ottla.handlers.apis.list_groups import ListGroups
+    def make() -> Handler[Any]:
+        from ottla.handlers.apis.list_groups import ListGroups
 
-    return ListGroups(services.groups, elements_max=_elements_max(services))
+        return ListGroups(services.groups, elements_max=_elements_max(services))
+
+    return WhenReady(services.coordinators, make)
 
 
 def _describe_groups(services: Services) -> Handler[Any]:
@@ -124,11 +128,14 @@ def _write_txn_markers(services: Services) -> Handler[Any]:
 
 
 def _list_transactions(services: Services) -> Handler[Any]:
-    from ottla.handlers.apis.list_transactions import ListTransactions
+    def make() -> Handler[Any]:
+        from ottla.handlers.apis.list_transactions import ListTransactions
 
-    return ListTransactions(
-        services.transactions, services.clock, elements_max=_elements_max(services)
-    )
+        return ListTransactions(
+            services.transactions, services.clock, elements_max=_elements_max(services)
+        )
+
+    return WhenReady(services.coordinators, make)
 
 
 def _describe_transactions(services: Services) -> Handler[Any]:

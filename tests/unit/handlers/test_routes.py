@@ -6,7 +6,11 @@ import ottla.node.doors as module
 from ottla.broker import Broker
 from ottla.config.files import broker_config
 from ottla.handlers.apis.api_versions import ApiVersions
+from ottla.handlers.call import Call
+from ottla.handlers.client import Client
 from ottla.handlers.routes import ROUTES
+from ottla.handlers.when_ready import WhenReady
+from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 
 
@@ -35,9 +39,65 @@ async def test_every_advertised_api_has_a_handler_and_codecs_for_its_versions(se
         api = API_TABLE[key]
         handler = ROUTES[key](services) if key in ROUTES else ApiVersions(router.served)
         assert callable(handler.handle), api.name
+        if isinstance(handler, WhenReady):
+            handler = handler._make()
         where = type(handler).__module__
         assert where.startswith("ottla.handlers.apis."), where
         assert api.versions.last == versions.last
         for version in range(api.versions.first, api.versions.last + 1):
             assert callable(api.request.decoder(version))
             assert callable(api.response.encoder(version))
+
+
+class Scripted:
+    def __init__(self, response):
+        self.response = response
+
+    def handle(self, request, call):
+        return self.response
+
+
+class Unready:
+    """Coordinators that a test makes ready."""
+
+    def __init__(self):
+        self.waiting = Pending()
+
+    def ready(self):
+        return self.waiting
+
+
+def returned(steps):
+    """Run steps to their end; return what they return."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value
+
+
+def in_steps(message):
+    yield None
+    return message
+
+
+@pytest.mark.parametrize("kind", ["message", "pending", "steps"])
+def test_the_first_request_waits_for_the_coordinators_and_the_next_does_not(kind):
+    message = API_TABLE[ApiKey.LIST_GROUPS].response(groups=[])
+    later = Pending()
+    response = {"message": message, "pending": later, "steps": in_steps(message)}[kind]
+    coordinators, made = Unready(), []
+
+    def make():
+        made.append(Scripted(response))
+        return made[-1]
+
+    handler = WhenReady(coordinators, make)
+    call = Call(4, None, Client("here", 1, "there", 2), None)
+    both = handler.handle("first", call), handler.handle("second", call)
+    assert [next(steps) for steps in both] == [coordinators.waiting] * 2
+    assert not made
+    assert returned(both[0]) is (later if kind == "pending" else message)
+    both[1].close()
+    assert len(made) == 1
+    assert handler.handle("third", call) is response
