@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.answer_memory import AnswerMemory
 from ottla.config import broker as options
+from ottla.config import tls as tls_options
 from ottla.config.config import Config
 from ottla.env.awake_clock import AwakeClock
 from ottla.env.stall_meter import StallMeter
@@ -164,6 +165,9 @@ class Broker:
         self._opened.is_serving = True
         self.stall_meter.start()
         keep_house(self._schedule, work.housekeeper, data.logs, self._env, self.configuration)
+        interval_ms = self.configuration.at_start[tls_options.RELOAD_INTERVAL_MS]
+        if doors.certificates is not None and interval_ms:
+            self._schedule.every(interval_ms, doors.certificates.renew)
         return node
 
     async def stop(self) -> None:

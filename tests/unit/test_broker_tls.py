@@ -76,3 +76,72 @@ async def test_the_certificate_says_who_a_client_is(monkeypatch, name, rules, pr
 async def test_a_certificate_that_cannot_be_used_keeps_the_node_from_starting():
     with pytest.raises(ServerTlsUnusable, match="has no private key"):
         await broker(**{"ssl.keystore.location": str(certificates() / "server.crt")}).start()
+
+
+def shown_by(certificate):
+    return ssl.PEM_cert_to_DER_cert((certificates() / f"{certificate}.crt").read_text())
+
+
+async def shown(address):
+    """Return the certificate that a new connection sees, as DER."""
+    _, writer = await asyncio.open_connection(*address, ssl=trusting())
+    try:
+        return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    finally:
+        writer.close()
+
+
+def put(path, content):
+    """Replace a file in one step, as a tool that renews certificates does."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+async def test_new_certificates_are_shown_and_broken_ones_are_not(tmp_path, caplog):
+    path = tmp_path / "server.pem"
+    names = ("server.pem", "second.pem", "second.key", "server.crt")
+    server, second, key, other = ((certificates() / name).read_bytes() for name in names)
+    put(path, server)
+    options = {"ssl.keystore.location": str(path), "ottla.ssl.reload.interval.ms": "0"}
+    node = broker(**options)
+    doors = (await node.start()).doors
+    try:
+        reader, writer = await asyncio.open_connection(*doors.address, ssl=trusting())
+        assert await shown(doors.address) == shown_by("server")
+        for broken in (b"", second[:200], key, key + other):
+            put(path, broken)
+            await doors.certificates.renew()
+            await doors.certificates.renew()
+            assert await shown(doors.address) == shown_by("server")
+        path.unlink()
+        await doors.certificates.renew()
+        assert await shown(doors.address) == shown_by("server")
+        assert caplog.text.count("SSL keeps its certificate") == 3, "each reason once"
+        assert "PRIVATE KEY-----" not in caplog.text.replace("'BEGIN PRIVATE KEY'", "")
+        put(path, second)
+        await doors.certificates.renew()
+        assert await shown(doors.address) == shown_by("second")
+        writer.write(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        assert len(await reader.readexactly(4)) == 4, "who is connected stays connected"
+        writer.close()
+    finally:
+        await node.stop()
+
+
+async def test_files_are_looked_at_again_and_again(tmp_path):
+    path = tmp_path / "server.pem"
+    put(path, (certificates() / "server.pem").read_bytes())
+    options = {"ssl.keystore.location": str(path), "ottla.ssl.reload.interval.ms": "5"}
+    node = broker(**options)
+    doors = (await node.start()).doors
+    try:
+        assert await shown(doors.address) == shown_by("server")
+        put(path, (certificates() / "second.pem").read_bytes())
+        for _ in range(2000):
+            if await shown(doors.address) == shown_by("second"):
+                break
+        else:
+            raise AssertionError("the new certificate is never shown")
+    finally:
+        await node.stop()

@@ -7,8 +7,9 @@ Source: Kafka's broker configuration reference; KIP-651 (PEM); KIP-684 (certific
 
 from typing import TYPE_CHECKING, TypeVar
 
+from ottla.config.bounds import NOT_NEGATIVE
 from ottla.config.config import Config
-from ottla.config.option import LIST, STRING, InvalidConfig, Option, ValueType, one_of
+from ottla.config.option import LIST, LONG, STRING, InvalidConfig, Option, ValueType, one_of
 
 if TYPE_CHECKING:  # A broker without TLS loads neither.
     from ottla.config.mapping_rules import MappingRules
@@ -117,6 +118,15 @@ ENDPOINT_IDENTIFICATION = Option(
     "https",
     "Of use for clients only: a broker does not compare its clients' host names.",
 )
+RELOAD_INTERVAL_MS = Option(
+    "ottla.ssl.reload.interval.ms",
+    LONG,
+    10_000,
+    "How often the files of keys and certificates are looked at. When they have changed and can be"
+    " used, new connections get the new ones; when not, the old ones stay. 0: never.",
+    validator=NOT_NEGATIVE,
+    unit="ms",
+)
 # fmt: on
 TLS = (
     KEYSTORE_TYPE,
@@ -135,8 +145,12 @@ TLS = (
     CIPHER_SUITES,
     PRINCIPAL_MAPPING_RULES,
     ENDPOINT_IDENTIFICATION,
+    RELOAD_INTERVAL_MS,
 )
-_BY_KEY: dict[str, Option[object]] = {option.key: option for option in TLS}
+_BY_KEY: dict[str, Option[object]] = {
+    option.key: option for option in TLS if option is not RELOAD_INTERVAL_MS
+}
+"""Those that a listener can have for itself."""
 
 _SUITES_13 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 _SUITES_12 = {

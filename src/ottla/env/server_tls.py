@@ -163,6 +163,14 @@ class ServerTls:
         """Read the files and build the context. Blocks. Raises ServerTlsUnusable."""
         return cls(files, read_stores(files))
 
+    def reloaded(self, files: ServerTlsFiles) -> "ServerTls | None":
+        """Return what the files make now; None: they have not changed.
+
+        Blocks. Raises ServerTlsUnusable.
+        """
+        texts = read_stores(files)
+        return None if texts == self.texts else ServerTls(files, texts)
+
     def open(self) -> Engine:
         """Return the engine of a new connection."""
         return _SslEngine(self.context)

@@ -4,7 +4,7 @@ Owns how they are put together, and in which order they open and close: who hear
 connect to it, and who connects hears of a cluster that has it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,6 @@ from ottla.config.files import listeners_of
 from ottla.config.security import ServedListener
 from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.environment import Environment
-from ottla.errors import InvariantBroken
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.client import Client
 from ottla.handlers.router import Router, Serve
@@ -27,7 +26,7 @@ from ottla.metadata.values import BrokerValue, ListenerAddress
 from ottla.network.connection import OpenDispatch, Peer
 from ottla.network.entrance import Dispatch, Entrance
 from ottla.network.frame import ReceiveBudget
-from ottla.network.listener import Cover, Listener
+from ottla.network.listener import Listener
 from ottla.network.outgoing import Answer
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
@@ -42,6 +41,7 @@ from ottla.turns import Turns
 if TYPE_CHECKING:
     from ottla.config.mapping_rules import MappingRules
     from ottla.handlers.authentication import Terms
+    from ottla.node.tls import Certificates
 
 
 class Memory(NamedTuple):
@@ -59,6 +59,8 @@ class Doors(NamedTuple):
     membership: Membership
     addresses: Mapping[str, tuple[str, int]]
     """Host and port really bound, by the listener's name; in the order of the configuration."""
+    certificates: "Certificates | None" = None
+    """What the listeners with TLS show; None: there are none."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -154,11 +156,13 @@ async def bind(
     config = configuration.at_start
     addresses: dict[str, tuple[str, int]] = {}
     terms = await make_terms(data, environment, configuration)
-    cover_of = _covers(environment, configuration)
+    certificates = _certificates(environment, configuration)
     try:
         for served in listeners_of(config):
             endpoint = served.endpoint
-            cover = None if served.tls is None else await cover_of(served)
+            cover = None
+            if certificates is not None and served.tls is not None:
+                cover = await certificates.cover_of(served)
             addresses[endpoint.name] = await listener.start(
                 host=endpoint.host,
                 port=endpoint.port,
@@ -184,7 +188,7 @@ async def bind(
         clock=environment.clock,
     )
     membership.on_failed = giving_up.membership_ended
-    return Doors(listener, membership, addresses)
+    return Doors(listener, membership, addresses, certificates)
 
 
 async def join_and_open(doors: Doors, data: Data) -> None:
@@ -194,19 +198,12 @@ async def join_and_open(doors: Doors, data: Data) -> None:
     doors.listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
 
 
-def _covers(
-    environment: Environment, configuration: Configuration
-) -> Callable[[ServedListener], Awaitable[Cover]]:
-    """Return what gives each listener with TLS its certificate; loads nothing if there is none."""
+def _certificates(environment: Environment, configuration: Configuration) -> "Certificates | None":
     if all(served.tls is None for served in listeners_of(configuration.at_start)):
-        return _no_cover
+        return None
     from ottla.node.tls import Certificates  # noqa: PLC0415 - only TLS needs it
 
-    return Certificates(environment, configuration).cover_of
-
-
-async def _no_cover(served: ServedListener) -> Cover:
-    raise InvariantBroken(f"listener {served.endpoint.name} has no TLS")
+    return Certificates(environment, configuration)
 
 
 def _opener(serve: Serve, served: ServedListener, terms: MakeTerms | None) -> OpenDispatch:

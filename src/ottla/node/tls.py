@@ -4,13 +4,14 @@ Owns the certificate that each listener shows at the moment, and how it is put b
 sockets and its connections. Loaded only when a listener has TLS.
 """
 
+import logging
 from functools import partial
 
 from ottla.config import security as options
 from ottla.config.mapping_rules import MappingRules, NoRuleFits
 from ottla.config.security import ServedListener
 from ottla.env.executor import run
-from ottla.env.server_tls import Engine, ServerTls, ServerTlsFiles
+from ottla.env.server_tls import Engine, ServerTls, ServerTlsFiles, ServerTlsUnusable
 from ottla.environment import Environment
 from ottla.errors import CloseConnection
 from ottla.handlers.refusals import Refusals
@@ -22,6 +23,8 @@ from ottla.network.tls import TlsLayer
 from ottla.node.configuration import Configuration
 from ottla.security.distinguished_name import NameUnreadable, subject_of
 
+logger = logging.getLogger(__name__)
+
 
 class ShownCertificate:
     """What one listener shows its clients now."""
@@ -30,6 +33,8 @@ class ShownCertificate:
         self.files = files
         self.tls = tls
         """Use: replaced as a whole; connections keep what they began with."""
+        self.trouble = ""
+        """Use: why the files could not be used last time; "": they could."""
 
     def open_engine(self) -> Engine:
         """Return the engine of a new connection."""
@@ -61,6 +66,21 @@ class Certificates:
         tls = await run(self._executor, partial(ServerTls.load, files))
         shown = self._shown[served.endpoint.name] = ShownCertificate(files, tls)
         return partial(TlsLayer, handshakes=self._handshakes, open_engine=shown.open_engine)
+
+    async def renew(self) -> None:
+        """Show new connections what the files have now; keep the old where that cannot be used."""
+        for listener, shown in self._shown.items():
+            try:
+                tls = await run(self._executor, partial(shown.tls.reloaded, shown.files))
+            except ServerTlsUnusable as error:
+                if str(error) != shown.trouble:
+                    logger.warning("listener %s keeps its certificate: %s", listener, error)
+                shown.trouble = str(error)
+                continue
+            shown.trouble = ""
+            if tls is not None:
+                shown.tls = tls
+                logger.info("listener %s has new certificates", listener)
 
 
 def principal_of(rules: MappingRules, entrance: Entrance) -> Principal:
