@@ -138,9 +138,8 @@ class _Counted(Passage):
         mutation = self._meters.mutation
         if self._mutates and mutation is not None:
             throttle_ms = max(throttle_ms, mutation.wait_ms(int(now * 1000)))
-        if throttle_ms > self._throttle_ms:
+        if throttle_ms:  # A Produce is muted since it came in; its time runs from the answer on.
             _mute(self._client, throttle_ms)
-            self._throttle_ms = throttle_ms
         return throttle_ms
 
     def _charge_time(self, now: float, *, is_checked: bool) -> int:
@@ -176,8 +175,6 @@ class _Counted(Passage):
             throttle_ms = max(throttle_ms, fetch.charge(size_bytes, now_ms))
             if throttle_ms:
                 fetch.note(-size_bytes, now_ms)
-        if throttle_ms:
-            _mute(self._client, throttle_ms)
         self._throttle_ms = throttle_ms
         return throttle_ms > 0
 

@@ -267,14 +267,14 @@ def test_a_producer_that_sends_too_much_waits(wire, limited, topic_name):
 
 def test_who_wants_no_answer_waits_as_well(wire, limited, topic_name):
     wire.create_topic(topic_name)
-    client = limited(PRODUCE, 5 * BOUND)
+    client = limited(PRODUCE, 3 * BOUND)
     data = [{"index": 0, "records": batch([b"x" * 900_000])}]
     fields = {"acks": 0, "timeout": 5000, "topic_data": [{"name": topic_name}]}
     fields["topic_data"][0]["partition_data"] = data
-    for _ in range(3):
+    begin = time.monotonic()
+    for _ in range(2):
         client.send_frame(client.encode("produce", 9, **fields))
-    since = time.monotonic()
-    assert served_after(client, since) >= 2_700_000 / (5 * BOUND) * 1000 - 10_000 - SLACK_MS - 300
+    assert served_after(client, begin) >= 1_800_000 / (3 * BOUND) * 1000 - 10_000 - 10
 
 
 def test_a_consumer_that_reads_too_much_is_answered_without_records(wire, limited, topic_name):
@@ -327,28 +327,21 @@ def test_no_fetch_is_larger_than_can_ever_be_answered(wire, limited, topic_name)
 
 
 def test_partitions_that_are_made_too_fast_are_refused_or_waited_for(limited):
+    """What is only checked costs as much as what is made, and takes a busy machine no time."""
     client = limited(MUTATION, 1)
     begin = time.monotonic()
-    for _ in range(3):
-        throttle_ms, codes, _ = created(client, 7, 5)
+    for count in (1, 8, 8):
+        throttle_ms, codes, _ = created(client, 7, count, validate_only=count > 1)
         assert (throttle_ms, codes) == (0, [0]), "11 at first, and it may go below 0"
     throttle_ms, codes, told = created(client, 7, 5, 1)
     answered = time.monotonic()
     assert codes == [89, 89]
     assert told[0]["error_message"] is None
-    assert 4000 - (answered - begin) * 1000 - 30 <= throttle_ms <= 4000
+    assert 6000 - (answered - begin) * 1000 - 30 <= throttle_ms <= 6000
     assert throttle_ms - 30 <= served_after(client, answered) <= throttle_ms + BUSY_MS
-    throttle_ms, codes, _ = created(client, 5, 5)
+    throttle_ms, codes, _ = created(client, 5, 9, validate_only=True)
     assert codes == [0], "an older client does not know the error"
-    assert 3000 - BUSY_MS <= throttle_ms <= 5000
-
-
-def test_checking_costs_as_much_as_making(limited):
-    client = limited(MUTATION, 1)
-    assert created(client, 7, 13, validate_only=True)[:2] == (0, [0])
-    throttle_ms, codes, _ = created(client, 7, 1)
-    assert codes == [89]
-    assert 0 < throttle_ms <= 2000
+    assert 0 < throttle_ms <= 9000
 
 
 def test_who_takes_too_much_time_waits_for_a_window_at_most(limited):
