@@ -6,6 +6,7 @@ between jobs and the loop can come about. Asking for the running loop in it fail
 
 from collections import deque
 
+from ottla.env.faulty_disk import DiskKilled
 from tests.simulation.jobs import LATE_CHANCE, LATE_SECONDS
 
 LONGEST_SECONDS = 15.0
@@ -99,10 +100,19 @@ class SimulatedExecutor:
             handle.cancel()
             self._work(one)
         while self._waiting:
-            self._jobs.hurry(lambda: self._busy < self._threads)
+            self._hurry(lambda: self._busy < self._threads)
             self._running += 1
             self._work(_Submitted(*self._waiting.popleft(), 0.0))
-        self._jobs.hurry(lambda: not self._busy)
+        self._hurry(lambda: not self._busy)
+
+    def _hurry(self, is_over):
+        """Have jobs run until ``is_over()``. Raises DiskKilled when one of them ends the process.
+
+        Its other jobs have ended with it, and are told of to nobody.
+        """
+        self._jobs.hurry(lambda: is_over() or self._life.is_dead)
+        if self._life.is_dead:
+            raise DiskKilled
 
     def _begin(self):
         while self._waiting and self._running < self._threads:

@@ -9,6 +9,7 @@ import pytest
 from ottla.env.faulty_disk import DiskKilled
 from ottla.env.gate import Gate
 from tests.simulation.__main__ import command_of, digest_elsewhere, live
+from tests.simulation.executor import SimulatedExecutor
 from tests.simulation.jobs import Deadlock, Jobs, Threads, threads_of
 from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mix import CLIENTS, FAULTS, mix_of
@@ -245,6 +246,25 @@ def test_a_job_may_end_its_process_while_another_waits_for_it():
     outcomes = [begin(work) for _ in range(3)]
     assert not jobs.alive
     assert not any(outcomes)
+
+
+def test_a_process_that_ends_while_its_executor_closes_waits_for_none_of_its_jobs():
+    jobs, life, _ = jobs_of_a_world()
+    executor = SimulatedExecutor(
+        jobs, life, random.Random(1), "disk", threads=4, seconds=0.001, pace=lambda: 1.0
+    )
+
+    def end_the_process():
+        jobs.pause()
+        life.is_dead = True
+        jobs.bury(life)
+        raise DiskKilled
+
+    for work in (jobs.pause, jobs.pause, end_the_process, jobs.pause):
+        executor.submit(work, lambda *_: None)
+    with pytest.raises(DiskKilled):
+        executor.close()
+    assert not jobs.alive
 
 
 def test_a_lock_is_held_by_one_job_though_it_stops_inside():

@@ -10,6 +10,8 @@ import traceback
 
 CALLS_MAX = 128
 """Of the disk, by one turn of a node that serves. On a slow disk each may take milliseconds."""
+CALL_SECONDS = 1e-4
+"""Of the world: what a call of the disk by the loop takes, so that slices of work come to ends."""
 SECONDS_MAX = 0.25
 """Of the processor. The rule is 50 ms; a busy machine is slow, and nothing here is large."""
 GLANCE_TURNS = 64
@@ -61,7 +63,8 @@ class TurnJudge:
                 self._world.problem(f"a turn of the loop took {seconds:.2f} s of the processor")
 
     def called(self, life):
-        """The loop has called the disk."""
+        """The loop calls the disk."""
+        self._world.loop.now += CALL_SECONDS
         self._calls += 1
         if self._calls <= self.most_calls or not self._is_judged(life):
             return

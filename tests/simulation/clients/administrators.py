@@ -77,7 +77,7 @@ SHORT_LIFE_CHANCE = 0.15
 """Of a topic, that it is deleted with the first records on their way."""
 LARGE_CHANCE = 0.05
 """Of a topic, that it has so many partitions that some work on all of them takes long."""
-LARGE_PARTITIONS = (12, 40)
+LARGE_PARTITIONS = (12, 60)
 NULL_ID = uuid.UUID(int=0).bytes
 OPTIONS = TOPIC_OPTIONS | {
     "retention.ms": ["-1", "600000", "600000", "60000", "20000"],
