@@ -39,7 +39,15 @@ from ottla.node.data import (
     open_store,
     watch_logs,
 )
-from ottla.node.doors import Doors, Memory, bind, join_and_open, make_listener, router_for
+from ottla.node.doors import (
+    Doors,
+    Memory,
+    Reception,
+    bind,
+    join_and_open,
+    make_listener,
+    router_for,
+)
 from ottla.node.giving_up import GivingUp
 from ottla.node.logins import begin_with
 from ottla.node.work import Work, begin_work, keep_house
@@ -235,10 +243,11 @@ class Broker:
         env, configuration, opened = self._env, self.configuration, self._opened
         router = router_for(data, work, env, configuration, self._memory)
         serve = router.dispatch if self._intercept is None else self._intercept(router)
-        listener = make_listener(serve, data, env, configuration, self._memory)
+        reception = Reception(serve, router.known)
+        listener = make_listener(reception, data, env, configuration, self._memory)
         await begin_with(self._first_users, data, env, configuration)
         opened.doors = doors = await bind(
-            listener, serve, data, env, configuration, giving_up=self._giving_up
+            listener, reception, data, env, configuration, giving_up=self._giving_up
         )
         await join_and_open(doors, data)
         return doors

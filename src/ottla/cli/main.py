@@ -23,6 +23,7 @@ COMMANDS = {
     "txn": "ottla.cli.txn",
     "user": "ottla.cli.user",
     "quota": "ottla.cli.quota",
+    "acl": "ottla.cli.acl",
     "pipeline": "ottla.cli.pipeline",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",

@@ -8,7 +8,7 @@ Source: Kafka's broker configuration reference; names, types and defaults compar
 DescribeConfigs answer of Apache Kafka 4.3. Where a default differs, ``deviates`` says why.
 """
 
-from ottla.config import coordinator, log, quota, security, tls
+from ottla.config import authorization, coordinator, log, quota, security, tls
 from ottla.config.bounds import (
     COMPRESSION_TYPES,
     GZIP_LEVELS,
@@ -419,6 +419,7 @@ BROKER_TABLE = Table(
         ("Who may come in", security.SECURITY),
         ("TLS", tls.TLS),
         ("How much clients may ask for", quota.OPTIONS),
+        ("Who may do what", authorization.AUTHORIZATION),
         ("Requests", _REQUESTS),
         ("The log", log.OPTIONS),
         ("Groups, offsets and transactions", coordinator.OPTIONS),

@@ -8,6 +8,7 @@ Source: the format description in java.util.Properties' documentation; TOML 1.0.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from ottla.config.authorization import has_authorizer
 from ottla.config.broker import ADVERTISED_LISTENERS, BROKER_TABLE, LISTENERS, NODE_ID
 from ottla.config.config import Config, Layer
 from ottla.config.human import plain
@@ -38,6 +39,7 @@ def broker_config(*texts: Mapping[str, str]) -> Config:
         merged.update(mapping)
     config = Config(BROKER_TABLE, Layer(Source.STATIC_BROKER, merged))
     listeners_of(config)
+    has_authorizer(config)  # Raises what relies on one that is not there.
     return config
 
 

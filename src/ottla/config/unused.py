@@ -68,9 +68,7 @@ RELIED_ON = {
     "listener.name.": "this option of a listener is not served by this version",
     "ssl.": "this part of TLS is not served by this version",
     "sasl.": "this part of SASL is not served by this version",
-    "authorizer.": "authorisation is not served by this version",
-    "super.users": "authorisation is not served by this version",
-    "allow.everyone.if.no.acl.found": "authorisation is not served by this version",
+    "authorizer.": "there is no such option of an authorizer",
     "principal.builder.class": "Java classes cannot be loaded",
     "connections.max.reauth.ms": "re-authentication is not served by this version",
     "security.": "nodes do not talk to each other in this version",
@@ -89,7 +87,6 @@ RENAMED = {"broker.id": "node.id", "log.dir": "log.dirs"}
 _HARMLESS = {
     ("security.inter.broker.protocol", "PLAINTEXT"),
     ("inter.broker.listener.name", "PLAINTEXT"),
-    ("authorizer.class.name", ""),
 }
 
 

@@ -94,11 +94,11 @@ class NotDirect(Enum):
 
 NOT_DIRECT = NotDirect.NOT_DIRECT
 
-Direct = Callable[[memoryview, int, int], Answer | Pending[Answer | None] | NotDirect]
+Direct = Callable[[memoryview, int, int, Client], Answer | Pending[Answer | None] | NotDirect]
 """Serves requests of one (API, version) from their bytes, without decoding them into objects. Takes
-the frame, the position where the header's client id ends, and the correlation id. It serves the
-form that most clients send. It answers any other request with NOT_DIRECT, and that request goes the
-ordinary way, through its decoder and ``Handler.handle``."""
+the frame, the position where the header's client id ends, the correlation id, and the client. It
+serves the form that most clients send, if all of it is allowed. It answers any other request with
+NOT_DIRECT, and that request goes the ordinary way, through its decoder and ``Handler.handle``."""
 
 
 @runtime_checkable

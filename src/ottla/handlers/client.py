@@ -1,8 +1,13 @@
 """The client at the other end of a connection, as handlers see it."""
 
-from typing import NamedTuple, Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.ids import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from ottla.security.access import Access
 
 
 class Line(Protocol):
@@ -24,3 +29,5 @@ class Client(NamedTuple):
     """The name of the listener that it came by."""
     line: Line | None = None
     """None: it has no connection of its own (a test's)."""
+    access: Access | None = None
+    """What it may do; None: everything, because there is no authorizer."""

@@ -6,8 +6,10 @@ bytes of the wire. ``apis.fetch`` uses it, looks the topics up and reads.
 Source: KIP-227, KIP-516 (topic ids); eviction as Kafka's for consumers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.topics import TOPIC_NAME_LENGTH_MAX
 from ottla.env.rng import Rng
@@ -15,6 +17,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import INT32_MAX, TopicId, TopicPartition, topic_id_text
 from ottla.protocol.messages.fetch import FetchTopic, ForgottenTopic
 from ottla.replication.fetch import INVALID_OFFSET, FetchedPartition, FetchSpec
+
+if TYPE_CHECKING:
+    from ottla.security.access import Access
 
 NO_SESSION = 0
 SESSION_EPOCH_FINAL = -1
@@ -60,6 +65,7 @@ class FetchSession:
     """The partitions of one client, in the order in which they are read."""
 
     __slots__ = (
+        "_allowed",
         "_has_impossible",
         "_partitions",
         "_plan",
@@ -84,6 +90,8 @@ class FetchSession:
         self._plan: Plan | None = None
         self._has_impossible = False
         """Use: True when it names a topic by a name that is too long to exist."""
+        self._allowed: tuple[Access, int] | None = None
+        """Use: for whom, and at which epoch of its ACLs, all that is read was allowed."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -131,6 +139,22 @@ class FetchSession:
             refused = [part for part in self._partitions.values() if part.refusal is not None]
             self._plan = Plan(reads, [part.spec for part in reads], refused)
         return self._plan
+
+    def ask_again(self, access: Access) -> None:
+        """Refuse what the client of this request may not read, or no longer.
+
+        Costs nothing while the session has one client and no ACL changes. What is refused is asked
+        about with each request anyway.
+        """
+        now = access, access.epoch
+        if self._allowed == now:
+            return
+        self._allowed = now
+        for partition in self.plan().partitions:
+            if not access.may_fetch(partition.spec.topic_partition.topic):
+                partition.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                partition.high_watermark = partition.log_start_offset = INVALID_OFFSET
+                self._plan = None
 
     @property
     def is_not_kept(self) -> bool:

@@ -117,6 +117,8 @@ class Router:
         self._step_codecs: dict[tuple[int, int], _StepCodec] = {}
         self._directs: dict[tuple[int, int], Direct] = {}
         """Invariant: each key is in ``_routes``, too."""
+        self.known: Callable[[Client], Client] = lambda client: client
+        """Use: given each client before its first request; adds what it may do."""
 
     def add(self, key: ApiKey, make: Callable[[], Handler[Any]]) -> None:
         """Serve one more API. For ApiVersions, whose handler needs the router."""
@@ -143,7 +145,7 @@ class Router:
             direct = self._directs.get((key, version))
             if direct is not None and (size <= LONG_FRAME_BYTES or key == ApiKey.PRODUCE):
                 position = REQUEST_HEADER_BYTES_MIN + max(client_id_bytes, 0)
-                answer = direct(frame, position, correlation_id)
+                answer = direct(frame, position, correlation_id, client)
                 if answer is not NOT_DIRECT:
                     if passage is None:
                         return answer

@@ -7,6 +7,7 @@ imported: a node starts without the APIs that nobody uses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -236,6 +237,30 @@ def _alter_client_quotas(services: Services) -> Handler[Any]:
     return AlterClientQuotas(services.client_quotas())
 
 
+def _describe_acls(services: Services) -> Handler[Any]:
+    if services.authorization is not None:
+        return services.authorization.describe_acls()
+    from ottla.handlers.apis.acls_off import DescribeNoAcls
+
+    return DescribeNoAcls()
+
+
+def _create_acls(services: Services) -> Handler[Any]:
+    if services.authorization is not None:
+        return services.authorization.create_acls()
+    from ottla.handlers.apis.acls_off import CreateNoAcls
+
+    return CreateNoAcls()
+
+
+def _delete_acls(services: Services) -> Handler[Any]:
+    if services.authorization is not None:
+        return services.authorization.delete_acls()
+    from ottla.handlers.apis.acls_off import DeleteNoAcls
+
+    return DeleteNoAcls()
+
+
 def _elements_max(services: Services) -> int:
     return services.config[options.ANSWER_MAX_ELEMENTS]
 
@@ -266,6 +291,9 @@ ROUTES: dict[ApiKey, MakeHandler] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.DESCRIBE_ACLS: _describe_acls,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
     **GROUP_ROUTES,
 }
 """Who makes the handler of each API; ApiVersions, which tells them all, is added to them."""
@@ -273,9 +301,16 @@ ROUTES: dict[ApiKey, MakeHandler] = {
 
 def router_of(services: Services) -> Router:
     """Return a router with every API that is served."""
-    makers = {key: partial(make, services) for key, make in ROUTES.items()}
+    makers: dict[ApiKey, Callable[[], Handler[Any]]] = {
+        key: partial(make, services) for key, make in ROUTES.items()
+    }
+    authorization = services.authorization
+    if authorization is not None:
+        makers = authorization.behind_guards(makers)
     router = Router(makers, Slices(services.turns, services.answers))
     router.add(ApiKey.API_VERSIONS, lambda: _api_versions(router))
+    if authorization is not None:
+        router.known = authorization.known
     return router
 
 

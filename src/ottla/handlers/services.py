@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # Types only: importing them would import what no client has 
     from ottla.env.rng import Rng
     from ottla.handlers.advertised import Advertised
     from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
+    from ottla.handlers.authorization.making import Authorization
     from ottla.housekeeping.deletion import Deletion
     from ottla.housekeeping.relocation import Relocation
     from ottla.ids import NodeId
@@ -63,6 +64,8 @@ class Services(NamedTuple):
     rng: Rng
     turns: Turns
     answers: AnswerMemory
+    authorization: Authorization | None = None
+    """Who may do what; None: everybody may do everything."""
 
     @property
     def groups(self) -> GroupCoordinator:

@@ -12,11 +12,13 @@ A topic is visible when ``topics/<name>`` exists, with its partitions ``[0, coun
 or deletion that takes several commits appears as one step.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.ids import NodeId, QuotaEntity, TopicId, TopicPartition
@@ -40,6 +42,9 @@ from ottla.metadata.values import (
     decode_topic,
 )
 from ottla.security.credentials import ScramCredentials
+
+if TYPE_CHECKING:
+    from ottla.security.acl import Acl
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +85,13 @@ class PartitionChange(NamedTuple):
     new: PartitionState | None
 
 
+class AclChange(NamedTuple):
+    """An ACL before and after a change; None: there is none. Its hash has no other ACL, ever."""
+
+    old: Acl | None
+    new: Acl | None
+
+
 class MetadataDelta(NamedTuple):
     """What one change set changed in the image.
 
@@ -97,6 +109,7 @@ class MetadataDelta(NamedTuple):
     controller_changed: bool = False
     quotas: tuple[QuotaEntity, ...] = ()
     """Entities whose quotas were set, changed or removed."""
+    acls: tuple[AclChange, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(
@@ -107,6 +120,7 @@ class MetadataDelta(NamedTuple):
             or self.brokers
             or self.controller_changed
             or self.quotas
+            or self.acls
         )
 
 
@@ -117,7 +131,7 @@ class UnsupportedMetadata(UnreadableValue):
 class _Touched:
     """What one change set touches, before the touched topics are rebuilt."""
 
-    __slots__ = ("brokers", "configs", "controller", "partitions", "quotas", "topics")
+    __slots__ = ("acls", "brokers", "configs", "controller", "partitions", "quotas", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, None] = {}  # A set that keeps its order.
@@ -126,6 +140,7 @@ class _Touched:
         self.brokers: dict[NodeId, None] = {}
         self.controller = False
         self.quotas: dict[QuotaEntity, None] = {}
+        self.acls: list[AclChange] = []
 
 
 class MetadataImage:
@@ -154,6 +169,9 @@ class MetadataImage:
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self.quotas: Mapping[QuotaEntity, Mapping[str, float]] = MappingProxyType(self._quotas)
         """Bounds by key, for each entity that has a quota; a read-only view."""
+        self._acls: dict[str, Acl] = {}
+        self.acls: Mapping[str, Acl] = MappingProxyType(self._acls)
+        """All ACLs, by their hash; a read-only view."""
         self.topics: Mapping[str, TopicImage] = MappingProxyType(self._topics)
         """All topics by name; a read-only view."""
         self.brokers: Mapping[NodeId, BrokerImage] = MappingProxyType(self._brokers)
@@ -281,6 +299,20 @@ class MetadataImage:
             self._quotas[place.entity] = MappingProxyType(dict(decode_quota(entry.value)))
         touched.quotas[place.entity] = None
 
+    def _take_acl(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
+        new = None
+        if entry is not None:
+            from ottla.metadata.acl_values import decode_acl  # noqa: PLC0415 - few have ACLs
+
+            try:
+                new = decode_acl(entry.value)
+            except UnreadableValue as error:  # To go on without it might allow what it denies.
+                raise UnsupportedMetadata(f"{entry.key}: {error}") from error
+        old = self._acls.pop(place.name, None)
+        if new is not None:
+            self._acls[place.name] = new
+        touched.acls.append(AclChange(old, new))
+
     def _take_topic(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
         if entry is None:
             self._values.pop(place.name, None)
@@ -337,6 +369,7 @@ class MetadataImage:
             brokers=tuple(touched.brokers),
             controller_changed=touched.controller,
             quotas=tuple(touched.quotas),
+            acls=tuple(touched.acls),
         )
 
     def _build(
@@ -368,6 +401,7 @@ _TAKERS: dict[KeyKind, Callable[[MetadataImage, Place, Entry | None, _Touched], 
     KeyKind.CONFIG: MetadataImage._take_config,  # noqa: SLF001
     KeyKind.SCRAM: MetadataImage._take_scram,  # noqa: SLF001
     KeyKind.QUOTA: MetadataImage._take_quota,  # noqa: SLF001
+    KeyKind.ACL: MetadataImage._take_acl,  # noqa: SLF001
 }
 
 

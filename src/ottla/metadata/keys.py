@@ -8,7 +8,7 @@ Source: cluster design 4.2.
     topics/<name>             topic_ids/<topic id>  p/<topic id>/<partition>
     delete/<topic id>
     config/<type>/<name>      type: topic, broker, client, user, group; <default> for the empty name
-    secret                    scram/<mechanism>/<user>
+    secret                    scram/<mechanism>/<user>          acl/<hash of the ACL>
     quota/<entity>            parts of an entity: user=<name>, client-id=<name>, ip=<address>
 """
 
@@ -43,6 +43,7 @@ class KeyKind(Enum):
     DELETED_TOPIC = "delete"
     SCRAM = "scram"
     QUOTA = "quota"
+    ACL = "acl"
     OTHER = "other"
     """A key of another program, or of a newer version."""
 
@@ -60,9 +61,9 @@ class ConfigType(Enum):
 class Place(NamedTuple):
     """The parts of a key. Which fields are set depends on ``kind``; the others are empty.
 
-    ``name``: of a TOPIC or CONFIG, or a SCRAM credential's user. ``number``: a broker's id or a
-    partition. ``topic_id``: of a TOPIC_ID, PARTITION or DELETED_TOPIC. ``config_type``: of a
-    CONFIG. ``mechanism``: of a SCRAM. ``entity``: of a QUOTA.
+    ``name``: of a TOPIC or CONFIG, a SCRAM credential's user, or an ACL's hash. ``number``: a
+    broker's id or a partition. ``topic_id``: of a TOPIC_ID, PARTITION or DELETED_TOPIC.
+    ``config_type``: of a CONFIG. ``mechanism``: of a SCRAM. ``entity``: of a QUOTA.
     """
 
     kind: KeyKind
@@ -151,6 +152,10 @@ class Keys:
         ]
         return f"{self.prefix}quota/{'/'.join(parts)}"
 
+    def acl(self, digest: str) -> str:
+        """Return the key of the ACL with this hash (hexadecimal digits)."""
+        return f"{self.prefix}acl/{digest}"
+
     def place(self, key: str) -> Place:
         """Return the parts of ``key``; kind OTHER for every key that this version does not know."""
         if not key.startswith(self.prefix):
@@ -171,8 +176,8 @@ def _place(parts: list[str]) -> Place:
             return Place(
                 KeyKind.PARTITION, number=_number(number), topic_id=parse_topic_id(topic_id)
             )
-        case ["topics", name] if name:
-            return Place(KeyKind.TOPIC, name=unquote(name))
+        case ["topics" | "acl", name] if name:
+            return Place(KeyKind(parts[0]), name=unquote(name))
         case ["topic_ids", topic_id]:
             return Place(KeyKind.TOPIC_ID, topic_id=parse_topic_id(topic_id))
         case ["delete", topic_id]:

@@ -4,7 +4,7 @@ Owns how they are put together, and in which order they open and close: who hear
 connect to it, and who connects hears of a cluster that has it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.answer_memory import AnswerMemory
 from ottla.cluster.membership import Membership
 from ottla.config import broker as options
+from ottla.config.authorization import has_authorizer
 from ottla.config.files import listeners_of
 from ottla.config.security import ServedListener
 from ottla.coordinator.internal_topics import InternalTopicMaker
@@ -41,6 +42,7 @@ from ottla.turns import Turns
 if TYPE_CHECKING:
     from ottla.config.mapping_rules import MappingRules
     from ottla.handlers.authentication import Terms
+    from ottla.handlers.authorization.making import Authorization
     from ottla.node.tls import Certificates
 
 
@@ -50,6 +52,14 @@ class Memory(NamedTuple):
     requests: ReceiveBudget
     answers: AnswerMemory
     turns: Turns
+
+
+class Reception(NamedTuple):
+    """Who serves clients."""
+
+    serve: Serve
+    known: Callable[[Client], Client]
+    """Given each client before its first request; returns it with what it may do."""
 
 
 class Doors(NamedTuple):
@@ -110,14 +120,26 @@ def router_for(
             rng=environment.rng,
             turns=memory.turns,
             answers=memory.answers,
+            authorization=_authorization(data, environment, configuration),
         )
     )
     QuotasInForce(router, environment, config).begin(data)
     return router
 
 
+def _authorization(
+    data: Data, environment: Environment, configuration: Configuration
+) -> "Authorization | None":
+    """Return who may do what; None: everybody may do everything."""
+    if not has_authorizer(configuration.at_start):
+        return None
+    from ottla.node.permissions import permissions_of  # noqa: PLC0415 - few have an authorizer
+
+    return permissions_of(data, environment, configuration)
+
+
 def make_listener(
-    serve: Serve,
+    reception: Reception,
     data: Data,
     environment: Environment,
     configuration: Configuration,
@@ -131,7 +153,7 @@ def make_listener(
         limits=configuration.limits(),
         budget=memory.requests,
         answers=memory.answers,
-        open_dispatch=partial(_open_to_all, serve, ""),
+        open_dispatch=partial(_open_to_all, reception, ""),
         turns=memory.turns,
         room=lambda: connections_room_of(open_files_max, len(logs.logs)),
     )
@@ -142,7 +164,7 @@ def make_listener(
 
 async def bind(
     listener: Listener,
-    serve: Serve,
+    reception: Reception,
     data: Data,
     environment: Environment,
     configuration: Configuration,
@@ -167,7 +189,7 @@ async def bind(
                 host=endpoint.host,
                 port=endpoint.port,
                 paused=True,
-                open_dispatch=_opener(serve, served, terms),
+                open_dispatch=_opener(reception, served, terms),
                 cover=cover,
             )
     except BaseException:
@@ -206,39 +228,41 @@ def _certificates(environment: Environment, configuration: Configuration) -> "Ce
     return Certificates(environment, configuration)
 
 
-def _opener(serve: Serve, served: ServedListener, terms: MakeTerms | None) -> OpenDispatch:
+def _opener(reception: Reception, served: ServedListener, terms: MakeTerms | None) -> OpenDispatch:
     """Return who serves the clients of one listener."""
     name = served.endpoint.name
     if served.mapping_rules is not None:
-        return partial(_open_by_certificate, serve, name, served.mapping_rules)
+        return partial(_open_by_certificate, reception, name, served.mapping_rules)
     if not served.mechanisms:
-        return partial(_open_to_all, serve, name)
+        return partial(_open_to_all, reception, name)
     assert terms is not None, "there are terms when clients log in anywhere"
-    return partial(_open_to_known, serve, name, terms(served))
+    return partial(_open_to_known, reception, name, terms(served))
 
 
-def _open_to_all(serve: Serve, listener: str, peer: Peer, entrance: Entrance) -> Dispatch:
-    client = Client(*peer, listener=listener, line=entrance)
-    return partial(serve, client=client, keep=entrance.keep)
+def _open_to_all(reception: Reception, listener: str, peer: Peer, entrance: Entrance) -> Dispatch:
+    client = reception.known(Client(*peer, listener=listener, line=entrance))
+    return partial(reception.serve, client=client, keep=entrance.keep)
 
 
 def _open_by_certificate(
-    serve: Serve, listener: str, rules: "MappingRules", peer: Peer, entrance: Entrance
+    reception: Reception, listener: str, rules: "MappingRules", peer: Peer, entrance: Entrance
 ) -> Dispatch:
     """Return the dispatch of the first frame: by then the client's certificate is known."""
     from ottla.node.tls import principal_of  # noqa: PLC0415 - only TLS needs it
 
     def first(frame: memoryview) -> Answer | Pending[Answer | None] | None:
         principal = principal_of(rules, entrance)
-        client = Client(*peer, listener=listener)._replace(principal=principal)
-        entrance.dispatch = partial(serve, client=client, keep=entrance.keep)
+        client = Client(*peer, listener=listener, line=entrance)._replace(principal=principal)
+        entrance.dispatch = partial(
+            reception.serve, client=reception.known(client), keep=entrance.keep
+        )
         return entrance.dispatch(frame)
 
     return first
 
 
 def _open_to_known(
-    serve: Serve, listener: str, terms: "Terms", peer: Peer, entrance: Entrance
+    reception: Reception, listener: str, terms: "Terms", peer: Peer, entrance: Entrance
 ) -> Dispatch:
     from ottla.handlers.authentication import Authentication  # noqa: PLC0415 - only SASL needs it
 
@@ -246,8 +270,10 @@ def _open_to_known(
         terms,
         Client(*peer, listener=listener, line=entrance),
         entrance,
-        serve_versions=serve,
-        let_in=lambda client: partial(serve, client=client, keep=entrance.keep),
+        serve_versions=reception.serve,
+        let_in=lambda client: partial(
+            reception.serve, client=reception.known(client), keep=entrance.keep
+        ),
     )
     return authentication.dispatch
 

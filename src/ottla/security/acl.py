@@ -71,6 +71,40 @@ DENIED_BY: dict[Operation, frozenset[Operation]] = {
 """The operations of which one that is denied denies this one: nothing is implied."""
 
 
+OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        _Op.READ,
+        _Op.WRITE,
+        _Op.CREATE,
+        _Op.DESCRIBE,
+        _Op.DELETE,
+        _Op.ALTER,
+        _Op.DESCRIBE_CONFIGS,
+        _Op.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        _Op.READ,
+        _Op.DESCRIBE,
+        _Op.DELETE,
+        _Op.DESCRIBE_CONFIGS,
+        _Op.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        _Op.CREATE,
+        _Op.CLUSTER_ACTION,
+        _Op.DESCRIBE_CONFIGS,
+        _Op.ALTER_CONFIGS,
+        _Op.IDEMPOTENT_WRITE,
+        _Op.ALTER,
+        _Op.DESCRIBE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (_Op.DESCRIBE, _Op.WRITE, _Op.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (_Op.DESCRIBE,),
+    ResourceType.USER: (_Op.CREATE_TOKENS, _Op.DESCRIBE_TOKENS),
+}
+"""What can be done with a resource of each type, but for ALL."""
+
+
 class Resource(NamedTuple):
     """What a question is about, or an ACL together with its pattern."""
 

@@ -17,7 +17,7 @@ Source: KIP-11, KIP-290, KIP-679 (``may_some``); the answers of a live Kafka 4.3
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ottla.ids import Principal
 from ottla.security.acl import (
@@ -33,6 +33,7 @@ from ottla.security.acl import (
     ResourceType,
     Rule,
 )
+from ottla.security.acl_filter import AclFilter, PatternFilter
 
 UNKNOWN_NAME = "hardcode"
 """What Kafka asks about for "any resource": no pattern but a wildcard is likely to fit it."""
@@ -56,6 +57,8 @@ class Authorizer:
         """Use: how many PREFIXED names there are of a type and length."""
         self.epoch = 0
         """Grows with each change: decisions that were kept from before are worth nothing."""
+        self.tells_allowed = False
+        """Use: whether somebody wants to hear of what is allowed, too."""
 
     def __len__(self) -> int:
         """Return how many ACLs there are."""
@@ -137,6 +140,35 @@ class Authorizer:
             name not in denied_literals and not _has_prefix(name, denied_prefixes)
             for name in literals[Permission.ALLOW]
         ) or any(not _has_prefix(name, denied_prefixes) for name in prefixes[Permission.ALLOW])
+
+    def select(self, wanted: AclFilter) -> Iterator[Acl | None]:
+        """Yield the ACLs that a filter wants, and None for each that it has looked at in vain.
+
+        A filter with a name costs a look at the ACLs whose name fits, one without at all of its
+        type. ACLs may come and go between two of them.
+        """
+        for kind in ResourceType if wanted.type is None else (wanted.type,):
+            for pattern, table in (
+                (Pattern.LITERAL, self._literal[kind]),
+                (Pattern.PREFIXED, self._prefixed[kind]),
+            ):
+                for name in self._names(wanted, kind, pattern, table):
+                    for rule in list(table.get(name, ())):
+                        acl = Acl(Resource(kind, name), pattern, rule)
+                        yield acl if wanted.matches(acl) else None
+
+    def _names(
+        self, wanted: AclFilter, kind: ResourceType, pattern: Pattern, table: _Rules
+    ) -> Iterable[str]:
+        """Return the names, of ACLs of one type and pattern, that the filter may want."""
+        name = wanted.name
+        if name is None:
+            return list(table)
+        if wanted.pattern is not PatternFilter.MATCH:
+            return (name,)
+        if pattern is Pattern.LITERAL:
+            return {name, WILDCARD}
+        return [name[:length] for length in self._lengths.get(kind, ()) if length <= len(name)]
 
     def _about(self, resource: Resource) -> list[set[Rule]]:
         """Return the rules of each ACL name that fits the resource; none of them is empty."""

@@ -75,7 +75,7 @@ def test_a_file_for_kafka_is_understood():
 
 
 @pytest.mark.parametrize(
-    "key", ["ssl.engine.factory.class", "sasl.kerberos.service.name", "authorizer.class.name"]
+    "key", ["ssl.engine.factory.class", "sasl.kerberos.service.name", "authorizer.properties"]
 )
 def test_security_asked_for_is_never_ignored(key):
     with pytest.raises(InvalidConfig, match="cannot be honoured"):

@@ -85,7 +85,7 @@ class Direct(Scripted):
         self.direct_answer = direct_answer
 
     def direct(self, version, encode):
-        def serve(frame, position, correlation_id):
+        def serve(frame, position, correlation_id, client):
             answer = self.direct_answer
             return encode(answer, correlation_id) if isinstance(answer, ProduceResponse) else answer
 
@@ -289,7 +289,7 @@ def test_the_position_is_that_of_the_message_table(key):
 
 def test_a_connection_tells_the_handlers_all_that_it_knows_of_its_peer():
     """The broker hands the fields over one by one."""
-    assert Client._fields == (*Peer._fields, "listener", "line")
+    assert Client._fields == (*Peer._fields, "listener", "line", "access")
     assert Peer("10.0.0.9", 5000, "10.0.0.1", 9092).principal is ANONYMOUS
 
 

@@ -171,7 +171,7 @@ def test_commits_without_metadata_go_the_direct_way(ways, version):
 
     def served(*arguments, **options):
         data = frame(version, *arguments, **options)
-        answer = direct.serve(memoryview(data), 11, 77)
+        answer = direct.serve(memoryview(data), 11, 77, CLIENT)
         ways[0].groups.settle()
         return answer is not NOT_DIRECT
 
@@ -198,20 +198,20 @@ def test_a_request_that_begins_as_the_one_before_means_what_it_says(ways, versio
         way.groups.topics["t"] = TopicImage("t", IDS["t"], partitions)
     same(ways, ask[1])
     same(ways, ask[2])
-    assert direct.serve(memoryview(ask[2]), 11, 77) is NOT_DIRECT
+    assert direct.serve(memoryview(ask[2]), 11, 77, CLIENT) is NOT_DIRECT
     for way in ways:
         del way.groups.topics["t"]
     same(ways, ask[0])
-    assert direct.serve(memoryview(ask[0]), 11, 77) is NOT_DIRECT
+    assert direct.serve(memoryview(ask[0]), 11, 77, CLIENT) is NOT_DIRECT
 
 
 def test_what_requests_begin_with_is_not_kept_without_bound(ways):
     direct = ways[0].direct[7]
     for number in range(_KNOWN_MAX + 9):
         data = frame(7, [("t", [partition(1)])], group=f"g{number}", generation=3)
-        direct.serve(memoryview(data), 11, 77)
+        direct.serve(memoryview(data), 11, 77, CLIENT)
     assert len(direct._known) == 9
-    direct.serve(memoryview(frame(7, [("t", [partition(1)])], group="g" * 600)), 11, 77)
+    direct.serve(memoryview(frame(7, [("t", [partition(1)])], group="g" * 600)), 11, 77, CLIENT)
     assert len(direct._known) == 9
     ways[0].groups.settle()
 

@@ -54,6 +54,7 @@ class ConsumerGroupHeartbeat:
             owned,
             call.client_id or "",
             f"/{call.client.host}",
+            None if (access := call.client.access) is None else access.may_describe,
         )
         return self._groups.consumer_heartbeat(request.group_id, beat).then(_respond, _refused)
 

@@ -55,6 +55,8 @@ PARTITIONS_MAX = 10_000
 """A session cannot have more partitions: each of its answers would hold the loop for long. A
 request that names more is answered completely, in slices, without a session."""
 _ISOLATIONS = frozenset(Isolation)
+_FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_NO_FOLLOWERS = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class _Asked:
@@ -103,7 +105,9 @@ class Fetch:
         if request.isolation_level not in _ISOLATIONS:
             return _refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
-            return _refuse_all(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            access = call.client.access
+            is_broker = access is None or access.may_replicate()
+            return _refuse_all(request, _NO_FOLLOWERS if is_broker else _FORBIDDEN)
         limits = FetchLimits(
             max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
             min_bytes=request.min_bytes,
@@ -115,7 +119,7 @@ class Fetch:
         named = _named(request)
         if request.session_epoch not in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
             try:
-                session = self._continued(request, named, by_id=call.api_version >= TOPIC_IDS_SINCE)
+                session = self._continued(request, named, call)
             except KafkaError as error:
                 return FetchResponse(error_code=error.code, responses=[])
             if session is None:
@@ -139,9 +143,9 @@ class Fetch:
         self, request: FetchRequest, limits: FetchLimits, call: Call
     ) -> FetchResponse | Pending[FetchResponse]:
         """Do as ``_without_session``, but not in steps, which cost as much as few partitions."""
-        asked, by_id = _Asked(), call.api_version >= TOPIC_IDS_SINCE
+        asked = _Asked()
         for topic in request.topics:
-            self._ask(asked, topic, topic.partitions, by_id=by_id)
+            self._ask(asked, topic, topic.partitions, call)
 
         def answer(fetched: list[FetchedPartition]) -> FetchResponse:
             if _is_over(call, fetched):
@@ -170,7 +174,7 @@ class Fetch:
     def _without_session(
         self, request: FetchRequest, limits: FetchLimits, call: Call
     ) -> Steps[FetchResponse | Pending[Steps[FetchResponse]]]:
-        asked = yield from self._sort_out(request, by_id=call.api_version >= TOPIC_IDS_SINCE)
+        asked = yield from self._sort_out(request, call)
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
             if _is_over(call, fetched):
@@ -214,7 +218,7 @@ class Fetch:
         session = FetchSession(uses_topic_ids=call.api_version >= TOPIC_IDS_SINCE)
         session.update(request.topics, ())
         yield None
-        self._look_up(session)
+        self._look_up(session, call)
         yield None
         plan = session.plan()
         if session.is_not_kept:
@@ -232,13 +236,15 @@ class Fetch:
 
         return (yield from self._read(plan.specs, limits, answer))
 
-    def _continued(self, request: FetchRequest, named: int, *, by_id: bool) -> FetchSession | None:
+    def _continued(self, request: FetchRequest, named: int, call: Call) -> FetchSession | None:
         """Return the session that the request continues, updated by it.
 
         None: it is empty now, and has ended. Raises KafkaError when the session cannot go on.
         """
         session = self._sessions.get(
-            request.session_id, request.session_epoch, uses_topic_ids=by_id
+            request.session_id,
+            request.session_epoch,
+            uses_topic_ids=call.api_version >= TOPIC_IDS_SINCE,
         )
         if named > PARTITIONS_MAX or len(session) > PARTITIONS_MAX:
             self._sessions.remove(session.session_id)
@@ -247,7 +253,7 @@ class Fetch:
         if len(session) == 0:
             self._sessions.remove(session.session_id)
             return None
-        self._look_up(session)
+        self._look_up(session, call)
         self._sessions.advance(session, self._clock.monotonic())
         return session
 
@@ -293,8 +299,11 @@ class Fetch:
             ]
         return response
 
-    def _look_up(self, session: FetchSession) -> None:
+    def _look_up(self, session: FetchSession, call: Call) -> None:
         """Look again for the partitions of the session that could not be read so far."""
+        access = call.client.access
+        if access is not None:
+            session.ask_again(access)
         for partition in session.plan().refused:
             name, topic_id, index = partition.key
             if session.uses_topic_ids:
@@ -303,6 +312,9 @@ class Fetch:
                     partition.refusal = self._why_unknown(partition)
                     continue
                 name = topic.name
+            if access is not None and not access.may_fetch(name):
+                partition.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             where = TopicPartition(name, index)
             hosted = self._replica_manager.topic_id_of(where)
             if hosted is None:
@@ -320,32 +332,36 @@ class Fetch:
 
     # Without a session.
 
-    def _sort_out(self, request: FetchRequest, *, by_id: bool) -> Steps[_Asked]:
+    def _sort_out(self, request: FetchRequest, call: Call) -> Steps[_Asked]:
         """Look the partitions up; if one is named twice, the last time counts."""
         asked = _Asked()
         for topic in request.topics:
             for begin in range(0, len(topic.partitions) or 1, STRIDE):
                 yield None
                 parts = topic.partitions[begin : begin + STRIDE]
-                self._ask(asked, topic, parts, by_id=by_id)
+                self._ask(asked, topic, parts, call)
         return asked
 
     def _ask(
-        self, asked: _Asked, topic: FetchTopic, parts: Sequence[FetchPartition], *, by_id: bool
+        self, asked: _Asked, topic: FetchTopic, parts: Sequence[FetchPartition], call: Call
     ) -> None:
         """Put some partitions of a topic into ``asked``, to be read or refused."""
-        name = topic.topic
+        name, by_id = topic.topic, call.api_version >= TOPIC_IDS_SINCE
         refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if by_id:
             known = self._image.topic_by_id(topic.topic_id)
             if known is None:
                 refusal = ErrorCode.UNKNOWN_TOPIC_ID
             name = topic_id_text(topic.topic_id) if known is None else known.name
+        access, forbidden = call.client.access, False
+        if access is not None and refusal is not ErrorCode.UNKNOWN_TOPIC_ID:
+            forbidden = not access.may_fetch(name)
+            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED if forbidden else refusal
         indexes = asked.topics.setdefault((topic.topic, topic.topic_id), {})
         for part in parts:
             where = TopicPartition(name, part.partition)
             indexes[part.partition] = where
-            hosted = self._replica_manager.topic_id_of(where)
+            hosted = None if forbidden else self._replica_manager.topic_id_of(where)
             if hosted is None:
                 asked.refused[where] = refusal
                 continue

@@ -5,7 +5,7 @@ may take long; nothing changes until the records are durable and replayed. Time,
 come as arguments. Source: KIP-848; the answers, and the order of the checks, of a live Kafka 4.3.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.coordinator.group.consumer import records
@@ -52,6 +52,8 @@ class Heartbeat(NamedTuple):
     owned: Owned | None
     client_id: str
     client_host: str
+    may_describe: Callable[[str], bool] | None = None
+    """Which topics an expression of the group may match, by name; None: all."""
 
 
 class HeartbeatAnswer(NamedTuple):
@@ -138,7 +140,7 @@ def hear(
     check_room(group, beat.member_id, settings)
     found: list[CoordinatorRecord] = []
     replaced, member = _member_of(group, beat, found)
-    coming = Coming(replaced, member, _updated(member, beat), beat.owned)
+    coming = Coming(replaced, member, _updated(member, beat), beat.owned, beat.may_describe)
     step = yield from take_step(group, coming, topics, now_ms, settings)
     found += step.records
     answer = HeartbeatAnswer(beat.member_id, step.member.epoch, settings.heartbeat_interval_ms)
@@ -157,6 +159,8 @@ class Coming(NamedTuple):
     """The member with its new subscription."""
     owned: Owned | None
     """None: as before."""
+    may_describe: Callable[[str], bool] | None = None
+    """See ``Heartbeat``."""
 
 
 class Step(NamedTuple):
@@ -177,7 +181,7 @@ def take_step(
 ) -> Steps[Step]:
     """Note a member's subscription, assign if that is due, and take the member's step."""
     found: list[CoordinatorRecord] = []
-    replaced, before, updated, owned = coming
+    replaced, before, updated, owned, may_describe = coming
     has_changed_mind = updated.subscription != before.subscription
     is_new = updated.member_id not in group.members
     if is_new or _asked(updated) != _asked(before):
@@ -191,7 +195,9 @@ def take_step(
     epoch = group.epoch
     regexes: Mapping[str, ResolvedRegex] = group.regexes
     if has_changed_mind or group.is_stale:
-        regexes = yield from resolve_regexes(group, change, topics, now_ms, found)
+        regexes = yield from resolve_regexes(
+            group, change, topics, now_ms, found, may_describe=may_describe
+        )
         epoch = yield from next_epoch(
             group, change, regexes, topics, found, is_bumped=has_changed_mind
         )

@@ -6,7 +6,7 @@ or with the topics is done in steps, between which the group does not change. So
 4.3, asked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 
 from ottla.coordinator.group.consumer import records
@@ -30,8 +30,14 @@ def resolve_regexes(
     topics: Topics,
     now_ms: int,
     found: list[CoordinatorRecord],
+    *,
+    may_describe: Callable[[str], bool] | None = None,
 ) -> Steps[Mapping[str, ResolvedRegex]]:
-    """Match the expressions of the members after ``change`` with the present topics."""
+    """Match the expressions of the members after ``change`` with the present topics.
+
+    ``may_describe``: which topics may be matched, by name; None: all. As in Kafka, it is that of
+    the member whose heartbeat finds that there is something to match.
+    """
     turnover = group.tally.regexes_after(change)
     if not turnover and not group.is_stale:
         return group.regexes
@@ -44,10 +50,10 @@ def resolve_regexes(
             continue
         changed = group.changed_topics
         if known is None or changed is None:
-            names = yield from _matching(regex, list(topics.topics))
+            names = yield from _matching(regex, list(topics.topics), may_describe)
         else:
             there = [name for name in changed if name in topics.topics]
-            names = known.topics - changed | (yield from _matching(regex, there))
+            names = known.topics - changed | (yield from _matching(regex, there, may_describe))
         if known is not None and known.topics == names:
             resolved[regex] = known
         else:
@@ -58,9 +64,15 @@ def resolve_regexes(
     return resolved
 
 
-def _matching(regex: str, names: Sequence[str]) -> Steps[frozenset[str]]:
+def _matching(
+    regex: str, names: Sequence[str], may_describe: Callable[[str], bool] | None
+) -> Steps[frozenset[str]]:
     matches = yield from each(names, TopicPattern(regex).matches)
-    return frozenset(compress(names, matches))
+    matching = list(compress(names, matches))
+    if may_describe is not None:
+        allowed = yield from each(matching, may_describe)
+        return frozenset(compress(matching, allowed))
+    return frozenset(matching)
 
 
 def next_epoch(

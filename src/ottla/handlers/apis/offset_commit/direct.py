@@ -29,6 +29,7 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets.committing import CommitRequest, PartitionCommit, TopicCommit
 from ottla.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
+from ottla.handlers.client import Client
 from ottla.ids import TOPIC_ID_BYTES, TopicId
 from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.pending import Pending
@@ -94,7 +95,7 @@ class DirectOffsetCommit:
         the same bytes again and again, each time with another offset behind them."""
 
     def serve(
-        self, frame: memoryview, position: int, correlation_id: int
+        self, frame: memoryview, position: int, correlation_id: int, client: Client
     ) -> Answer | Pending[Answer | None] | NotDirect:
         """Serve the frame whose client id ends at ``position``; see ``ottla.handlers.call.Direct``.
 
@@ -110,6 +111,12 @@ class DirectOffsetCommit:
         except (struct.error, IndexError, MalformedMessage):
             return NOT_DIRECT
         if request is None:
+            return NOT_DIRECT
+        access = client.access
+        if access is not None and not (
+            access.may_read_group(request.group_id)
+            and all(access.may_read(one.topic) for one in request.topics)
+        ):
             return NOT_DIRECT
         answered: Pending[Answer | None] = Pending()
 

@@ -30,6 +30,7 @@ from ottla.handlers.apis.produce.direct_many import (
     DirectProduceMany,
 )
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
+from ottla.handlers.client import Client
 from ottla.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, TopicId, TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -91,7 +92,7 @@ class DirectProduce:
         self._locate = _locate if version < COMPACT_SINCE else _locate_compact
 
     def serve(
-        self, frame: memoryview, position: int, correlation_id: int
+        self, frame: memoryview, position: int, correlation_id: int, client: Client
     ) -> Answer | Pending[Answer | None] | NotDirect:
         """Serve the frame whose client id ends at ``position``; see ``ottla.handlers.call.Direct``.
 
@@ -103,7 +104,7 @@ class DirectProduce:
         except (struct.error, IndexError, MalformedMessage):
             return NOT_DIRECT
         if located is None:
-            return self._many.serve(frame, position, correlation_id)
+            return self._many.serve(frame, position, correlation_id, client)
         topic, index, acks, timeout_ms, begin, end = located
         if acks not in _ACKS or end - begin < HEADER_SIZE_BYTES:
             return NOT_DIRECT
@@ -117,8 +118,13 @@ class DirectProduce:
         else:
             known = self._image.topic_by_id(TopicId(topic))
             name = "" if known is None else known.name
-        if not name or name.startswith("__"):
-            return NOT_DIRECT  # Unknown, or perhaps internal: clients may not write to such topics.
+        access = client.access
+        if (
+            not name  # Unknown.
+            or name.startswith("__")  # Perhaps internal: clients may not write to such topics.
+            or (access is not None and not access.may_write(name))
+        ):
+            return NOT_DIRECT
         appended = self._replica_manager.appends.one(
             TopicPartition(name, index), frame[begin:end], acks=acks, timeout_ms=timeout_ms
         )

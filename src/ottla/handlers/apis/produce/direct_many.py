@@ -18,6 +18,7 @@ from ottla.errors import MalformedMessage
 from ottla.handlers.apis.produce.layout import Layout
 from ottla.handlers.apis.produce.many import PARTITIONS_AT_A_TIME
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
+from ottla.handlers.client import Client
 from ottla.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, TopicId, TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -86,7 +87,7 @@ class DirectProduceMany:
         self._locate = self._locate_compact if version >= COMPACT_SINCE else self._locate_plain
 
     def serve(
-        self, frame: memoryview, position: int, correlation_id: int
+        self, frame: memoryview, position: int, correlation_id: int, client: Client
     ) -> Answer | Pending[Answer | None] | NotDirect:
         """Do as ``DirectProduce.serve``."""
         try:
@@ -96,6 +97,11 @@ class DirectProduceMany:
         if found is None:
             return NOT_DIRECT
         acks, timeout_ms, topics, wanted = found
+        access = client.access
+        if access is not None and not all(
+            map(access.may_write, {where.topic for where, _ in wanted})
+        ):
+            return NOT_DIRECT
         outcomes = self._replica_manager.appends.many(wanted, acks=acks, timeout_ms=timeout_ms)
         if isinstance(outcomes, Pending):
 

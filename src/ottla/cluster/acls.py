@@ -1,0 +1,111 @@
+"""Changes the cluster's ACLs: checks, commits, waits for the image.
+
+Only this module writes ACLs. ``why_invalid`` decides without I/O what may be created. A change is
+in force on this node when its Pending is done.
+Source: KIP-11, KIP-801; the answers of a live Kafka 4.3.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.acl_values import acl_digest, encode_acl
+from ottla.metadata.image import ImageFollower
+from ottla.metadata.keys import Keys
+from ottla.metadata.store import OPS_MAX, Ambiguous, Delete, MetadataStore, Op, Put, Unavailable
+from ottla.pending import Pending, pending_of
+from ottla.security.access import CLUSTER
+from ottla.security.acl import Acl, ResourceType
+
+CHANGES_MAX = 10_000
+"""The most ACLs that one request may create or delete, as in Kafka."""
+NAME_LENGTH_MAX = 1_024
+"""The longest name, principal or host of an ACL: all ACLs are kept in memory."""
+
+Outcome = KafkaError | None
+
+
+class Acls:
+    """The ACLs of one cluster, to be changed."""
+
+    def __init__(
+        self, store: MetadataStore, keys: Keys, follower: ImageFollower, *, acls_max: int
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._follower = follower
+        self._acls_max = acls_max
+        self._promised = 0
+        """Use: how many ACLs are being created, which the image does not have yet."""
+
+    def create(self, acls: Sequence[Acl]) -> Pending[list[Outcome]]:
+        """Create ACLs; the Pending gets one outcome for each, in order: None is success."""
+        return pending_of(self._create(acls))
+
+    def delete(self, acls: Sequence[Acl]) -> Pending[dict[Acl, Outcome]]:
+        """Delete ACLs; the Pending gets the outcome of each."""
+        return pending_of(self._delete(acls))
+
+    async def _create(self, acls: Sequence[Acl]) -> list[Outcome]:
+        outcomes: dict[Acl, Outcome] = {}
+        known, wanted = self._follower.image.acls, {}
+        for number, acl in enumerate(acls, 1):
+            if acl not in outcomes:
+                outcomes[acl] = why_invalid(acl)
+                if outcomes[acl] is None and (digest := acl_digest(acl)) not in known:
+                    wanted[self._keys.acl(digest)] = acl
+            if not number % OPS_MAX:
+                await asyncio.sleep(0)
+        room = max(self._acls_max - len(known) - self._promised, 0)
+        for acl in list(wanted.values())[room:]:
+            why = f"ottla.acls.max is {self._acls_max}"
+            outcomes[acl] = KafkaError(ErrorCode.POLICY_VIOLATION, why).as_value()
+        changes: list[tuple[Acl, Op]] = [
+            (acl, Put(key, encode_acl(acl))) for key, acl in list(wanted.items())[:room]
+        ]
+        self._promised += len(changes)
+        try:
+            await self._commit(changes, outcomes)
+        finally:
+            self._promised -= len(changes)
+        return [outcomes[acl] for acl in acls]
+
+    async def _delete(self, acls: Sequence[Acl]) -> dict[Acl, Outcome]:
+        outcomes: dict[Acl, Outcome] = dict.fromkeys(acls)
+        await self._commit(
+            [(acl, Delete(self._keys.acl(acl_digest(acl)))) for acl in outcomes], outcomes
+        )
+        return outcomes
+
+    async def _commit(
+        self, changes: Sequence[tuple[Acl, Op]], outcomes: dict[Acl, Outcome]
+    ) -> None:
+        for begin in range(0, len(changes), OPS_MAX):
+            some = changes[begin : begin + OPS_MAX]
+            try:
+                revision = await self._store.commit([], [op for _, op in some])
+                await self._follower.reached(revision)
+            except (Unavailable, Ambiguous) as error:
+                why = f"the metadata store does not answer for sure: {error}"
+                for acl, _ in some:
+                    outcomes[acl] = KafkaError(ErrorCode.REQUEST_TIMED_OUT, why).as_value()
+            await asyncio.sleep(0)
+
+
+def why_invalid(acl: Acl) -> Outcome:
+    """Return why an ACL cannot be created, as Kafka says it; None when it can."""
+    kind, name = acl.resource
+    principal, host = acl.rule.principal, acl.rule.host
+    why = ""
+    if kind is ResourceType.CLUSTER and name != CLUSTER.name:
+        why = f"The only valid name for the CLUSTER resource is {CLUSTER.name}"
+    elif not name:
+        why = "Invalid empty resource name"
+    elif ":" not in principal:
+        why = (
+            f"Could not parse principal from `{principal}` (no colon is present separating the"
+            " principal type from the principal name)"
+        )
+    elif max(len(name), len(principal), len(host)) > NAME_LENGTH_MAX:
+        why = f"Names, principals and hosts of ACLs have at most {NAME_LENGTH_MAX} characters"
+    return KafkaError(ErrorCode.INVALID_REQUEST, why).as_value() if why else None

@@ -1,0 +1,152 @@
+"""What one principal may do from one host: the authorizer's decisions, remembered.
+
+Owns the memory of decisions and who shares it. All connections of a principal from one host share
+one ``Access``. It forgets everything as soon as an ACL changes, so a request never meets a decision
+from before. Pure: who listens to decisions (an audit log) is given.
+"""
+
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+from ottla.ids import Principal
+from ottla.security.acl import Operation, Resource, ResourceType
+from ottla.security.authorizer import Authorizer
+
+DECISIONS_MAX = 10_000
+"""The most decisions that are remembered for one principal and host; then all are forgotten."""
+CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
+"""The only resource of its type."""
+_TOPIC, _GROUP, _TRANSACTION = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.TRANSACTIONAL_ID,
+)
+
+Asked = tuple[Operation, ResourceType, str]
+Hear = Callable[["Access", Operation, Resource, bool], None]
+"""Hears of each decision that counts: who asked for what, and whether it was allowed."""
+
+
+class Access:
+    """The decisions about one principal and host."""
+
+    __slots__ = ("__weakref__", "_authorizer", "_decisions", "_epoch", "_hear", "host", "principal")
+
+    def __init__(self, authorizer: Authorizer, principal: Principal, host: str, hear: Hear) -> None:
+        self.principal = principal
+        self.host = host
+        self._authorizer = authorizer
+        self._hear = hear
+        self._decisions: dict[Asked, bool] = {}
+        self._epoch = authorizer.epoch
+        """Invariant: all of ``_decisions`` were made by the ACLs of this epoch."""
+
+    def may(
+        self, operation: Operation, kind: ResourceType, name: str, *, quiet: bool = False
+    ) -> bool:
+        """Tell whether this may be done.
+
+        ``quiet``: nobody shall hear of a denial, because it only leaves something out of an answer,
+        or because there is another way to be allowed.
+        """
+        authorizer = self._authorizer
+        if self._epoch != authorizer.epoch:
+            self._decisions.clear()
+            self._epoch = authorizer.epoch
+        asked = (operation, kind, name)
+        allowed = self._decisions.get(asked)
+        if allowed is None:
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            allowed = self._decisions[asked] = authorizer.may(
+                self.principal, self.host, operation, Resource(kind, name)
+            )
+        if authorizer.tells_allowed if allowed else not quiet:
+            self._hear(self, operation, Resource(kind, name), allowed)
+        return allowed
+
+    @property
+    def epoch(self) -> int:
+        """Grows whenever a decision may have changed."""
+        return self._authorizer.epoch
+
+    def may_fetch(self, topic: str) -> bool:
+        """Tell whether a consumer may read a topic."""
+        return self.may(Operation.READ, _TOPIC, topic)
+
+    def may_replicate(self) -> bool:
+        """Tell whether this is a broker, which may read all topics."""
+        return self.may(Operation.CLUSTER_ACTION, *CLUSTER)
+
+    def may_describe(self, topic: str) -> bool:
+        """Tell whether the client may know that a topic exists; a denial stays quiet."""
+        return self.may(Operation.DESCRIBE, _TOPIC, topic, quiet=True)
+
+    # What the direct ways ask. The ordinary way asks again, and tells who hears of denials.
+
+    def may_write(self, topic: str) -> bool:
+        """Tell whether records may be written to a topic; a denial stays quiet."""
+        return self.may(Operation.WRITE, _TOPIC, topic, quiet=True)
+
+    def may_read(self, topic: str) -> bool:
+        """Tell whether a topic may be read; a denial stays quiet."""
+        return self.may(Operation.READ, _TOPIC, topic, quiet=True)
+
+    def may_read_group(self, group_id: str) -> bool:
+        """Tell whether a client may take part in a group; a denial stays quiet."""
+        return self.may(Operation.READ, _GROUP, group_id, quiet=True)
+
+    def may_topic(self, operation: Operation, name: str, *, quiet: bool = False) -> bool:
+        """Tell whether this may be done to a topic; see ``may``."""
+        return self.may(operation, _TOPIC, name, quiet=quiet)
+
+    def may_group(self, operation: Operation, name: str, *, quiet: bool = False) -> bool:
+        """Tell whether this may be done to a group; see ``may``."""
+        return self.may(operation, _GROUP, name, quiet=quiet)
+
+    def may_transaction(self, operation: Operation, name: str, *, quiet: bool = False) -> bool:
+        """Tell whether this may be done to a transactional id; see ``may``."""
+        return self.may(operation, _TRANSACTION, name, quiet=quiet)
+
+    def may_cluster(self, operation: Operation, *, quiet: bool = False) -> bool:
+        """Tell whether this may be done to the cluster; see ``may``."""
+        return self.may(operation, *CLUSTER, quiet=quiet)
+
+    def may_some(self, operation: Operation, kind: ResourceType) -> bool:
+        """Tell whether this may be done to any resource of a type; remembered, too."""
+        if self._epoch != self._authorizer.epoch:
+            self._decisions.clear()
+            self._epoch = self._authorizer.epoch
+        asked = (operation, kind, "")  # No resource has an empty name that is asked for.
+        allowed = self._decisions.get(asked)
+        if allowed is None:
+            allowed = self._decisions[asked] = self._authorizer.may_some(
+                self.principal, self.host, operation, kind
+            )
+        if not allowed or self._authorizer.tells_allowed:
+            self._hear(self, operation, Resource(kind, ""), allowed)
+        return allowed
+
+    def operations(self, kind: ResourceType, name: str, asked: tuple[Operation, ...]) -> int:
+        """Return which of these operations are allowed, as bits (KIP-430); nobody hears of it."""
+        return sum(
+            1 << operation for operation in asked if self.may(operation, kind, name, quiet=True)
+        )
+
+
+class Accesses:
+    """The ``Access`` of each principal and host that is connected."""
+
+    def __init__(self, authorizer: Authorizer, hear: Hear) -> None:
+        self._authorizer = authorizer
+        self._hear = hear
+        self._known: WeakValueDictionary[tuple[Principal, str], Access] = WeakValueDictionary()
+        """Invariant: as many as are in use; a connection holds its own."""
+
+    def of(self, principal: Principal, host: str) -> Access:
+        """Return what the principal may do from this host."""
+        access = self._known.get((principal, host))
+        if access is None:
+            access = Access(self._authorizer, principal, host, self._hear)
+            self._known[principal, host] = access
+        return access

@@ -1,0 +1,119 @@
+"""``ottla acl`` as a person or a script types it, and what it does to others."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.authorizing import OPTIONS
+from tools.ottla_peer import OttlaPeer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    data = tmp_path_factory.mktemp("acls") / "data"
+    with OttlaPeer(data, OPTIONS, protocols=("SASL_PLAINTEXT",)) as peer:
+        peer.start()
+        yield peer
+
+
+@pytest.fixture
+def ottla(broker):
+    """Run a command as a user; returns (exit code, stdout, stderr)."""
+    environment = OttlaPeer.environment(OttlaPeer.__new__(OttlaPeer))
+    environment["OTTLA_BOOTSTRAP"] = broker.secured["SASL_PLAINTEXT"]
+
+    def run(*arguments, user="root", text=""):
+        settings = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": user,
+        }
+        login = [part for key, value in settings.items() for part in ("-X", f"{key}={value}")]
+        done = subprocess.run(
+            [sys.executable, "-m", "ottla", *arguments, *login],
+            input=text.encode(),
+            capture_output=True,
+            timeout=60,
+            env=environment,
+        )
+        out, err = done.stdout.decode(), done.stderr.decode()
+        assert "Traceback" not in err, err
+        return done.returncode, out, err
+
+    return run
+
+
+def test_rights_are_given_listed_used_and_taken_away(ottla):
+    assert ottla("topic", "create", "orders")[0] == 0
+    code, _, err = ottla("produce", "orders", user="alice", text="one\n")
+    assert code != 0
+    assert "authori" in err.lower()
+    code, out, err = ottla(
+        "acl", "add", "--allow-principal", "User:alice", "--topic", "orders", "--producer"
+    )
+    assert code == 0, err
+    assert out.splitlines() == [
+        "User:alice may Write topic orders",
+        "User:alice may Describe topic orders",
+        "User:alice may Create topic orders",
+    ]
+    code, _, err = ottla("produce", "orders", user="alice", text="one\n")
+    assert code == 0, err
+    rows = json.loads(ottla("acl", "list", "--topic", "orders", "-o", "json")[1])
+    assert {one["operation"] for one in rows} == {"WRITE", "DESCRIBE", "CREATE"}
+    assert rows[0] | {"operation": ""} == {
+        "resource": "TOPIC",
+        "name": "orders",
+        "pattern": "LITERAL",
+        "principal": "User:alice",
+        "host": "*",
+        "operation": "",
+        "permission": "ALLOW",
+    }
+    gone = ("--allow-principal", "User:alice", "--topic", "orders", "--producer")
+    assert ottla("acl", "remove", *gone, "--dry-run")[0] == 0
+    code, out, err = ottla("acl", "remove", *gone, "--yes")
+    assert (code, out) == (0, "removed 3\n"), err
+    assert json.loads(ottla("acl", "list", "--topic", "orders", "-o", "json")[1]) == []
+    assert ottla("produce", "orders", user="alice", text="one\n")[0] != 0
+
+
+def test_a_prefix_and_a_denial(ottla):
+    prefixed = ("--topic", "in-", "--resource-pattern-type", "prefixed")
+    who = ("--allow-principal", "User:*", "--deny-principal", "User:bob")
+    code, out, err = ottla("acl", "add", *who, *prefixed, "--operation", "describe-configs")
+    assert code == 0, err
+    assert "User:bob may not DescribeConfigs topic in- and what begins so" in out
+    named = ("--topic", "in-put", "--resource-pattern-type", "match")
+    rows = json.loads(ottla("acl", "list", *named, "-o", "json")[1])
+    assert [(one["principal"], one["permission"]) for one in rows] == [
+        ("User:*", "ALLOW"),
+        ("User:bob", "DENY"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cluster", "--operation", "Read"], "a CLUSTER knows no Read"),
+        (["--topic", "*", "--resource-pattern-type", "prefixed"], "begin with a star"),
+        (["--topic", "t", "--allow-host", "10.0.0.0/8"], "no name and no network"),
+        (["--topic", "t", "--operation", "Fly"], "no operation Fly"),
+        (["--operation", "Read"], "to do what?"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(ottla, arguments, said):
+    code, _, err = ottla("acl", "add", "--allow-principal", "User:alice", *arguments)
+    assert code != 0
+    assert said in err
+
+
+def test_who_may_not_is_told_so(ottla):
+    code, _, err = ottla("acl", "list", user="bob")
+    assert code != 0
+    assert "DescribeAcls needs DESCRIBE on the cluster" in err

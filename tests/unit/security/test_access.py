@@ -1,0 +1,90 @@
+"""Decisions that are remembered, and forgotten in time."""
+
+from ottla.ids import Principal
+from ottla.security.access import DECISIONS_MAX, Access, Accesses
+from ottla.security.acl import Acl, Operation, Pattern, Permission, Resource, ResourceType, Rule
+from ottla.security.authorizer import Authorizer
+
+ALICE = Principal("User", "alice")
+WRITE = Operation.WRITE
+
+
+def allow(name, operation=WRITE, kind=ResourceType.TOPIC):
+    rule = Rule("User:alice", "*", operation, Permission.ALLOW)
+    return Acl(Resource(kind, name), Pattern.LITERAL, rule)
+
+
+class Asked(Authorizer):
+    """Counts what it is asked."""
+
+    count = 0
+
+    def may(self, *question):
+        self.count += 1
+        return super().may(*question)
+
+
+def access_of(authorizer, heard=None):
+    heard = [] if heard is None else heard
+    return Access(authorizer, ALICE, "10.0.0.1", lambda *decision: heard.append(decision[1:]))
+
+
+def test_a_question_is_decided_once():
+    authorizer = Asked()
+    authorizer.add(allow("t"))
+    access = access_of(authorizer)
+    assert all(access.may_write("t") for _ in range(3))
+    assert not any(access.may_write("u") for _ in range(3))
+    assert authorizer.count == 2
+
+
+def test_a_change_of_any_acl_is_in_force_at_the_next_question():
+    authorizer = Authorizer()
+    access = access_of(authorizer)
+    assert not access.may_write("t")
+    authorizer.add(allow("t"))
+    assert access.may_write("t")
+    authorizer.remove(allow("t"))
+    assert not access.may_write("t")
+    assert not access.may_some(WRITE, ResourceType.TOPIC)
+    authorizer.add(allow("u"))
+    assert access.may_some(WRITE, ResourceType.TOPIC)
+
+
+def test_who_asks_for_ever_new_names_takes_no_more_memory():
+    access = access_of(Authorizer())
+    for number in range(DECISIONS_MAX + 5):
+        access.may_write(str(number))
+    assert len(access._decisions) <= DECISIONS_MAX
+
+
+def test_denials_are_heard_unless_they_are_quiet():
+    heard = []
+    authorizer = Authorizer()
+    authorizer.add(allow("t"))
+    access = access_of(authorizer, heard)
+    access.may_topic(WRITE, "u")
+    access.may_topic(WRITE, "u", quiet=True)
+    access.may_topic(WRITE, "t")
+    assert heard == [(WRITE, Resource(ResourceType.TOPIC, "u"), False)]
+    authorizer.tells_allowed = True
+    access.may_topic(WRITE, "t")
+    assert heard[1:] == [(WRITE, Resource(ResourceType.TOPIC, "t"), True)]
+
+
+def test_operations_are_bits_and_count_what_is_implied():
+    authorizer = Authorizer()
+    authorizer.add(allow("t", Operation.READ))
+    access = access_of(authorizer)
+    asked = (Operation.READ, WRITE, Operation.DESCRIBE)
+    assert access.operations(ResourceType.TOPIC, "t", asked) == 264
+    assert access.operations(ResourceType.TOPIC, "u", asked) == 0
+
+
+def test_connections_of_one_principal_and_host_share_and_leave_nothing():
+    accesses = Accesses(Authorizer(), lambda *_: None)
+    one = accesses.of(ALICE, "10.0.0.1")
+    assert accesses.of(ALICE, "10.0.0.1") is one
+    assert accesses.of(ALICE, "10.0.0.2") is not one
+    del one
+    assert len(accesses._known) == 0
