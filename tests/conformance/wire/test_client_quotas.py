@@ -17,8 +17,6 @@ CONNECTIONS = "connection_creation_rate"
 BOUND = 50_000
 SLACK_MS = 1100
 """The oldest window may have begun up to a window before the first request."""
-BUSY_MS = 3000
-"""How late a busy machine may be."""
 
 
 def alter(wire, entity, changes, *, validate_only=False):
@@ -125,7 +123,11 @@ def created(wire, version, *counts, validate_only=False):
 
 
 def served_after(wire, since):
-    """Return after how many ms since ``since`` the next request is answered."""
+    """Return after how many ms since ``since`` the next request is answered.
+
+    A test takes a moment before the throttled request was sent: an answer may be read late, and
+    then the wait would look shorter than it is.
+    """
     assert wire.call("api_versions", 0)["error_code"] == 0
     return (time.monotonic() - since) * 1000
 
@@ -258,11 +260,12 @@ def test_a_producer_that_sends_too_much_waits(wire, limited, topic_name):
     client = limited(PRODUCE, BOUND)
     begin = time.monotonic()
     assert produce(client, topic_name, 400_000)[0] == 0
+    sent = time.monotonic()
     throttle_ms, answered = produce(client, topic_name, 250_000)
     spent_ms = (answered - begin) * 1000
     full_ms = 650_200 / BOUND * 1000 - 10_000
     assert full_ms - spent_ms - SLACK_MS <= throttle_ms <= full_ms + 20
-    assert throttle_ms - 30 <= served_after(client, answered) <= throttle_ms + BUSY_MS
+    assert served_after(client, sent) >= throttle_ms - 5
 
 
 def test_who_wants_no_answer_waits_as_well(wire, limited, topic_name):
@@ -284,13 +287,14 @@ def test_a_consumer_that_reads_too_much_is_answered_without_records(wire, limite
     client = limited(FETCH, BOUND)
     begin = time.monotonic()
     assert fetch(client, topic_name, 200_100)[0] == 0
+    sent = time.monotonic()
     throttle_ms, session_id, read = fetch(client, topic_name, 400_500, epoch=0)
     answered = time.monotonic()
     spent_ms = (answered - begin) * 1000
     full_ms = 600_400 / BOUND * 1000 - 10_000
     assert (session_id, read) == (0, 0)
     assert full_ms - spent_ms - SLACK_MS <= throttle_ms <= full_ms + 60
-    assert throttle_ms - 30 <= served_after(client, answered) <= throttle_ms + BUSY_MS
+    assert served_after(client, sent) >= throttle_ms - 5
     throttle_ms, session_id, read = fetch(client, topic_name, 100_300, epoch=0)
     assert throttle_ms == 0
     assert session_id > 0
@@ -333,12 +337,13 @@ def test_partitions_that_are_made_too_fast_are_refused_or_waited_for(limited):
     for count in (1, 8, 8):
         throttle_ms, codes, _ = created(client, 7, count, validate_only=count > 1)
         assert (throttle_ms, codes) == (0, [0]), "11 at first, and it may go below 0"
+    sent = time.monotonic()
     throttle_ms, codes, told = created(client, 7, 5, 1)
     answered = time.monotonic()
     assert codes == [89, 89]
     assert told[0]["error_message"] is None
-    assert 6000 - (answered - begin) * 1000 - 30 <= throttle_ms <= 6000
-    assert throttle_ms - 30 <= served_after(client, answered) <= throttle_ms + BUSY_MS
+    assert 6000 - (answered - begin) * 1000 - 5 <= throttle_ms <= 6000
+    assert served_after(client, sent) >= throttle_ms - 5
     throttle_ms, codes, _ = created(client, 5, 9, validate_only=True)
     assert codes == [0], "an older client does not know the error"
     assert 0 < throttle_ms <= 9000
@@ -347,10 +352,10 @@ def test_partitions_that_are_made_too_fast_are_refused_or_waited_for(limited):
 def test_who_takes_too_much_time_waits_for_a_window_at_most(limited):
     client = limited(REQUEST, 1e-6)
     for _ in range(2):
+        sent = time.monotonic()
         answer = client.call("metadata", 12, topics=[], allow_auto_topic_creation=False)
-        answered = time.monotonic()
         assert answer["throttle_time"] == 1000
-        assert served_after(client, answered) >= 970
+        assert served_after(client, sent) >= 995
 
 
 def test_a_quota_that_is_gone_holds_nobody(wire, limited, topic_name):
