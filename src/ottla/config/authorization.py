@@ -5,7 +5,7 @@ there is not is refused here, before anything starts.
 Source: Kafka's broker configuration reference; KIP-11, KIP-801.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.config.bounds import POSITIVE
 from ottla.config.config import Config
@@ -28,8 +28,7 @@ def read_authorizer(text: str) -> str:
     raise ValueError(f"{why} cannot be loaded; there is {STANDARD_AUTHORIZER} (or none)")
 
 
-@dataclass(frozen=True, slots=True)
-class Principals:
+class Principals(NamedTuple):
     """Principals in the order of their list. ``str()`` gives the option's text."""
 
     listed: tuple[Principal, ...] = ()
