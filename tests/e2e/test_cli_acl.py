@@ -1,12 +1,11 @@
 """``ottla acl`` as a person or a script types it, and what it does to others."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from tests.authorizing import OPTIONS
+from tests.commands import run_command
 from tools.ottla_peer import OttlaPeer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -22,28 +21,11 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def ottla(broker):
-    """Run a command as a user; returns (exit code, stdout, stderr)."""
-    environment = OttlaPeer.environment(OttlaPeer.__new__(OttlaPeer))
-    environment["OTTLA_BOOTSTRAP"] = broker.secured["SASL_PLAINTEXT"]
+    """Run a command as a user, whose password is the name; (exit code, stdout, stderr)."""
 
     def run(*arguments, user="root", text=""):
-        settings = {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": user,
-        }
-        login = [part for key, value in settings.items() for part in ("-X", f"{key}={value}")]
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", *arguments, *login],
-            input=text.encode(),
-            capture_output=True,
-            timeout=60,
-            env=environment,
-        )
-        out, err = done.stdout.decode(), done.stderr.decode()
-        assert "Traceback" not in err, err
-        return done.returncode, out, err
+        address = broker.secured["SASL_PLAINTEXT"]
+        return run_command(address, *arguments, text=text, login=("PLAIN", user, user))
 
     return run
 

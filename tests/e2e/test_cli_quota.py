@@ -1,34 +1,19 @@
 """``ottla quota`` as a person or a script types it."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
-from tools.ottla_peer import OttlaPeer
+from tests.commands import run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.fixture
 def ottla(ottla_server):
-    """Run a command; returns (exit code, stdout, stderr)."""
-    environment = OttlaPeer.environment(OttlaPeer.__new__(OttlaPeer))
-    environment["OTTLA_BOOTSTRAP"] = ottla_server.bootstrap
-
-    def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", "quota", *arguments],
-            capture_output=True,
-            timeout=40,
-            env=environment,
-        )
-        out, err = done.stdout.decode(), done.stderr.decode()
-        assert "Traceback" not in err, err
-        return done.returncode, out, err
-
-    return run
+    """Run `ottla quota`; returns (exit code, stdout, stderr)."""
+    return partial(run_command, ottla_server.bootstrap, "quota")
 
 
 def test_quotas_come_are_listed_and_go(ottla, topic_name):

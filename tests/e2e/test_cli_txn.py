@@ -1,12 +1,12 @@
 """``ottla txn`` as a person or a script types it, beside a real transactional producer."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from tests.commands import run_command
 from tools.ottla_peer import OttlaPeer
 
 pytestmark = pytest.mark.timeout(120)
@@ -22,21 +22,7 @@ def broker(tmp_path_factory):
 @pytest.fixture
 def ottla(broker):
     """Run a command; returns (exit code, stdout, stderr)."""
-    environment = OttlaPeer.environment(OttlaPeer.__new__(OttlaPeer))
-    environment["OTTLA_BOOTSTRAP"] = broker.bootstrap
-
-    def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", *arguments],
-            capture_output=True,
-            timeout=40,
-            env=environment,
-        )
-        out, err = done.stdout.decode(), done.stderr.decode()
-        assert "Traceback" not in err, err
-        return done.returncode, out, err
-
-    return run
+    return partial(run_command, broker.bootstrap)
 
 
 def producer(broker, name):

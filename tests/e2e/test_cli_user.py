@@ -1,11 +1,10 @@
 """``ottla user`` as a person or a script types it, at a broker that asks who one is."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from tests.commands import run_command
 from tools.ottla_peer import OttlaPeer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -24,27 +23,10 @@ def broker(tmp_path_factory):
 @pytest.fixture
 def ottla(broker):
     """Run a command as a user; returns (exit code, stdout, stderr)."""
-    environment = OttlaPeer.environment(OttlaPeer.__new__(OttlaPeer))
-    environment["OTTLA_BOOTSTRAP"] = broker.secured["SASL_PLAINTEXT"]
 
     def run(*arguments, text="", user="root", password="root-secret", mechanism="SCRAM-SHA-256"):
-        settings = {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": mechanism,
-            "sasl.username": user,
-            "sasl.password": password,
-        }
-        login = [part for key, value in settings.items() for part in ("-X", f"{key}={value}")]
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", *arguments, *login],
-            input=text.encode(),
-            capture_output=True,
-            timeout=40,
-            env=environment,
-        )
-        out, err = done.stdout.decode(), done.stderr.decode()
-        assert "Traceback" not in err, err
-        return done.returncode, out, err
+        address = broker.secured["SASL_PLAINTEXT"]
+        return run_command(address, *arguments, text=text, login=(mechanism, user, password))
 
     return run
 

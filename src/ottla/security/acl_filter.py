@@ -21,6 +21,10 @@ class PatternFilter(IntEnum):
     PREFIXED = 4
 
 
+ANY = 1
+"""The protocol's number of any type, operation or permission; AclFilter has None for it."""
+
+
 class AclFilter(NamedTuple):
     """What ACLs somebody asks for; None stands for any."""
 

@@ -29,9 +29,7 @@ from ottla.security.acl import (
     ResourceType,
     Rule,
 )
-from ottla.security.acl_filter import AclFilter
-
-_ANY = 1
+from ottla.security.acl_filter import ANY, AclFilter
 
 
 class Acls:
@@ -43,13 +41,13 @@ class Acls:
     async def find(self, wanted: AclFilter) -> list[Acl]:
         """Return the ACLs that a filter wants, sorted."""
         request = DescribeAclsRequest(
-            resource_type_filter=_ANY if wanted.type is None else wanted.type,
+            resource_type_filter=ANY if wanted.type is None else wanted.type,
             resource_name_filter=wanted.name,
             pattern_type_filter=wanted.pattern,
             principal_filter=wanted.principal,
             host_filter=wanted.host,
-            operation=_ANY if wanted.operation is None else wanted.operation,
-            permission_type=_ANY if wanted.permission is None else wanted.permission,
+            operation=ANY if wanted.operation is None else wanted.operation,
+            permission_type=ANY if wanted.permission is None else wanted.permission,
         )
 
         async def attempt() -> list[Acl]:

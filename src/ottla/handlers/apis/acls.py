@@ -37,11 +37,9 @@ from ottla.security.acl import (
     ResourceType,
     Rule,
 )
-from ottla.security.acl_filter import AclFilter, PatternFilter
+from ottla.security.acl_filter import ANY, AclFilter, PatternFilter
 from ottla.security.authorizer import Authorizer
 from ottla.sliced import STRIDE, Steps, each
-
-_ANY = 1
 
 
 class DescribeAcls:
@@ -208,13 +206,13 @@ def _filter(one: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """Return the filter that a request describes. Raises KafkaError."""
     try:
         return AclFilter(
-            None if one.resource_type_filter == _ANY else ResourceType(one.resource_type_filter),
+            None if one.resource_type_filter == ANY else ResourceType(one.resource_type_filter),
             one.resource_name_filter,
             PatternFilter(one.pattern_type_filter),
             one.principal_filter,
             one.host_filter,
-            None if one.operation == _ANY else Operation(one.operation),
-            None if one.permission_type == _ANY else Permission(one.permission_type),
+            None if one.operation == ANY else Operation(one.operation),
+            None if one.permission_type == ANY else Permission(one.permission_type),
         )
     except ValueError as error:
         raise KafkaError(
