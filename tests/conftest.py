@@ -4,6 +4,7 @@
 each expectation can be asked of Apache Kafka itself.
 """
 
+import asyncio
 import contextlib
 import gc
 import itertools
@@ -28,6 +29,10 @@ sys.path.insert(0, str(ROOT))  # for tools.*, which is no installed package
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+# For `dev.py fast`: a look at each property; CI looks for longer.
+settings.register_profile(
+    "quick", settings.get_profile("any machine"), max_examples=25, stateful_step_count=25
+)
 settings.load_profile("any machine")
 
 RUNNING = []
@@ -38,6 +43,15 @@ def no_frozen_garbage():
     """Leave nothing set aside from the garbage collector: Hypothesis looks for its own objects."""
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def no_loop_is_left_running():
+    """Fail the test that leaves a loop running, not the next one that starts a loop of its own."""
+    yield
+    left = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    assert left is None
 
 
 def pytest_addoption(parser):

@@ -47,6 +47,8 @@ class Environment(NamedTuple):
     """For compaction, which is not urgent; None: ``executor`` does it."""
     login_executor: Executor | None = None
     """For TLS handshakes; None: ``executor`` does them."""
+    key_executor: Executor | None = None
+    """For asking the issuers of tokens for their keys; None: ``executor`` does it."""
     recovery_threads: int = 1
     """How many logs are recovered at the same time, at a start after a crash."""
     stop_threads: int = 1
@@ -76,6 +78,7 @@ class Environment(NamedTuple):
             read_executor=threads(READ_THREADS, "ottla-read"),
             cleaner_executor=threads(1, "ottla-cleaner", niceness=CLEANER_NICENESS),
             login_executor=threads(LOGIN_THREADS, "ottla-login"),
+            key_executor=threads(1, "ottla-keys"),
             recovery_threads=1 if memory else RECOVERY_THREADS,
             stop_threads=1 if memory else STOP_THREADS,
             making_threads=1 if memory else MAKING_THREADS,
@@ -91,8 +94,8 @@ class Environment(NamedTuple):
     def close_executors(self) -> None:
         """Finish the submitted jobs and end the threads. Blocks until that is done."""
         for executor in (
-            self.read_executor, self.cleaner_executor, self.login_executor, self.executor,
-            self.store_executor,
+            self.read_executor, self.cleaner_executor, self.login_executor, self.key_executor,
+            self.executor, self.store_executor,
         ):  # fmt: skip
             if executor is not None:
                 executor.close()

@@ -1,6 +1,11 @@
-"""One Spark session for every end-to-end test that wants one: its start costs more than they do."""
+"""What end-to-end tests share because its start costs more than they do: Spark, Apache Kafka."""
+
+import json
+from functools import partial
 
 import pytest
+
+from tests.commands import run_command
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +29,37 @@ def spark(tmp_path_factory):
     started = session("tests", master="local[2]", confs=confs, log_level="off")
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_server(kafka_libs, tmp_path_factory):
+    """One Apache Kafka for all tests that only add topics and groups of their own to it."""
+    from tools.kafka_peer import KafkaPeer
+
+    with KafkaPeer(tmp_path_factory.mktemp("kafka") / "data", {}) as peer:
+        peer.start()
+        yield peer
+
+
+@pytest.fixture(params=["ottla", "kafka"])
+def either(request):
+    """Ottla, and then Apache Kafka: the same commands say the same of both."""
+    return request.getfixturevalue(f"{request.param}_server")
+
+
+@pytest.fixture
+def ottla(either):
+    """Run a command; returns (exit code, stdout, stderr)."""
+    return partial(run_command, either.bootstrap)
+
+
+@pytest.fixture
+def shown(ottla):
+    """Run a command that must succeed; returns what it says as JSON."""
+
+    def run(*arguments):
+        code, out, err = ottla(*arguments, "-o", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return run

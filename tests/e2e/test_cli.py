@@ -351,7 +351,7 @@ def test_errors_are_json_where_that_was_asked_for(ottla, topic):
     ("typed", "what"),
     [
         ("topic list --nope -o json", "unknown: --nope"),
-        ("group reset g --output=jsonl", "are required: --to"),
+        ("topic trim t --output=jsonl", "are required: --to"),
         ("cluster describe -oyaml", "no command describe"),
     ],
 )

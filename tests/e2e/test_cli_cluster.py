@@ -58,6 +58,7 @@ def test_what_a_cluster_is_made_of(bootstrap):
     assert (facts["brokers"], facts["topics"], facts["partitions_in_trouble"]) == (1, 1, 0)
     (broker,) = shown(bootstrap, "brokers")
     assert f"{broker['host']}:{broker['port']}" == bootstrap
+    assert isinstance(broker["port"], int)
     assert broker["leads"] == broker["replicas"] == facts["partitions"]
     assert run(bootstrap, "info", "--no-header")[1].split("\t")[0] == facts["cluster_id"]
 

@@ -103,6 +103,8 @@ main.main()
     [
         ("topic", "list"),
         ("consume", "nothing"),
+        ("config", "get", "cluster"),
+        ("group", "watch", "nobody"),
         ("serve", "--memory", "--port", "0"),
         ("log", "verify", "."),
         ("version",),

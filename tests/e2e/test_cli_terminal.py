@@ -19,10 +19,14 @@ from tools.ottla_peer import OttlaPeer
 
 PATIENCE_SECONDS = 30
 VERBS = {
-    "topic": ("create", "list", "describe", "alter", "delete", "add-partitions"),
-    "group": ("list", "describe", "reset", "delete"),
+    "topic": (
+        *("create", "list", "describe", "alter", "delete", "add-partitions"),
+        *("size", "trim", "copy", "diff"),
+    ),
+    "group": ("list", "describe", "reset", "delete", "watch", "offsets"),
     "cluster": ("info", "brokers", "apis", "logdirs", "health", "wait"),
-    "txn": ("list", "describe", "abort"),
+    "config": ("get", "set", "unset", "explain", "diff"),
+    "txn": ("list", "describe", "abort", "ages", "producers", "hanging"),
     "log": ("dump", "verify"),
     "pipeline": ("init", "check", "explain", "run"),
 }

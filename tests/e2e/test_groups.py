@@ -96,7 +96,9 @@ class KafkaPython:
         )
 
     def poll(self):
-        found = self.consumer.poll(200)
+        # A poll that ends while a SyncGroup is on its way leaves kafka-python 3.0 for ever without
+        # heartbeats and partitions: it has time for that.
+        found = self.consumer.poll(200 if self.consumer.assignment() else 4000)
         return [(m.partition, int(m.value)) for rows in found.values() for m in rows]
 
     def commit(self):

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import shutil
 import ssl
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -312,3 +314,76 @@ def test_a_client_without_a_certificate_is_refused(settings):
     given = settings("SSL", {})
     with pytest.raises(ConnectionFailed):
         BlockingClient(given).refresh([])
+
+
+def test_who_does_not_log_in_is_told_so_and_not_kept_waiting(settings):
+    """A listener that wants SASL tells its versions and hangs up, which looks like a restart."""
+    given = settings("SASL_SSL", sasl("PLAIN", "alice", "wonder land"))
+    without = replace(given, security=replace(given.security, sasl=None), retry_timeout_ms=60_000)
+    with pytest.raises(KafkaError, match=r"wants a login by SASL \(.*SCRAM-SHA-256") as error:
+        asyncio.run(refreshed(without))
+    assert error.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+    with pytest.raises(KafkaError, match="wants a login by SASL"), BlockingClient(without) as one:
+        one.refresh([])
+
+
+def test_who_does_not_speak_tls_is_told_so(settings):
+    given = settings("SASL_SSL", sasl("PLAIN", "alice", "wonder land"))
+    plain = replace(given, security=replace(given.security, tls=None))
+    with pytest.raises(ConnectionFailed, match="TLS"):
+        asyncio.run(refreshed(plain))
+    with pytest.raises(ConnectionFailed, match="TLS"), BlockingClient(plain) as one:
+        one.refresh([])
+
+
+async def refreshed(settings):
+    async def ask():
+        return await cluster.refresh([])
+
+    async with Cluster(settings) as cluster:
+        return await cluster.retrying(ask)
+
+
+KCAT_WAYS = [
+    ("SASL_SSL", {"sasl.mechanism": "PLAIN", "sasl.username": "alice"}, "wonder land"),
+    ("SSL", {"ssl.certificate.location": "client.crt", "ssl.key.location": "client.key"}, None),
+]
+
+
+@pytest.mark.parametrize(("protocol", "texts", "password"), KCAT_WAYS)
+def test_kcat_comes_in_by_password_and_by_certificate(
+    peer, certificates, protocol, texts, password
+):
+    """Not by SCRAM: Debian 12's has a librdkafka whose nonce is refused by Kafka 4, too."""
+    program = shutil.which("kcat") or shutil.which("kafkacat")
+    if program is None:
+        pytest.skip("kcat is not installed")
+    given = {"security.protocol": protocol, "ssl.ca.location": certificates / "ca.pem", **texts}
+    for name in ("ssl.certificate.location", "ssl.key.location"):
+        if name in given:
+            given[name] = certificates / given[name]
+    if password is not None:
+        given["sasl.password"] = password
+
+    def run(*arguments, text="", **more):
+        settings = [f"{key}={value}" for key, value in {**given, **more}.items()]
+        options = [part for setting in settings for part in ("-X", setting)]
+        return subprocess.run(
+            [program, "-b", peer.secured[protocol], *options, *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    topic = f"kcat-{protocol.lower().replace('_', '-')}"
+    done = run("-q", "-P", "-t", topic, text="value\n")
+    assert done.returncode == 0, done.stderr
+    read = run("-q", "-C", "-t", topic, "-e", "-o", "beginning")
+    assert read.stdout == "value\n", read.stderr
+    refused = (
+        {"sasl.password": "no"} if password else {"ssl.ca.location": certificates / "other-ca.pem"}
+    )
+    told = run("-L", "-m", "10", **refused)
+    assert told.returncode != 0
+    assert "invalid" in told.stderr.lower() or "certificate verify failed" in told.stderr

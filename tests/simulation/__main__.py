@@ -6,7 +6,6 @@ seeds, and has to be the same both times. A world that fails is told as one comm
 """
 
 import argparse
-import logging
 import math
 import os
 import secrets
@@ -38,15 +37,10 @@ def live(name, minutes, trace=None, without=(), *, stops_at=math.inf):
     mix.leave_out(without)
     if LOST_PAGES in without:
         mix.keeps_lost_pages = True
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with open(trace, "w") if trace else nullcontext() as sink:
-            world = World(name, minutes * 60, mix=mix, sink=sink)
-            world.stops_at = stops_at
-            world.run()
-    finally:
-        logging.disable(disabled)  # Other tests of this process look at what is logged.
+    with open(trace, "w") if trace else nullcontext() as sink:
+        world = World(name, minutes * 60, mix=mix, sink=sink)
+        world.stops_at = stops_at
+        world.run()
     return {
         "name": name,
         "problems": world.problems,

@@ -36,7 +36,7 @@ from tests.simulation.disk import fate_of
 
 SETTLED_SECONDS = 5.0
 """After a round has begun: log starts that the observer was told of are durable then."""
-LOOKS_PER_SECOND = 2.0
+LOOKS_PER_SECOND = 1.0
 """Simulated ones, in the mean at the most."""
 BYTES_PER_LOOK = 100_000
 """Of a directory; one of more counts as more looks."""
@@ -71,13 +71,16 @@ class Afterlife:
         """Be told of a call of the disk that is about to be made: look now, perhaps."""
         directory, _, name = path.rpartition("/")
         is_segments = call is DiskCall.RENAME and name.endswith(LOG_SUFFIX)
-        if directory.count("/") < 2 or not (self._may_look(0.5) or is_segments):
+        if directory.count("/") < 2 or not self._can_judge:
             return
-        for partition in self._partitions():
-            if partition.log.directory == directory:
-                if is_segments:
-                    self._judge_retention(partition, int(name.removesuffix(LOG_SUFFIX)))
-                self._look(partition, f"{call.value} {path}")
+        if not (self._may_look(0.5) or is_segments):
+            return
+        with self.world.turns.set_aside():
+            for partition in self._partitions():
+                if partition.log.directory == directory:
+                    if is_segments:
+                        self._judge_retention(partition, int(name.removesuffix(LOG_SUFFIX)))
+                    self._look(partition, f"{call.value} {path}")
 
     def _judge_retention(self, partition, base_offset):
         """Judge of a segment that is about to lose its name, if no reader may see it any more."""
@@ -101,9 +104,14 @@ class Afterlife:
                 )
                 return
 
+    @property
+    def _can_judge(self):
+        """Whether what is found says something of the node: not amid rot, which damages files."""
+        return self.world.is_working and self.world.rot is None
+
     def _may_look(self, chance):
         world = self.world
-        if not world.is_working or world.rot is not None:
+        if not self._can_judge:
             return False
         self._credit += (world.loop.now - self._at) * LOOKS_PER_SECOND
         self._credit = min(self._credit, CREDIT_MAX)
@@ -138,13 +146,15 @@ class Afterlife:
         for ordinal, how in enumerate(ends):
             problems = end.by(how)
             if end.log is None and not problems:
-                return
-            if not ordinal and not problems and topic is not None:
+                if ordinal or topic is None or end.disk.exists(log.directory):
+                    return
+                problems = self._judge_of(topic, log, [], [], bounds=(0, 0)).judge()
+            elif not ordinal and not problems and topic is not None:
                 problems = self._judge(topic, end.log)
             for problem in problems:
                 said = ", ".join(ends[: ordinal + 1])
                 world.problem(f"{log.topic_partition} after {said} at {moment}, left: {problem}")
-            if problems:
+            if problems or end.log is None:
                 return
         for problem in _judge_producers(end.log, end.disk, self._clock):
             said = ", ".join(ends)
@@ -168,10 +178,10 @@ class Afterlife:
             return [str(error)]
         return self._judge_of(topic, log, records, controls).judge()
 
-    def _judge_of(self, topic, log, records, controls):
-        latest = self.world.seconds() + self.world.nemesis.ahead_ms / 1000
-        bounds = log.log_start_offset, log.log_end_offset
-        observed = Observation(*bounds, records, controls, None, latest)
+    def _judge_of(self, topic, log, records, controls, bounds=None):
+        clock = self.world.nemesis.clock_bounds
+        bounds = bounds or (log.log_start_offset, log.log_end_offset)
+        observed = Observation(*bounds, records, controls, None, *clock)
         return _LeftJudge(self.world.history, topic, log.topic_partition.partition, observed)
 
     def _topic_of(self, partition):
@@ -251,7 +261,7 @@ class _End:
                 log_start_offset=points[1],
                 is_clean=is_clean or self.disk.exists(f"{self._log_dir}/{CLEAN_SHUTDOWN}"),
             )
-            self.log.check()
+            self.log.check(are_indexes_sure=False)
         except (OttlaError, OSError, AssertionError) as error:
             return [f"cannot be opened: {error!r}"]
         if self.log.topic_id not in (self._topic_id, None):

@@ -15,6 +15,7 @@ from ottla.env.faulty_disk import (
     FaultyFile,
     PlannedFault,
 )
+from ottla.log.files.layout import LOG_SUFFIX
 
 CALL_SECONDS = 2e-4
 """What a call takes that the loop itself makes: whoever makes many has to give way in time."""
@@ -84,6 +85,8 @@ class Trouble:
         self.store_pace = 1.0
         self.store_fails = False
         """The next commit of the metadata store meets an I/O error."""
+        self.torn_writes = 0
+        """How many writes of a log's bytes have been cut short."""
         self.has_lost_pages = False
         """A sync has failed: what reads back may not be on the device."""
 
@@ -147,6 +150,7 @@ class SimulatedDisk(FaultyDisk):
                 self._trouble.has_lost_pages = True
             if call is DiskCall.WRITE and self._rng.random() < TORN_CHANCE:
                 torn_at = self._rng.choice(TORN_BYTES)
+                self._trouble.torn_writes += path.endswith(LOG_SUFFIX)
                 return PlannedFault(call, 0, number, lasting=False, written_bytes=torn_at)
             raise OSError(number, os.strerror(number), path)
         return fault

@@ -56,8 +56,8 @@ class Nemesis:
         self.may_give_up = False
         """The disk was broken in this life of the node: it may end itself, or have partitions
         offline until it ends."""
-        self.ahead_ms = 0
-        """How far the node's wall clock has been ahead at most."""
+        self._ahead_ms = self._behind_ms = 0
+        """How far the node's wall clock has been ahead, and behind, at the most."""
         self._calm = None
         """Set when faults that last have to end; made when it is first needed."""
         self._faults = {
@@ -75,6 +75,7 @@ class Nemesis:
             "write-error": self._write_error,
             "other-disk-error": self._other_disk_error,
             "full": self._full,
+            "full-then-stop": self._full_then_stop,
             "descriptors": self._descriptors,
             "read-only": self._read_only,
             "clock": self._clock,
@@ -145,6 +146,7 @@ class Nemesis:
             await self.world.sleep(0.001)
         self._calm.clear()
         node = self.node
+        node.live_on()
         if self.may_give_up and node.life is not None:
             # What a broken disk has taken offline comes back with a new process only.
             if node.is_up and self.random.random() < 0.5:
@@ -368,6 +370,22 @@ class Nemesis:
         chance = self.random.choice([0.1, 0.3, 0.8])
         await self._fail([DiskCall.WRITE, DiskCall.MAKE_DIRECTORY], errno.ENOSPC, chance, 5.0)
 
+    async def _full_then_stop(self):
+        """A disk is full; once it has cut a log's write short, somebody makes room and restarts.
+
+        What such a write left must not be in the log when the node says that all is clean.
+        """
+        trouble = self.node.trouble
+        before, mine = trouble.torn_writes, (0.3, errno.ENOSPC, "")
+        trouble.errors[DiskCall.WRITE] = mine
+        try:
+            await self._last_while(10.0, lambda: trouble.torn_writes == before)
+        finally:
+            if trouble.errors.get(DiskCall.WRITE) is mine:
+                del trouble.errors[DiskCall.WRITE]
+        if trouble.torn_writes != before:
+            await self.node.stop()
+
     async def _descriptors(self):
         """Hardly any descriptor is left, to this process and to those that follow it.
 
@@ -391,11 +409,20 @@ class Nemesis:
 
     # -- the clock and the store ---------------------------------------------------------------
 
+    @property
+    def clock_bounds(self):
+        """What a judge needs to know of time: now, how far the node's clock was ahead, and behind.
+
+        At the most, in seconds.
+        """
+        return self.world.seconds(), self._ahead_ms / 1000, self._behind_ms / 1000
+
     async def _clock(self):
         """Let the wall clock jump; it is right again when the fault ends."""
         clock = self.node.clock
         clock.skew_ms = self.random.choice([-1, 1]) * self.random.choice([50, 3_000, 40_000])
-        self.ahead_ms = max(self.ahead_ms, clock.skew_ms)
+        self._ahead_ms = max(self._ahead_ms, clock.skew_ms)
+        self._behind_ms = max(self._behind_ms, -clock.skew_ms)
         try:
             await self._last(20.0)
         finally:

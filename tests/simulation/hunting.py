@@ -38,6 +38,7 @@ JUDGES = {
     "topics and options": r"was deleted, and is there|by nobody|partitions, not|set was|by itself",
     "service: a client waits for ever": r"is stuck|not served|did not come|nothing is left",
     "service: an answer": r"error \d+|CreateTopics|DeleteTopics|Heartbeat: -?\d+",
+    "faults that are logged": r"the log has a fault",
     "the node's life": r"gave up|stop failed|goes on|out of service",
     "invariants": r"an invariant|a callback failed|a protocol failed|exception|AssertionError",
     "the loop": r"the loop waits|a turn of the loop",

@@ -81,13 +81,13 @@ class Job:
         jobs._asleep.pop(self, None)
         self.is_waiting, self.has_turn = False, True
         self._stack.parent = getcurrent()
+        running = asyncio._get_running_loop()
         asyncio._set_running_loop(None)  # As in a thread: there is none.
         try:
             outcome = switch()
         finally:
             jobs.running, self.has_turn = before, False
-            if before is None:
-                asyncio._set_running_loop(jobs.loop)
+            asyncio._set_running_loop(running)
         if self.is_over:
             del jobs.alive[self]
             ended, self._ended, self._work = self._ended, None, None

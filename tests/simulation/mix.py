@@ -78,6 +78,7 @@ FAULTS = (
     "write-error",
     "other-disk-error",
     "full",
+    "full-then-stop",
     "descriptors",
     "read-only",
     "clock",

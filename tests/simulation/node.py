@@ -36,6 +36,8 @@ class Node:
         for directory in LOG_DIRS:
             self.disk.make_directory(directory)
         self.disk.sync_directory("/")
+        self.has_lost_power = False
+        """Ever: a part of what index files had may be gone."""
         self.lives = 0
         self.life = None
         self.broker = None
@@ -182,6 +184,11 @@ class Node:
             self._dies_by_power = power
             self._files.kill_at(calls)
 
+    def live_on(self):
+        """Take back an end at a call that has not come."""
+        if self.life is not None:
+            self._files.heal()
+
     def _died_at_call(self):
         self.kill(power=self._dies_by_power)
 
@@ -219,4 +226,5 @@ class Node:
         if power:
             self.disk = self.disk.crash(*fate_of(self._stream("power")))
             self.trouble.has_lost_pages = False
+            self.has_lost_power = True
         world.node_ended(self)

@@ -237,8 +237,8 @@ class Observer(Client):
             return
         there = {one.offset for one in records}  # Some may have been compacted in between.
         seen = {one.offset for one in visible if one.offset in there}
-        latest = self.world.seconds() + self.world.nemesis.ahead_ms / 1000
-        observed = Observation(start, end, records, controls, seen, latest)
+        clock = self.world.nemesis.clock_bounds
+        observed = Observation(start, end, records, controls, seen, *clock)
         judge = PartitionJudge(self.history, topic, partition, observed)
         for problem in judge.judge():
             self.world.problem(problem)

@@ -118,12 +118,12 @@ class Rot(Observer):
             return
         there = {one.offset for one in records}
         seen = {one.offset for one in visible if one.offset in there}
-        latest = self.world.seconds() + self.world.nemesis.ahead_ms / 1000
+        clock = self.world.nemesis.clock_bounds
         judge = PartitionJudge(
             self.history,
             topic,
             partition,
-            Observation(start, end, records, controls, seen, latest),
+            Observation(start, end, records, controls, seen, *clock),
         )
         for problem in judge.judge():
             if self._is_strict or any(word in problem for word in WRONG):

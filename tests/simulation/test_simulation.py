@@ -1,5 +1,6 @@
 """The simulation itself: it repeats, it judges, and some worlds of it stay whole."""
 
+import logging
 import random
 import secrets
 from contextlib import suppress
@@ -101,6 +102,29 @@ def test_a_node_that_gives_up_without_a_fault_is_found():
     )
     assert not world.run()
     assert "gave up" in world.problems[0]
+
+
+def test_an_end_that_was_planned_does_not_come_when_all_is_judged():
+    world = a_calm_world("test.up")
+    world.loop.call_for(world.clients_life, 20.0, lambda: world.node.kill_at(100_000))
+    assert world.run(), world.problems
+    assert world.node.lives == 1
+    assert world.node._files._changes_until_death is None
+
+
+def test_a_fault_that_is_only_logged_is_found(caplog):
+    world = a_calm_world("test.up")
+
+    def fail():
+        try:
+            raise ValueError("x")
+        except ValueError:
+            logging.getLogger("ottla.coordinator.appends").exception("an append failed")
+
+    world.loop.call_for(world.clients_life, 20.0, fail)
+    assert not world.run()
+    assert "an append failed: ValueError('x')" in world.problems[0]
+    assert not caplog.records, "it is told, not printed"
 
 
 def test_a_turn_of_the_loop_that_looks_at_the_clock_for_long_is_found():

@@ -7,6 +7,7 @@ wall clock: what trips is far above what any turn here needs.
 
 import time
 import traceback
+from contextlib import contextmanager
 
 CALLS_MAX = 128
 """Of the disk, by one turn of a node that serves. On a slow disk each may take milliseconds."""
@@ -46,6 +47,16 @@ class TurnJudge:
             self._cpu_seconds = time.thread_time()
         self._began = time.perf_counter()
         self._began_at = self._world.loop.now
+
+    @contextmanager
+    def set_aside(self):
+        """Do not count what is done within: it is the judges' own work."""
+        cpu_seconds, wall = time.thread_time(), time.perf_counter()
+        try:
+            yield
+        finally:
+            self._cpu_seconds += time.thread_time() - cpu_seconds
+            self._began += time.perf_counter() - wall
 
     def end(self, life):
         """Judge the turn of a life."""

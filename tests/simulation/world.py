@@ -33,6 +33,7 @@ from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Nemesis
 from tests.simulation.inspector import Inspector
 from tests.simulation.jobs import Jobs, threads_of
+from tests.simulation.listening import listening
 from tests.simulation.loop import Life, SimulatedLoop
 from tests.simulation.mix import mix_of
 from tests.simulation.network import SimulatedNetwork
@@ -103,7 +104,8 @@ class World:
         """By group."""
         self.clients_life = Life("clients")
         self.log_dirs = nodes.LOG_DIRS
-        self.is_working = False
+        self.work = asyncio.Event()
+        """Set while clients work."""
         self.is_over = False
         self.rounds = 0
         self.unhindered_since = 0.0
@@ -146,6 +148,11 @@ class World:
         return self._writers
 
     @property
+    def is_working(self):
+        """Clients work; else they bring to an end what they have begun."""
+        return self.work.is_set()
+
+    @property
     def is_unhindered(self):
         """Nothing goes wrong now, and the node is up."""
         return self.node.is_up and self.has_no_fault
@@ -171,6 +178,11 @@ class World:
         if self.node.is_up:
             self.problem(f"the loop waits for a lock that a job holds at its disk\n{stack}")
 
+    def _heard(self, said, error):
+        """A node has logged a fault of its own. What bits that turned over do is another matter."""
+        if self.rot is None:
+            self.problem(f"the log has a fault: {said}: {error!r}", error)
+
     def node_ended(self, node):
         """Nobody works any more on what was asked of it."""
         self.history.settle()
@@ -190,7 +202,12 @@ class World:
     def run(self):
         """Live. Returns whether nothing was broken."""
         self.began = time.process_time()
-        with seconds_of(self.seconds), threads_of(self.jobs), collecting_by_hand():
+        with (
+            listening(self._heard),
+            seconds_of(self.seconds),
+            threads_of(self.jobs),
+            collecting_by_hand(),
+        ):
             world = Life("world")
             task = self.loop.start_for(world, self._live(), "world")
             self._collect()
@@ -241,14 +258,14 @@ class World:
 
     async def _round(self):
         self.rounds += 1
-        self.is_working = True
+        self.work.set()
         self.hindered()
         rest = self.limit_seconds - self.loop.now
         length = min(self.random.uniform(0.2, 1.8) * ROUND_SECONDS, rest)
         await self.nemesis.rage(length)
         await self.nemesis.heal()
         self.hindered()
-        self.is_working = False
+        self.work.clear()
         await self._until(self._is_quiet, QUIET_SECONDS_MAX, "quiet")
         self.history.settle()
         await self.inspector.look_at_rest()

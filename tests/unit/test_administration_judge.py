@@ -74,12 +74,12 @@ class Story:
         record = (WRITER, number)
         return Found(offset, record, topic_id, key_of(*record), is_tombstone(*record), is_whole)
 
-    def judge(self, found, *, start=0, end=None, controls=(), visible=None):
+    def judge(self, found, *, start=0, end=None, controls=(), visible=None, **clock):
         """Return the problems of this observation; ``found``: (offset, number) or Found."""
         records = [self.found(*one) if len(one) == 2 else one for one in found]
         seen = {one.offset for one in records} if visible is None else set(visible)
         end = self.end if end is None else end
-        observed = Observation(start, end, records, list(controls), seen, NOW)
+        observed = Observation(start, end, records, list(controls), seen, NOW, **clock)
         return PartitionJudge(self.history, self.topic, 0, observed).judge()
 
 
@@ -226,6 +226,7 @@ def test_retention_that_was_called_off_takes_nothing_any_more():
     assert story.judge([(1, 2)], start=1) == []
     problems = story.judge([], start=2)
     assert any("lost: 1 promised" in problem for problem in problems), problems
+    assert story.judge([], start=2, ahead=20.0) == [], "it was old enough for a fast clock"
 
 
 def test_retention_by_size_leaves_that_much():
@@ -270,6 +271,7 @@ def test_a_tombstone_stays_until_its_horizon():
     problems = story("80000").judge([])
     assert any("lost: 2" in problem for problem in problems), problems
     assert story("80000").judge([(1, TOMBSTONE)]) == []
+    assert story("80000").judge([], behind=75.0) == [], "its horizon was set by a slow clock"
 
 
 def test_an_option_set_for_a_moment_excuses_what_it_took():

@@ -120,6 +120,17 @@ def add_command(commands: Commands, name: str, about: str, command: Command) -> 
     return parser
 
 
+def later(module: str, name: str) -> Command:
+    """Return the command ``name`` of a module that is imported when it runs, and no sooner."""
+
+    def command(options: argparse.Namespace) -> None:
+        from importlib import import_module
+
+        getattr(import_module(module), name)(options)
+
+    return command
+
+
 def add_client_options(parser: Parser) -> None:
     """Declare what every command takes that talks to a cluster."""
     group = parser.add_argument_group("the cluster")

@@ -20,17 +20,12 @@ from ottla.cli.output import FORMATS, Format, Row, Value, note, write_object, wr
 from ottla.cli.run import run
 from ottla.client.asyncio.admin import Admin
 from ottla.client.asyncio.cluster import Cluster
-from ottla.client.asyncio.connection import Connection
-from ottla.client.wire.errors import ConnectionFailed, error_code
+from ottla.client.asyncio.partitions import LogDir, Partitions
+from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.view import TopicView
 from ottla.config.human import parse_duration_ms, size_text
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.apis import ApiKey
-from ottla.protocol.messages.describe_log_dirs import (
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-)
 
 BROKER_COLUMNS = ("broker_id", "host", "port", "rack", "controller", "leads", "replicas")
 LOG_DIR_COLUMNS = ("broker_id", "log_dir", "partitions", "size", "free", "total", "note")
@@ -100,7 +95,7 @@ def brokers(options: Namespace) -> None:
             {
                 "broker_id": node_id,
                 "host": address.host,
-                "port": str(address.port),
+                "port": address.port,
                 "rack": view.racks.get(node_id),
                 "controller": node_id == view.controller_id,
                 "leads": leads[node_id],
@@ -120,7 +115,8 @@ def apis(options: Namespace) -> None:
         if options.broker is None:
             connection = await cluster.any()
         else:
-            connection = await _connection_to(cluster, options.broker)
+            await check_broker(cluster, options.broker)
+            connection = await cluster.connection(options.broker)
         rows: list[Row] = [
             {"api": _name(key), "api_id": key, "first": first, "last": last}
             for key, (first, last) in sorted(connection.exchange.versions.items())
@@ -131,13 +127,13 @@ def apis(options: Namespace) -> None:
     run(options, command)
 
 
-async def _connection_to(cluster: Cluster, node_id: int) -> Connection:
+async def check_broker(cluster: Cluster, node_id: int) -> None:
+    """Raise Failure, which names those there are, if there is no such broker."""
     await cluster.refresh([])
     if node_id not in cluster.view.brokers:
         there = ", ".join(map(str, sorted(cluster.view.brokers)))
         fix = f"there are {there}"
         raise Failure(f"there is no broker {node_id}", fix=fix, code=Exit.NOT_FOUND)
-    return await cluster.connection(node_id)
 
 
 def _name(key: int) -> str:
@@ -151,41 +147,25 @@ def logdirs(options: Namespace) -> None:
     """List log directories."""
 
     async def command(cluster: Cluster) -> None:
-        async def attempt() -> list[Row]:
-            view = await cluster.refresh([])
-            rows: list[Row] = []
-            for node_id in sorted(view.brokers):
-                connection = await cluster.connection(node_id)
-                request = DescribeLogDirsRequest(topics=None)
-                answer = await connection.call(request, DescribeLogDirsResponse)
-                if answer.error_code != ErrorCode.NONE:
-                    raise KafkaError(error_code(answer.error_code), f"broker {node_id}")
-                rows += [_log_dir_row(node_id, each) for each in answer.results]
-            return rows
-
-        rows = await cluster.retrying(attempt)
+        rows = [_log_dir_row(each) for each in await Partitions(cluster).log_dirs()]
         write_rows(rows, LOG_DIR_COLUMNS, out.chosen(options.output), header=not options.no_header)
 
     run(options, command)
 
 
-def _log_dir_row(node_id: int, found: DescribeLogDirsResult) -> Row:
-    partitions = [each for topic in found.topics for each in topic.partitions]
-    size_bytes = sum(each.partition_size for each in partitions)
-    free_bytes = found.usable_bytes if found.usable_bytes >= 0 else None
-    total_bytes = found.total_bytes if found.total_bytes >= 0 else None
-    error = error_code(found.error_code)
+def _log_dir_row(found: LogDir) -> Row:
+    size_bytes = sum(each.size_bytes for each in found.replicas)
     return {
-        "broker_id": node_id,
-        "log_dir": found.log_dir,
-        "partitions": len(partitions),
+        "broker_id": found.broker_id,
+        "log_dir": found.path,
+        "partitions": len(found.replicas),
         "size": size_text(size_bytes),
         "size_bytes": size_bytes,
-        "free": None if free_bytes is None else size_text(free_bytes),
-        "free_bytes": free_bytes,
-        "total": None if total_bytes is None else size_text(total_bytes),
-        "total_bytes": total_bytes,
-        "note": "" if error is ErrorCode.NONE else error.text,
+        "free": None if found.free_bytes is None else size_text(found.free_bytes),
+        "free_bytes": found.free_bytes,
+        "total": None if found.total_bytes is None else size_text(found.total_bytes),
+        "total_bytes": found.total_bytes,
+        "note": "" if found.error is ErrorCode.NONE else found.error.text,
     }
 
 

@@ -43,6 +43,12 @@ def register(commands: Commands) -> None:
         metavar="PLACE",
         help="earliest, latest, an offset, -10, -5m or a time; else earliest, latest with --tail",
     )
+    parser.add_argument(
+        "--to",
+        dest="end",
+        metavar="PLACE",
+        help="stop before an offset, -10, -5m or a time, in each partition",
+    )
     parser.add_argument("--from-beginning", action="store_true", help="the same as earliest")
     parser.add_argument("-n", "--count", type=at_least_one, metavar="N", help="stop after")
     parser.add_argument(
@@ -85,21 +91,23 @@ def consume(options: Namespace) -> None:
 
     async def command(cluster: Cluster) -> None:
         show = _show(options.format, options.output)
+        if options.end is not None and (options.tail or options.group is not None):
+            why = "--tail and --group read on"
+            raise Failure("--to has no place there", why=why, code=Exit.USAGE)
         if options.group is not None:
             await _consume_as_member(cluster, options, show)
             return
         partitions = await _partitions(cluster, topic, options.partition)
         place = options.start or ("latest" if options.tail else "earliest")
-        try:
-            positions = await start_offsets(
-                cluster, partitions, "earliest" if options.from_beginning else place, SystemClock()
-            )
-        except ValueError as error:
-            raise Failure(str(error), code=Exit.USAGE) from error
+        place = "earliest" if options.from_beginning else place
+        positions = await _places(cluster, partitions, place)
         limits = FetchLimits(read_committed=options.read_committed)
         ends: dict[TopicPartition, int] | None = None
         if not options.tail:
             ends = await _ends(cluster, partitions, read_committed=limits.read_committed)
+        if ends is not None and options.end is not None:
+            bounds = await _places(cluster, partitions, options.end)
+            ends = {each: min(end, bounds[each]) for each, end in ends.items()}
         printer = _printer(options, show)
         if options.tail and sys.stderr.isatty():
             note("at the end it waits for more; Ctrl-C ends")
@@ -128,10 +136,7 @@ async def _consume_as_member(cluster: Cluster, options: Namespace, show: Show) -
     place = "earliest" if options.from_beginning else options.start or "earliest"
 
     async def places(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        try:
-            return await start_offsets(cluster, partitions, place, SystemClock())
-        except ValueError as error:
-            raise Failure(str(error), code=Exit.USAGE) from error
+        return await _places(cluster, partitions, place)
 
     printer = _printer(options, show)
     member = GroupMember(cluster, options.group, frozenset([options.topic]))
@@ -161,6 +166,16 @@ async def _partitions(cluster: Cluster, topic: str, chosen: list[int]) -> list[T
             why = f"{topic} has partitions 0 to {len(view.partitions) - 1}"
             raise Failure(f"{topic} has no partition {each}", why=why, code=Exit.NOT_FOUND)
     return [TopicPartition(topic, each) for each in chosen or view.partitions]
+
+
+async def _places(
+    cluster: Cluster, partitions: Sequence[TopicPartition], place: str
+) -> dict[TopicPartition, int]:
+    """Return the offset of a place in each partition. Raises Failure."""
+    try:
+        return await start_offsets(cluster, partitions, place, SystemClock())
+    except ValueError as error:
+        raise Failure(str(error), code=Exit.USAGE) from error
 
 
 def _printer(options: Namespace, show: Show) -> "_Printer":

@@ -1,34 +1,32 @@
-"""``ottla group``: list, describe, reset and delete consumer groups.
+"""``ottla group``: list, describe, watch, reset and delete consumer groups.
 
 Lag is a number and never negative. Where it is missing, a note says why: nothing was ever
 committed, or the end of the partition is not known.
 """
 
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from ottla.cli import output as out
 from ottla.cli.arguments import (
     Commands,
-    Parser,
     add_client_options,
     add_command,
     add_group,
     add_output_option,
+    at_least_one,
+    later,
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import FORMATS, Format, Row, Value, note, write_object, write_rows
 from ottla.cli.run import run
-from ottla.cli.start import start_offsets
-from ottla.cli.topic import existing_topic
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.groups import Groups
 from ottla.client.wire.coordination import Committed
 from ottla.client.wire.group_description import GroupDescription, MemberDescription
 from ottla.client.wire.offsets import LATEST
-from ottla.env.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 
@@ -36,12 +34,13 @@ NEVER_COMMITTED = "never committed"
 NO_TOPIC = "the topic is gone"
 NO_LEADER = "no leader: the end is not known"
 BEYOND_END = "committed beyond the end"
+_OFFSETS = "ottla.cli.group_offsets"
 COLUMNS = ("topic", "partition", "committed", "end", "lag", "member", "host", "note")
 
 
 def register(commands: Commands) -> None:
     """Declare the commands."""
-    about = "List, describe, reset and delete consumer groups."
+    about = "List, describe, watch, reset and delete consumer groups."
     verbs = add_group(commands, "group", about)
     parser = add_command(verbs, "list", "List groups.", list_groups)
     parser.add_argument(
@@ -55,11 +54,14 @@ def register(commands: Commands) -> None:
 
     about = "Describe a group: members, committed offsets, lag."
     parser = add_command(verbs, "describe", about, describe)
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", metavar="GROUP", nargs="?")
+    parser.add_argument("--all", action="store_true", help="every group, a row for each partition")
     add_output_option(parser, *FORMATS)
     add_client_options(parser)
 
-    _declare_reset(add_command(verbs, "reset", "Commit other offsets for a group.", reset))
+    _declare_reset(verbs)
+    _declare_offsets(verbs)
+    _declare_watch(verbs)
 
     parser = add_command(verbs, "delete", "Delete groups and their offsets.", delete)
     parser.add_argument("groups", metavar="GROUP", nargs="+")
@@ -68,14 +70,22 @@ def register(commands: Commands) -> None:
     add_client_options(parser)
 
 
-def _declare_reset(parser: Parser) -> None:
+def _declare_reset(verbs: Commands) -> None:
+    parser = add_command(
+        verbs, "reset", "Commit other offsets for a group.", later(_OFFSETS, "reset")
+    )
     parser.add_argument("group", metavar="GROUP")
     parser.add_argument(
         "--to",
         dest="place",
-        required=True,
         metavar="PLACE",
         help="earliest, latest, an offset, -10, -5m or a time",
+    )
+    parser.add_argument(
+        "--shift", type=int, metavar="N", help="so many on, or back (-N), inside the log"
+    )
+    parser.add_argument(
+        "--from-file", dest="file", metavar="FILE", help="lines of TOPIC,PARTITION,OFFSET"
     )
     parser.add_argument(
         "--topic",
@@ -87,6 +97,29 @@ def _declare_reset(parser: Parser) -> None:
     )
     add_output_option(parser, *FORMATS)
     add_consent_options(parser)
+    add_client_options(parser)
+
+
+def _declare_offsets(verbs: Commands) -> None:
+    below = add_group(verbs, "offsets", "Take committed offsets away.")
+    about = "Delete a group's offsets of topics that its members do not read."
+    parser = add_command(below, "delete", about, later(_OFFSETS, "delete_offsets"))
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("topics", metavar="TOPIC[:N,N]", nargs="+")
+    add_consent_options(parser)
+    add_client_options(parser)
+
+
+def _declare_watch(verbs: Commands) -> None:
+    about = "Watch a group: its lag, how fast it reads, and when it will have read everything."
+    parser = add_command(verbs, "watch", about, later("ottla.cli.group_watch", "watch"))
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("--every", default="2s", metavar="TIME", help="between two looks; 2s")
+    parser.add_argument("-n", "--count", type=at_least_one, metavar="N", help="stop after N looks")
+    parser.add_argument(
+        "--until-empty", action="store_true", help="stop when it has read everything"
+    )
+    add_output_option(parser, "table", "jsonl", "tsv")
     add_client_options(parser)
 
 
@@ -120,18 +153,42 @@ def describe(options: Namespace) -> None:
     """Describe a group."""
 
     async def command(cluster: Cluster) -> None:
-        groups = Groups(cluster)
-        group = await existing_group(groups, options.group)
-        committed = await groups.committed(group.group)
-        owners = {each: member for member in group.members for each in member.partitions}
-        ends = await _ends(cluster, {*committed, *owners})
-        rows = [
-            _offset_row(each, committed.get(each), ends[each], owners.get(each))
-            for each in sorted({*committed, *owners})
-        ]
-        _write_description(group, rows, out.chosen(options.output), header=not options.no_header)
+        if options.all == (options.group is not None):
+            raise Failure("which group?", fix="name one, or --all", code=Exit.USAGE)
+        groups, format_ = Groups(cluster), out.chosen(options.output)
+        if options.group is not None:
+            group, rows = await described(cluster, await existing_group(groups, options.group))
+            _write_description(group, rows, format_, header=not options.no_header)
+            return
+        found = []
+        for listed in await groups.list_groups():
+            try:
+                found.append(await described(cluster, await groups.describe(listed.group)))
+            except KafkaError as error:  # It has gone meanwhile, or is of another kind.
+                if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+        if format_ in (Format.TABLE, Format.TSV):
+            every: list[Row] = [
+                {"group": group.group, **row} for group, rows in found for row in rows
+            ]
+            write_rows(every, ("group", *COLUMNS), format_, header=not options.no_header)
+            return
+        write_rows([_description(group, rows) for group, rows in found], (), format_)
 
     run(options, command)
+
+
+async def described(
+    cluster: Cluster, group: GroupDescription
+) -> tuple[GroupDescription, list[Row]]:
+    """Return the group with a row for each partition that it reads or has committed."""
+    committed = await Groups(cluster).committed(group.group)
+    owners = {each: member for member in group.members for each in member.partitions}
+    ends = await partition_ends(cluster, {*committed, *owners})
+    return group, [
+        _offset_row(each, committed.get(each), ends[each], owners.get(each))
+        for each in sorted({*committed, *owners})
+    ]
 
 
 def _write_description(
@@ -154,7 +211,12 @@ def _write_description(
         has_notes = format_ is Format.TSV or any(row["note"] for row in rows)
         write_rows(rows, COLUMNS if has_notes else COLUMNS[:-1], format_, header=header)
         return
-    described: Row = {
+    write_object(_description(group, rows), format_)
+
+
+def _description(group: GroupDescription, rows: list[Row]) -> Row:
+    lags = [row["lag"] for row in rows if isinstance(row["lag"], int)]
+    return {
         "group": group.group,
         "type": group.type,
         "state": group.state,
@@ -174,7 +236,6 @@ def _write_description(
         ],
         "partitions": rows,
     }
-    write_object(described, format_)
 
 
 def _offset_row(
@@ -204,75 +265,7 @@ def _offset_row(
     }
 
 
-def reset(options: Namespace) -> None:
-    """Commit other offsets for a group."""
-
-    async def command(cluster: Cluster) -> None:
-        groups = Groups(cluster)
-        name: str = options.group
-        await _check_empty(groups, name)
-        committed = await groups.committed(name)
-        partitions = await _chosen_partitions(cluster, options.topics, committed)
-        if not partitions:
-            why = f"{name} has committed no offset"
-            raise Failure("nothing to reset", why=why, fix="name the topic: --topic TOPIC")
-        try:
-            wanted = await start_offsets(cluster, partitions, options.place, SystemClock())
-        except ValueError as error:
-            raise Failure(str(error), code=Exit.USAGE) from error
-        rows: list[Row] = [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "old": committed[each].offset if each in committed else None,
-                "new": wanted[each],
-            }
-            for each in sorted(wanted)
-        ]
-        write_rows(
-            rows,
-            ("topic", "partition", "old", "new"),
-            out.chosen(options.output),
-            header=not options.no_header,
-        )
-        if options.dry_run:
-            note("nothing was changed (--dry-run)")
-            return
-        if not options.yes:
-            ask(f"reset {len(rows)} offsets of {name}? [y/N] ")
-        await groups.commit(name, wanted)
-        kept = await groups.committed(name, wanted)
-        for each, offset in wanted.items():
-            if each not in kept or kept[each].offset != offset:
-                raise Failure(f"{each} is not at {offset}: somebody else committed meanwhile")
-        note(f"reset {name}")
-
-    run(options, command)
-
-
-async def _chosen_partitions(
-    cluster: Cluster, topics: list[str], committed: Mapping[TopicPartition, Committed]
-) -> list[TopicPartition]:
-    if not topics:
-        known = await _ends(cluster, committed)
-        return [each for each in committed if known[each] != NO_TOPIC]
-    chosen: list[TopicPartition] = []
-    for text in topics:
-        name, colon, numbers = text.partition(":")
-        view = await existing_topic(cluster, name)
-        indexes = list(view.partitions)
-        if colon:
-            if not all(each.isdigit() for each in numbers.split(",")):
-                raise Failure(f"--topic {text!r} is not TOPIC or TOPIC:0,1", code=Exit.USAGE)
-            indexes = [int(each) for each in numbers.split(",")]
-        for index in indexes:
-            if index not in view.partitions:
-                raise Failure(f"{name} has no partition {index}", code=Exit.NOT_FOUND)
-        chosen += [TopicPartition(name, index) for index in indexes]
-    return chosen
-
-
-async def _check_empty(groups: Groups, name: str) -> None:
+async def check_empty(groups: Groups, name: str) -> None:
     """Raise Failure if somebody is in the group; a group that is not there may be made so."""
     try:
         group = await groups.describe(name)
@@ -300,7 +293,7 @@ def delete(options: Namespace) -> None:
                     note(f"{name} does not exist")
                     continue
                 raise
-            await _check_empty(groups, name)
+            await check_empty(groups, name)
             offsets = len(await groups.committed(name))
             note(f"delete {name}: {offsets} committed offset" + ("" if offsets == 1 else "s"))
             doomed.append(name)
@@ -328,7 +321,7 @@ async def existing_group(groups: Groups, name: str) -> GroupDescription:
         raise Failure(f"there is no group {name}", fix=hint, code=Exit.NOT_FOUND) from error
 
 
-async def _ends(
+async def partition_ends(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int | str]:
     """Return where each partition ends, or why that is not known."""

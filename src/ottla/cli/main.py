@@ -20,6 +20,7 @@ COMMANDS = {
     "consume": "ottla.cli.consume",
     "group": "ottla.cli.group",
     "cluster": "ottla.cli.cluster",
+    "config": "ottla.cli.config",
     "txn": "ottla.cli.txn",
     "user": "ottla.cli.user",
     "quota": "ottla.cli.quota",
@@ -27,6 +28,7 @@ COMMANDS = {
     "pipeline": "ottla.cli.pipeline",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",
+    "completion": "ottla.cli.completion",
     "version": "ottla.cli.version",
 }
 
@@ -46,7 +48,7 @@ ottla {__version__}: a Kafka-compatible streaming log
 """
 
 
-_PLACES = ("--from", "--to")
+_PLACES = ("--from", "--to", "--shift")
 """Options whose value may begin with a dash."""
 
 
@@ -86,6 +88,11 @@ def command_line(arguments: list[str]) -> None:
     """Run what was typed. Raises SystemExit, and what only the process itself can tell."""
     if not arguments:
         sys.stdout.write(FIRST_WORDS)
+        return
+    if arguments[0] == "__complete":
+        from ottla.cli.completion import complete
+
+        complete(arguments[1:], COMMANDS)
         return
     # Imports allocate much and drop little: collecting on the way costs a fifth of a start.
     gc.disable()

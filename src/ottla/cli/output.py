@@ -27,7 +27,7 @@ class Format(StrEnum):
 FORMATS = tuple(each.value for each in Format)
 WIDTH_MIN = 40
 WIDTH_UNKNOWN = 80
-_IDS = ("id", "epoch", "partition", "leader", "coordinator")
+_IDS = ("id", "epoch", "partition", "leader", "coordinator", "port")
 """Names of columns that end so hold numbers that are names: without separators."""
 
 

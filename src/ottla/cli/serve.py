@@ -10,7 +10,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from itertools import filterfalse
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla import __version__
 from ottla.cli.arguments import Commands, add_command
@@ -35,7 +35,10 @@ from ottla.env.clock import SystemClock
 from ottla.env.collector import Collector
 from ottla.env.open_files import raise_open_files_limit
 from ottla.errors import OttlaError
-from ottla.security.credentials import FirstUser
+from ottla.security.credentials import FirstUser, PasswordDiffers
+
+if TYPE_CHECKING:
+    from ottla.cli.secure import Secured
 
 DEFAULT_PORT = 9092
 STARTED = SystemClock().monotonic()
@@ -68,6 +71,13 @@ def register(commands: Commands) -> None:
         metavar="USER",
         help="who may log in to a new cluster: SCRAM-SHA-256=[name=NAME,password-file=FILE]",
     )
+    parser.add_argument(
+        "--secure",
+        nargs="?",
+        const="ottla-secure",
+        metavar="DIR",
+        help="TLS, a user, ACLs: makes certificates and clients' settings; ./ottla-secure",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no ready lines")
 
 
@@ -82,10 +92,17 @@ def serve(arguments: Namespace) -> None:
             data=arguments.data,
             port=arguments.port,
             listen=arguments.listen,
+            secure=None if arguments.secure is None else _directory(arguments.secure),
         )
+        secured = None
+        if arguments.secure is not None:
+            from ottla.cli.secure import prepare
+
+            secured = prepare(config, _directory(arguments.secure))
         _run(
             config,
             _first_users(arguments.first_users),
+            secured,
             memory=arguments.memory,
             quiet=arguments.quiet,
         )
@@ -104,6 +121,10 @@ def _first_users(texts: list[str]) -> tuple[FirstUser, ...]:
     return tuple(map(read_first_user, texts))
 
 
+def _directory(typed: str) -> str:
+    return os.path.abspath(os.path.expanduser(typed))
+
+
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) >= 1 << 16:
         raise ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
@@ -117,10 +138,12 @@ def read_config(
     data: str | None = None,
     port: int | None = None,
     listen: str | None = None,
+    secure: str | None = None,
 ) -> Config:
     """Return the configuration: the file's, over it -D, over it the other options.
 
-    Notes about keys without meaning go to standard error. Raises Failure.
+    ``secure``: the absolute path that ``--secure`` means; None: without it. Notes about keys
+    without meaning go to standard error. Raises Failure.
     """
     try:
         from_file = sort_out(_read_file(path)) if path is not None else None
@@ -128,6 +151,10 @@ def read_config(
         texts = {**(from_file.texts if from_file else {}), **defined.texts}
         if data is not None:
             texts[options.LOG_DIRS.key] = data
+        if secure is not None:
+            from ottla.cli.secure import with_options
+
+            texts = with_options(texts, secure)
         if port is not None or listen is not None:
             texts[options.LISTENERS.key] = value_text(_endpoints(texts, port, listen))
         config = broker_config(texts)
@@ -170,24 +197,47 @@ def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
     return factory
 
 
-def _run(config: Config, users: tuple[FirstUser, ...], *, memory: bool, quiet: bool) -> None:
+def _run(
+    config: Config,
+    users: tuple[FirstUser, ...],
+    secured: "Secured | None",
+    *,
+    memory: bool,
+    quiet: bool,
+) -> None:
     """Run the broker to its end. Raises Failure, OttlaError, KeyboardInterrupt."""
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, users, memory=memory, quiet=quiet))
+            runner.run(_serve(config, users, secured, memory=memory, quiet=quiet))
+    except PasswordDiffers as error:
+        assert secured is not None, "only its user is compared"
+        raise secured.password_differs(None if memory else config[options.LOG_DIRS][0]) from error
     except OSError as error:
         raise _explain_os_error(error, config) from error
 
 
 async def _serve(
-    config: Config, users: tuple[FirstUser, ...] = (), *, memory: bool, quiet: bool
+    config: Config,
+    users: tuple[FirstUser, ...] = (),
+    secured: "Secured | None" = None,
+    *,
+    memory: bool,
+    quiet: bool,
 ) -> None:
     gc.disable()  # as the entry point does, for the imports and the start
     from ottla.broker import Broker
 
     raise_open_files_limit()
+    if secured is not None:
+        users = (*users, secured.user)
     broker = Broker(config, memory=memory, first_users=users)
     await broker.start()
+    if secured is not None:
+        try:
+            secured.write_client_files(broker.node.doors.addresses[secured.listener])
+        except Failure:
+            await broker.stop()
+            raise
     Collector(SystemClock()).start()  # No later pass looks at what a start leaves.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -206,6 +256,7 @@ async def _serve(
             data_is_new=broker.data_is_new,
             is_durable=config[log_options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
             milliseconds=milliseconds,
+            first_steps=() if secured is None else secured.first_steps(),
         )
         with contextlib.suppress(BrokenPipeError):  # whoever started it may listen no more
             print(told, flush=True)
@@ -248,8 +299,12 @@ def ready_lines(
     data_is_new: bool,
     is_durable: bool,
     milliseconds: int,
+    first_steps: Sequence[str] = (),
 ) -> str:
-    """Return what is printed when clients may come. ``data`` None: in memory."""
+    """Return what is printed when clients may come. ``data`` None: in memory.
+
+    ``first_steps``: lines in the place of what a client without a password may try.
+    """
     protocol, host, port = listeners[0]
     reach = _at("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, port)  # noqa: S104
     if data is None:
@@ -267,7 +322,7 @@ def ready_lines(
         f"  Try      ottla produce hello{where}   |   kcat -b {reach} -L",
     )
     # A client that has to log in needs more than a line can say: docs/security.md.
-    return "\n".join(lines if protocol == PLAINTEXT else lines[:-1])
+    return "\n".join(lines if protocol == PLAINTEXT else (*lines[:-1], *first_steps))
 
 
 def _listening(at: Listening) -> str:

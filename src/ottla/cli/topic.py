@@ -1,9 +1,10 @@
-"""``ottla topic``: create, list, describe, alter, delete, add-partitions."""
+"""``ottla topic``: create, list, describe, alter, delete, add-partitions; see ``topic_data``."""
 
 from argparse import Namespace
 from difflib import get_close_matches
 
 from ottla.cli import output as out
+from ottla.cli import topic_data
 from ottla.cli.arguments import (
     Commands,
     Parser,
@@ -13,16 +14,18 @@ from ottla.cli.arguments import (
     add_output_option,
     at_least_one,
 )
+from ottla.cli.config_texts import read_configs
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import FORMATS, Format, Row, note, write_object, write_rows
 from ottla.cli.run import run
-from ottla.client.asyncio.admin import CLUSTER_DEFAULT, Admin, ResourceType
+from ottla.client.asyncio.admin import CLUSTER_DEFAULT, Admin
 from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.configs import Configs, Resource, ResourceType
 from ottla.client.wire.offsets import EARLIEST, LATEST
 from ottla.client.wire.view import TopicView
-from ottla.config.human import human_text, plain
-from ottla.config.option import InvalidConfig, Source
+from ottla.config.human import human_text
+from ottla.config.option import Source
 from ottla.config.topic import TOPIC_TABLE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition, topic_id_text
@@ -30,7 +33,7 @@ from ottla.ids import TopicPartition, topic_id_text
 
 def register(commands: Commands) -> None:
     """Declare the commands."""
-    about = "Create, list, describe, alter and delete topics."
+    about = "Create, list, describe, alter, measure, trim and delete topics."
     verbs = add_group(commands, "topic", about)
     _declare_create(add_command(verbs, "create", "Create a topic.", create))
 
@@ -72,6 +75,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("count", metavar="COUNT", type=at_least_one, help="how many to add")
     add_consent_options(parser)
     add_client_options(parser)
+    topic_data.register(verbs)
 
 
 def _declare_create(parser: Parser) -> None:
@@ -115,7 +119,7 @@ def create(options: Namespace) -> None:
     topic: str = options.topic
 
     async def command(cluster: Cluster) -> None:
-        configs = read_topic_configs(options.config)
+        configs = read_configs(options.config, TOPIC_TABLE, "key=value", "-c ")
         try:
             created = await Admin(cluster).create_topic(
                 topic,
@@ -164,7 +168,7 @@ def describe(options: Namespace) -> None:
     async def command(cluster: Cluster) -> None:
         view = await existing_topic(cluster, topic)
         rows = await _partition_rows(cluster, view)
-        entries = await Admin(cluster).describe_configs(ResourceType.TOPIC, topic)
+        entries = await Configs(cluster).describe(Resource(ResourceType.TOPIC, topic))
         configs = {
             each.key: each.value
             for each in entries
@@ -208,14 +212,17 @@ def alter(options: Namespace) -> None:
     topic: str = options.topic
 
     async def command(cluster: Cluster) -> None:
-        configs = read_topic_configs(options.config)
+        configs = read_configs(options.config, TOPIC_TABLE, "key=value", "-c ")
         if not configs and not options.deleted:
             fix = "add -c KEY=VALUE or --delete-config KEY"
             raise Failure("nothing to change", fix=fix, code=Exit.USAGE)
         await existing_topic(cluster, topic)
         try:
-            await Admin(cluster).alter_topic_configs(
-                topic, configs=configs, deleted=options.deleted, validate_only=options.dry_run
+            await Configs(cluster).alter(
+                Resource(ResourceType.TOPIC, topic),
+                configs=configs,
+                deleted=options.deleted,
+                validate_only=options.dry_run,
             )
         except KafkaError as error:
             raise _with_hint(error, configs) from error
@@ -243,7 +250,7 @@ def delete(options: Namespace) -> None:
                 raise
             rows = await _partition_rows(cluster, view)
             offsets = sum(row["offsets"] for row in rows if isinstance(row["offsets"], int))
-            note(f"delete {name}: {_count(len(rows), 'partition')}, {offsets:,} offsets")
+            note(f"delete {name}: {_count(len(rows), 'partition')}, {_count(offsets, 'offset')}")
             doomed.append(name)
         if options.dry_run or not doomed:
             return
@@ -284,21 +291,6 @@ async def existing_topic(cluster: Cluster, name: str) -> TopicView:
         near = get_close_matches(name, known, 3, 0.6)
         hint = f"did you mean {' or '.join(near)}?" if near else f"ottla topic create {name}"
         raise Failure(f"there is no topic {name}", fix=hint, code=Exit.NOT_FOUND) from error
-
-
-def read_topic_configs(texts: list[str]) -> dict[str, str]:
-    """Return the configs of ``key=value`` texts, durations and sizes made plain. Raises Failure."""
-    configs: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise Failure(f"-c {text!r} is not of the form key=value", code=Exit.USAGE)
-        try:
-            configs[key] = plain(TOPIC_TABLE[key], value) if key in TOPIC_TABLE else value
-        except InvalidConfig as error:
-            raise Failure(str(error), code=Exit.USAGE) from error
-    return configs
 
 
 def _with_hint(error: KafkaError, configs: dict[str, str]) -> Exception:
@@ -362,4 +354,4 @@ def _human(key: str, text: str) -> str:
 
 
 def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

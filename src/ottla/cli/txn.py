@@ -13,6 +13,7 @@ from ottla.cli.arguments import (
     add_command,
     add_group,
     add_output_option,
+    later,
 )
 from ottla.cli.consent import add_consent_options, ask
 from ottla.cli.failure import Exit, Failure
@@ -33,7 +34,9 @@ COLUMNS = (
     "coordinator", "partitions",
 )  # fmt: skip
 LIST_COLUMNS = ("transactional_id", "state", "producer_id", "age", "partitions")
+AGE_COLUMNS = ("transactional_id", "age", "started", "producer_id", "partitions")
 ONGOING = "Ongoing"
+_PARTITIONS = "ottla.cli.txn_partitions"
 
 
 def register(commands: Commands) -> None:
@@ -53,6 +56,26 @@ def register(commands: Commands) -> None:
     about = "Describe transactional ids: state, producer, partitions."
     parser = add_command(verbs, "describe", about, describe)
     parser.add_argument("ids", metavar="ID", nargs="+")
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+    about = "List open transactions, the oldest first."
+    parser = add_command(verbs, "ages", about, ages)
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+    about = "List the idempotent and transactional producers that partitions remember."
+    parser = add_command(verbs, "producers", about, later(_PARTITIONS, "producers"))
+    parser.add_argument("topics", metavar="TOPIC[:N,N]", nargs="+")
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+    about = "Find transactions that are open in partitions and that nobody will end; 1 if any."
+    parser = add_command(verbs, "hanging", about, later(_PARTITIONS, "hanging"))
+    parser.add_argument("topics", metavar="TOPIC[:N,N]", nargs="*", help="else in all topics")
+    parser.add_argument(
+        "--open-for", default="15m", metavar="DURATION", help="without a write for so long; 15m"
+    )
     add_output_option(parser, *FORMATS)
     add_client_options(parser)
 
@@ -81,6 +104,30 @@ def list_transactions(options: Namespace) -> None:
         write_rows(rows, LIST_COLUMNS, out.chosen(options.output), header=not options.no_header)
 
     run(options, command)
+
+
+def ages(options: Namespace) -> None:
+    """List open transactions by their age."""
+
+    async def command(cluster: Cluster) -> None:
+        transactions = Transactions(cluster)
+        found = await transactions.list_transactions(states=[ONGOING])
+        rows = by_age([await _listed(transactions, one) for one in found])
+        if not rows:
+            note("no open transactions; all ids: ottla txn list")
+        write_rows(rows, AGE_COLUMNS, out.chosen(options.output), header=not options.no_header)
+
+    run(options, command)
+
+
+def by_age(rows: list[Row]) -> list[Row]:
+    """Return the rows with the oldest transaction first; those that have ended are left out."""
+
+    def started_ms(row: Row) -> int:
+        at = row.get("started_ms")
+        return at if isinstance(at, int) else 0
+
+    return sorted(filter(started_ms, rows), key=started_ms)
 
 
 def describe(options: Namespace) -> None:
@@ -133,7 +180,10 @@ async def _listed(transactions: Transactions, one: ListedTransaction) -> Row:
         if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise
         return row
-    return {**row, **{name: found[name] for name in ("started", "age", "age_ms", "partitions")}}
+    return {
+        **row,
+        **{name: found[name] for name in ("started", "started_ms", "age", "age_ms", "partitions")},
+    }
 
 
 def _row(found: TransactionDescription) -> Row:

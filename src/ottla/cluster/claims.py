@@ -6,10 +6,13 @@ partitions free. Owned by the controller; knows neither the store nor the image.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from ottla.cluster.placement import Assignment
 from ottla.cluster.topics import collision_key
+from ottla.ids import NodeId
 
 
 class Claims:
@@ -18,6 +21,8 @@ class Claims:
     def __init__(self) -> None:
         self.partition_count = 0
         """How many partitions are being written."""
+        self.leads: Counter[NodeId] = Counter()
+        """Of how many of them each node is the preferred leader."""
         self._turns: dict[str, asyncio.Lock] = {}
         """By collision key. Invariant: only keys that somebody holds or waits for."""
         self._users: dict[str, int] = {}
@@ -38,13 +43,16 @@ class Claims:
                 del self._users[key], self._turns[key]
 
     @contextmanager
-    def partitions(self, count: int) -> Iterator[None]:
-        """Count ``count`` partitions within the block, which ends when the image has them."""
-        self.partition_count += count
+    def partitions(self, assignments: Collection[Assignment]) -> Iterator[None]:
+        """Count new partitions within the block, which ends when the image has them."""
+        self.partition_count += len(assignments)
+        leads = Counter(replicas[0] for replicas in assignments)
+        self.leads.update(leads)
         try:
             yield
         finally:
-            self.partition_count -= count
+            self.partition_count -= len(assignments)
+            self.leads.subtract(leads)
 
     def __len__(self) -> int:
         return len(self._turns)

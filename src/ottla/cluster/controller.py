@@ -14,9 +14,9 @@ from typing import NamedTuple
 from ottla.cluster.census import TopicCensus
 from ottla.cluster.claims import Claims
 from ottla.cluster.in_time import Patience, each_in_time
+from ottla.cluster.placement import Assignment
 from ottla.cluster.topics import (
     NOT_TOPICS,
-    Assignment,
     NewPartitions,
     NewTopic,
     Placement,
@@ -180,7 +180,7 @@ class Controller:
             async with self._claims.name(topic.name):
                 plan, config = self._plan(topic)
                 take(len(plan.assignments))
-                with self._claims.partitions(len(plan.assignments)):
+                with self._claims.partitions(plan.assignments):
                     await self._write_topic(plan)
             await outcome_of(self._hosted.done(plan.name))
         return TopicOutcome(
@@ -205,7 +205,7 @@ class Controller:
         if twin is not None:
             why = f"Topic {topic.name} collides with existing topic: {twin}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
-        assignments = plan_assignments(topic, self._placement())
+        assignments = plan_assignments(topic, self._placement_now())
         self._check_room(len(assignments))
         given = _given(topic)
         try:
@@ -217,6 +217,10 @@ class Controller:
             why = f"{size_bytes} bytes of configs; at most {VALUE_BYTES_MAX} can be kept"
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
         return TopicPlan(topic.name, new_topic_id(self._rng), assignments, given), config
+
+    def _placement_now(self) -> Placement:
+        """Return where replicas may go, and who leads how many, with what is being written."""
+        return self._placement()._replace(leads=self._census.leads + self._claims.leads)
 
     def _check_room(self, added: int) -> None:
         present = self._census.partition_count + self._claims.partition_count
@@ -295,7 +299,7 @@ class Controller:
         async with self._claims.name(wanted.name):
             topic, added = self._plan_more(wanted)
             take(len(added))
-            with self._claims.partitions(len(added)):
+            with self._claims.partitions(added):
                 await self._write_more(topic, added)
         await outcome_of(self._hosted.done(wanted.name))
 
@@ -305,7 +309,7 @@ class Controller:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
         factor = len(topic.partitions[0].replicas)
-        added = plan_more_partitions(wanted, present, factor, self._placement())
+        added = plan_more_partitions(wanted, present, factor, self._placement_now())
         self._check_room(len(added))
         return topic, added
 

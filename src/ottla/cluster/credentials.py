@@ -8,7 +8,6 @@ Source: KIP-554, KIP-900; the answers of a live Kafka 4.3.
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +37,8 @@ from ottla.security.credentials import (
     SALT_BYTES,
     SECRET_BYTES,
     FirstUser,
+    PasswordDiffers,
+    ScramCredential,
     ScramCredentials,
 )
 from ottla.security.exchange import NAME_LENGTH_MAX
@@ -109,23 +110,31 @@ class Credentials:
     async def begin_with(self, users: Sequence[FirstUser], executor: Executor) -> None:
         """Set the credentials of ``users``, unless the cluster has credentials already.
 
-        Raises KafkaError UNACCEPTABLE_CREDENTIAL, MetadataError.
+        Those that are needed are set beside others, too, but never changed. Raises KafkaError
+        UNACCEPTABLE_CREDENTIAL, PasswordDiffers, MetadataError.
         """
-        if not users:
-            return
-        if len(self.known):
+        is_new = not len(self.known)
+        if users and not is_new and not all(user.is_needed for user in users):
             logger.info("this cluster has users already: --add-scram changes nothing")
-            return
         upsertions: list[Upsertion] = []
         for user in {(one.name, one.mechanism): one for one in users}.values():
-            salt = self._rng.random_bytes(SALT_BYTES)
-            _check_iterations(user.iterations)  # Before they are computed.
-            password = await run(
-                executor, partial(salted, user.password, salt, user.iterations, user.mechanism)
-            )
-            upsertions.append(Upsertion(user.name, user.mechanism, user.iterations, salt, password))
-            _check(upsertions[-1], self.known)
-        await self._commit(upsertions)
+            known = self.known.of(user.mechanism).get(user.name)
+            if known is not None and user.is_needed:
+                await _check_password(user, known, executor)
+            elif is_new or user.is_needed:
+                upsertions.append(await self._upsertion(user, executor))
+        if upsertions:
+            await self._commit(upsertions)
+
+    async def _upsertion(self, user: FirstUser, executor: Executor) -> Upsertion:
+        salt = self._rng.random_bytes(SALT_BYTES)
+        _check_iterations(user.iterations)  # Before they are computed.
+        password = await run(
+            executor, partial(salted, user.password, salt, user.iterations, user.mechanism)
+        )
+        upsertion = Upsertion(user.name, user.mechanism, user.iterations, salt, password)
+        _check(upsertion, self.known)
+        return upsertion
 
     def alter(self, alterations: Sequence[Alteration]) -> Pending[dict[str, KafkaError | None]]:
         """Make the alterations; the Pending gets one outcome per user: None is success."""
@@ -166,16 +175,16 @@ def checked(
 ) -> dict[str, KafkaError | None]:
     """Return for each user why nothing may be changed, or None; in order of first mention.
 
-    A request may change one credential of a user, as in Kafka.
+    A request may change one credential of a user, as in Kafka: of several errors about a user the
+    first is told.
     """
     room = credentials_max - len(known)
-    times = Counter(one.name for one in alterations)
     outcomes: dict[str, KafkaError | None] = {}
     for one in alterations:
         if outcomes.get(one.name) is not None:
             continue
         try:
-            if times[one.name] > 1:
+            if one.name in outcomes:
                 why = "A user credential cannot be altered twice in the same request"
                 raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, why)
             _check(one, known)
@@ -221,6 +230,15 @@ def _check(one: Alteration, known: ScramCredentials) -> None:
     if len(one.salt) > SALT_BYTES_MAX:
         why = f"A salt has at most {SALT_BYTES_MAX} bytes"
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, why)
+
+
+async def _check_password(user: FirstUser, known: ScramCredential, executor: Executor) -> None:
+    """Raise PasswordDiffers unless ``known`` was made of the user's password."""
+    password = await run(
+        executor, partial(salted, user.password, known.salt, known.iterations, user.mechanism)
+    )
+    if credential_of(password, known.salt, known.iterations, user.mechanism) != known:
+        raise PasswordDiffers(user.name)
 
 
 def _check_iterations(iterations: int) -> None:

@@ -5,8 +5,10 @@ Source: the answers of a live Kafka 4.3 to good and bad requests; KIP-464 (defau
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
+from ottla.cluster.placement import Assignment, spread
 from ottla.env.rng import Rng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicId, topic_id_text
@@ -17,9 +19,6 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 DEFAULT = -1
 """In place of a count: the broker's default."""
-
-Assignment = list[NodeId]
-"""The replicas of one partition; the first is the preferred leader."""
 
 
 class NewTopic(NamedTuple):
@@ -62,6 +61,10 @@ class Placement(NamedTuple):
     live_nodes: Sequence[NodeId]
     default_partition_count: int
     default_replication_factor: int
+    racks: Mapping[NodeId, str | None] = MappingProxyType({})
+    """Where each node stands; a node that is not in it, or has None, is a rack of its own."""
+    leads: Mapping[NodeId, int] = MappingProxyType({})
+    """Of how many partitions each node is the preferred leader; of none if it is not in it."""
 
 
 def new_topic_id(rng: Rng) -> TopicId:
@@ -119,7 +122,7 @@ def plan_assignments(topic: NewTopic, placement: Placement) -> list[Assignment]:
             "Number of partitions was set to an invalid non-positive value.",
         )
     check_partition_count(count)
-    return spread(range(count), factor, placement.live_nodes)
+    return _spread(range(count), factor, placement)
 
 
 def check_partition_count(count: int) -> None:
@@ -130,16 +133,15 @@ def check_partition_count(count: int) -> None:
         )
 
 
-def spread(indexes: Sequence[int], factor: int, nodes: Sequence[NodeId]) -> list[Assignment]:
-    """Return ``factor`` different nodes per index, so that all nodes lead and follow equally."""
+def _spread(indexes: range, factor: int, placement: Placement) -> list[Assignment]:
+    nodes = placement.live_nodes
     if factor > len(nodes):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor "
             f"of {factor} cannot be reached because only {len(nodes)} broker(s) are registered.",
         )
-    count = len(nodes)
-    return [[nodes[(index + step) % count] for step in range(factor)] for index in indexes]
+    return spread(indexes, factor, nodes, racks=placement.racks, leads=placement.leads)
 
 
 def plan_more_partitions(
@@ -158,7 +160,7 @@ def plan_more_partitions(
         )
     check_partition_count(added)
     if wanted.assignments is None:
-        return spread(range(present, wanted.total_count), factor, placement.live_nodes)
+        return _spread(range(present, wanted.total_count), factor, placement)
     if len(wanted.assignments) != added:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -14,6 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.config.bounds import NOT_NEGATIVE, POSITIVE
 from ottla.config.config import Config
 from ottla.config.listeners import Endpoint, ProtocolMap, read_protocol_map
+from ottla.config.oauth import (
+    OAUTH,
+    OAUTHBEARER,
+    TokenRules,
+    max_reauth_ms_of,
+    oauth_option_of,
+    token_rules_of,
+)
 from ottla.config.option import INT, LIST, LONG, InvalidConfig, Option, ValueType, each_of
 from ottla.config.tls import mapping_rules_of, tls_files_of, tls_option_of
 
@@ -28,7 +36,7 @@ SSL = "SSL"
 SASL_SSL = "SASL_SSL"
 PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 PLAIN = "PLAIN"
-SERVED_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+SERVED_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 PROTOCOL_MAP = ValueType("STRING", 2, read_protocol_map)
@@ -62,8 +70,8 @@ SASL_ENABLED_MECHANISMS: Option[tuple[str, ...]] = Option(
     "sasl.enabled.mechanisms",
     LIST,
     (),
-    "The mechanisms by which clients may authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. For one"
-    " listener: listener.name.<listener>.sasl.enabled.mechanisms.",
+    "The mechanisms by which clients may authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512,"
+    " OAUTHBEARER. For one listener: listener.name.<listener>.sasl.enabled.mechanisms.",
     validator=each_of(*SERVED_MECHANISMS),
     deviates="Kafka's is GSSAPI, which is not served. A SASL listener needs a mechanism.",
 )
@@ -109,10 +117,13 @@ SECURITY = (
     FAILED_AUTHENTICATION_DELAY_MS,
     AUTHENTICATION_TIMEOUT_MS,
     SCRAM_CREDENTIALS_MAX,
+    *OAUTH,
 )
 
 _OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[a-z0-9_-]+)\.(?P<rest>.+)")
 _JAAS = "sasl.jaas.config"
+_MODULES = {PLAIN: "PlainLoginModule", OAUTHBEARER: "OAuthBearerLoginModule"}
+"""The login module of each mechanism that is not SCRAM."""
 
 
 class ServedListener(NamedTuple):
@@ -129,6 +140,10 @@ class ServedListener(NamedTuple):
     """None: no TLS."""
     mapping_rules: "MappingRules | None" = None
     """How clients' certificates name users; None: they do not."""
+    reauth_ms: Mapping[str, int] = MappingProxyType({})
+    """By mechanism, how long a session lasts at most; 0: no limit."""
+    tokens: TokenRules | None = None
+    """How tokens are judged, for OAUTHBEARER; None: there are none."""
 
     def __repr__(self) -> str:
         # The passwords stay out of logs.
@@ -148,7 +163,9 @@ def of_one_listener(key: str) -> Option[object] | None:
     for mechanism in SERVED_MECHANISMS:
         if rest == f"{mechanism.lower()}.{_JAAS}":
             return _jaas_of(match["listener"], mechanism)
-    return None
+        if rest.startswith(f"{mechanism.lower()}."):
+            return oauth_option_of(match["listener"], mechanism, rest.partition(".")[2])
+    return oauth_option_of(match["listener"], "", rest)
 
 
 def _mechanisms_of(listener: str) -> Option[tuple[str, ...]]:
@@ -229,20 +246,46 @@ def _served(config: Config, endpoint: Endpoint) -> ServedListener:
             f"{', '.join(SERVED_MECHANISMS)}"
         )
         raise InvalidConfig(SASL_ENABLED_MECHANISMS.key, None, why)
-    passwords = _passwords(config, endpoint, mechanisms, is_encrypted=tls is not None)
-    return ServedListener(endpoint, protocol, mechanisms, passwords, tls)
+    _check_login_modules(config, endpoint, mechanisms)
+    is_encrypted = tls is not None
+    return ServedListener(
+        endpoint,
+        protocol,
+        mechanisms,
+        passwords=_passwords(config, endpoint, mechanisms, is_encrypted=is_encrypted),
+        tls=tls,
+        reauth_ms={name: max_reauth_ms_of(config, endpoint.name, name) for name in mechanisms},
+        tokens=_tokens(config, endpoint, is_encrypted) if OAUTHBEARER in mechanisms else None,
+    )
+
+
+def _check_login_modules(config: Config, endpoint: Endpoint, mechanisms: tuple[str, ...]) -> None:
+    for mechanism in mechanisms:
+        option = _jaas_of(endpoint.name, mechanism)
+        line = config[option]
+        expected = _MODULES.get(mechanism, "ScramLoginModule")
+        if line is not None and line.module != expected:
+            raise InvalidConfig(option.key, None, f"{option.key}: expected the {expected}")
+
+
+def _tokens(config: Config, endpoint: Endpoint, is_encrypted: bool) -> TokenRules:
+    """Return how tokens are judged."""
+    line = config[_jaas_of(endpoint.name, OAUTHBEARER)]
+    ca_file = None if line is None else line.options.get("ssl.truststore.location")
+    rules = token_rules_of(config, endpoint.name, ca_file)
+    if not is_encrypted and endpoint.host not in LOOPBACK:
+        why = (
+            f"Listener {endpoint.name}: a token is as good as a password to who reads it, and this "
+            "listener is open to other machines without encryption; SASL_SSL encrypts it"
+        )
+        raise InvalidConfig(SASL_ENABLED_MECHANISMS.key, None, why)
+    return rules
 
 
 def _passwords(
     config: Config, endpoint: Endpoint, mechanisms: tuple[str, ...], *, is_encrypted: bool
 ) -> Mapping[str, str]:
-    """Return the users of PLAIN; checks the login modules of all mechanisms."""
-    for mechanism in mechanisms:
-        option = _jaas_of(endpoint.name, mechanism)
-        line = config[option]
-        expected = "PlainLoginModule" if mechanism == PLAIN else "ScramLoginModule"
-        if line is not None and line.module != expected:
-            raise InvalidConfig(option.key, None, f"{option.key}: expected the {expected}")
+    """Return the users of PLAIN."""
     if PLAIN not in mechanisms:
         return {}
     option = _jaas_of(endpoint.name, PLAIN)

@@ -70,7 +70,6 @@ RELIED_ON = {
     "sasl.": "this part of SASL is not served by this version",
     "authorizer.": "there is no such option of an authorizer",
     "principal.builder.class": "Java classes cannot be loaded",
-    "connections.max.reauth.ms": "re-authentication is not served by this version",
     "security.": "nodes do not talk to each other in this version",
     "client.quota.callback.class": "Java classes cannot be loaded",
     "create.topic.policy.class.name": "Java classes cannot be loaded",

@@ -8,8 +8,10 @@ import errno
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from ottla.env.tls import TlsFiles, client_context
 
@@ -94,6 +96,15 @@ class BlockingClock:
         """Return seconds from an arbitrary start. Never goes back."""
         return time.monotonic()
 
+    def wall(self) -> float:
+        """Return seconds since 1970-01-01 UTC. May jump in both directions."""
+        return time.time()
+
     def sleep(self, seconds: float) -> None:
         """Block for ``seconds``."""
         time.sleep(seconds)
+
+
+def new_lock() -> AbstractContextManager[bool]:
+    """Return a lock for what threads of other people's processes share."""
+    return threading.Lock()

@@ -6,6 +6,7 @@ Contents are ``memory_inode``'s.
 
 import errno
 import os
+from functools import lru_cache
 
 from ottla.env.memory_inode import Inode
 from ottla.env.rng import Rng
@@ -34,16 +35,22 @@ class Tree:
 
     def find(self, path: str) -> Node | None:
         """Return what bears the path; None: nothing does."""
+        return self._along(parts(path))
+
+    def _along(self, names: tuple[str, ...]) -> Node | None:
         node: Node | None = self.root
-        for part in parts(path):
+        for name in names:
             if not isinstance(node, Directory):
                 return None
-            node = node.names.get(part)
+            node = node.names.get(name)
         return node
 
     def directory_at(self, path: str) -> Directory:
         """Return the directory at ``path``. Raises FileNotFoundError, NotADirectoryError."""
-        node = self.find(path)
+        return self._directory_along(parts(path), path)
+
+    def _directory_along(self, names: tuple[str, ...], path: str) -> Directory:
+        node = self._along(names)
         if node is None:
             raise os_error(errno.ENOENT, path)
         if not isinstance(node, Directory):
@@ -55,7 +62,7 @@ class Tree:
         found = parts(path)
         if not found:
             raise os_error(errno.EBUSY, path)
-        return self.directory_at("/".join(found[:-1])), found[-1]
+        return self._directory_along(found[:-1], "/".join(found[:-1])), found[-1]
 
 
 Step = tuple[tuple[Directory, str, Node | None], ...]
@@ -121,9 +128,10 @@ class Journal:
         return names
 
 
-def parts(path: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def parts(path: str) -> tuple[str, ...]:
     """Return the names along ``path``."""
-    names = [part for part in path.split("/") if part not in {"", "."}]
+    names = tuple(part for part in path.split("/") if part not in {"", "."})
     if ".." in names:
         raise os_error(errno.EINVAL, path)
     return names

@@ -10,10 +10,14 @@ Source: Kafka's protocol guide, SASL; KIP-43, KIP-152; the answers of a live Kaf
     at first       ApiVersions once; SaslHandshake; else close
     handshake done SaslAuthenticate (v1) or a bare token (v0); else ILLEGAL_SASL_STATE, or close
     proved         the router's dispatch takes the place of this one
+
+A session may have an end (KIP-368). Then the client logs in again on the same connection, with the
+same mechanism and as the same user, from the handshake on.
 """
 
 import struct
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, cast
 
 from ottla.env.clock import Clock
@@ -21,6 +25,8 @@ from ottla.errors import CloseConnection, ErrorCode
 from ottla.handlers.call import Answer
 from ottla.handlers.client import Client
 from ottla.handlers.refusals import Refusals
+from ottla.handlers.session import Dispatch, Session, dispatch_until_end, lifetime_ms
+from ottla.ids import Principal
 from ottla.pending import Pending
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.header import (
@@ -47,8 +53,6 @@ _BARE_TOKENS = 0
 """The version of SaslHandshake after which tokens travel bare."""
 _LENGTH = struct.Struct(">i")
 
-Dispatch = Callable[[memoryview], Answer | Pending[Answer | None] | None]
-
 
 class Entrance(Protocol):
     """What an authentication needs of its connection."""
@@ -73,6 +77,8 @@ class Terms(NamedTuple):
     """``ottla.authentication.timeout.ms``: the time from the connect to the proof."""
     clock: Clock
     refusals: Refusals
+    reauth_ms: Mapping[str, int] = MappingProxyType({})
+    """``connections.max.reauth.ms`` by mechanism; 0, or none: no limit."""
 
 
 class Authentication:
@@ -86,8 +92,12 @@ class Authentication:
         *,
         serve_versions: Callable[[memoryview, Client], object],
         let_in: Callable[[Client], Dispatch],
+        session: Session | None = None,
     ) -> None:
-        """Build it; ``serve_versions`` serves ApiVersions; ``let_in`` returns the next dispatch."""
+        """Build it; ``serve_versions`` serves ApiVersions; ``let_in`` returns the next dispatch.
+
+        ``session``: the one that ends, of a client that logs in again; None: it does so first.
+        """
         self._terms = terms
         self._client = client
         self._entrance = entrance
@@ -98,14 +108,17 @@ class Authentication:
         self._takes_bare_tokens = False
         self._knows_versions = False
         self._frames = 0
+        self._session = session
+        self._lifetime_ms = 0  # What the client is told of its new session.
         self._confine(FRAME_BYTES_MIN)
 
     def _confine(self, frame_bytes_min: int) -> None:
-        self._entrance.confine(
-            frame_bytes_min=frame_bytes_min,
-            frame_bytes_max=self._terms.frame_bytes_max,
-            seconds=self._terms.seconds,
-        )
+        if self._session is None:  # Who logs in again is known: it keeps its connection's limits.
+            self._entrance.confine(
+                frame_bytes_min=frame_bytes_min,
+                frame_bytes_max=self._terms.frame_bytes_max,
+                seconds=self._terms.seconds,
+            )
 
     def dispatch(self, frame: memoryview) -> Answer | Pending[Answer | None] | None:
         """Serve one frame. Raises CloseConnection or MalformedMessage to close the connection."""
@@ -125,6 +138,11 @@ class Authentication:
             return cast(Answer, self._serve_versions(frame, self._client))
         raise CloseConnection(f"API {header.api_key} before authentication")
 
+    def shake_hands(self, frame: memoryview) -> Answer | Pending[Answer | None]:
+        """Serve the SaslHandshake that begins a re-authentication. Raises as ``dispatch``."""
+        self._frames += 1
+        return self._shake_hands(decode_request_header(frame, 0, len(frame)), frame)
+
     def _shake_hands(
         self, header: RequestHeader, frame: memoryview
     ) -> Answer | Pending[Answer | None]:
@@ -134,6 +152,8 @@ class Authentication:
         if open_exchange is None:
             shown = request.mechanism[:64]
             self._terms.refusals.note(self._client.host, "", f"mechanism {shown!r} is not enabled")
+            if self._session is not None:
+                raise CloseConnection("a re-authentication with another mechanism")
             response = SaslHandshakeResponse(
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered
             )
@@ -151,7 +171,7 @@ class Authentication:
             return self._refuse_out_of_turn(header)
         request = cast("SaslAuthenticateRequest", _decoded(header, frame))
         try:
-            outcome = exchange.step(bytes(request.auth_bytes))
+            token = self._take(exchange, bytes(request.auth_bytes))
         except AuthenticationRefused as refused:
             self._note(refused)
             response = SaslAuthenticateResponse(
@@ -160,26 +180,71 @@ class Authentication:
                 auth_bytes=b"",
             )
             return self._refuse(_encoded(header, response))
-        token = self._take(outcome)
-        return [_encoded(header, SaslAuthenticateResponse(error_message="", auth_bytes=token))]
+        response = SaslAuthenticateResponse(
+            error_message="", auth_bytes=token, session_lifetime_ms=self._lifetime_ms
+        )
+        return [_encoded(header, response)]
 
     def _take_bare_token(self, token: bytes) -> Answer | Pending[Answer | None]:
         assert self._exchange is not None, "a handshake came before"
         try:
-            outcome = self._exchange.step(token)
+            answer = self._take(self._exchange, token)
         except AuthenticationRefused as refused:
             self._note(refused)
             return self._refuse(b"")
-        answer = self._take(outcome)
         return [_LENGTH.pack(len(answer)) + answer]
 
-    def _take(self, outcome: bytes | Proved) -> bytes:
-        """Return the token for the client; let it in if it has proved its identity."""
+    def _take(self, exchange: Exchange, token: bytes) -> bytes:
+        """Return the token for the client; let it in if it has proved its identity.
+
+        Raises AuthenticationRefused, CloseConnection.
+        """
+        before = self._session
+        if before is not None and before.mechanism != self._mechanism:
+            raise CloseConnection("a re-authentication with another mechanism")
+        outcome = exchange.step(token)
         if not isinstance(outcome, Proved):
             return outcome
-        client = self._client._replace(principal=outcome.principal)
-        self._entrance.let_in(self._let_in(client))
+        if before is not None and before.principal != outcome.principal:
+            raise AuthenticationRefused(
+                "Cannot change principals during re-authentication from "
+                f"{_named(before.principal)}: {_named(outcome.principal)}",
+                outcome.principal.name,
+            )
+        self._enter(outcome)
         return outcome.token
+
+    def _enter(self, proved: Proved) -> None:
+        """Have the router serve the client, until its session ends if it does."""
+        client = self._client._replace(principal=proved.principal)
+        before, clock = self._session, self._terms.clock
+        serve = self._let_in(client) if before is None else before.serve
+        left_ms = lifetime_ms(
+            clock.wall_ms(),
+            reauth_ms=self._terms.reauth_ms.get(self._mechanism, 0),
+            expires_ms=proved.expires_ms,
+        )
+        if left_ms is None:
+            self._entrance.let_in(serve)
+            return
+        self._lifetime_ms = left_ms
+        began_again = None if before is None else before.began_again
+        ends = clock.monotonic() + left_ms / 1000
+        session = Session(proved.principal, self._mechanism, serve, ends, began_again)
+        self._entrance.let_in(dispatch_until_end(session, clock, self._begin_again))
+
+    def _begin_again(self, session: Session, frame: memoryview) -> Answer | Pending[Answer | None]:
+        """Serve the handshake of a client that logs in again."""
+        again = Authentication(
+            self._terms,
+            self._client,
+            self._entrance,
+            serve_versions=self._serve_versions,
+            let_in=self._let_in,
+            session=session,
+        )
+        self._entrance.let_in(again.dispatch)
+        return again.shake_hands(frame)
 
     def _refuse_out_of_turn(self, header: RequestHeader) -> Pending[Answer | None]:
         """Refuse a request that comes instead of a token, by its response if that has a code."""
@@ -207,7 +272,12 @@ class Authentication:
         return pending
 
     def _note(self, refused: AuthenticationRefused) -> None:
-        self._terms.refusals.note(self._client.host, refused.name, str(refused))
+        self._terms.refusals.note(self._client.host, refused.name, refused.noted)
+
+
+def _named(principal: Principal) -> str:
+    """Return a principal as Kafka writes it in a refusal."""
+    return f"{principal.kind}.{principal.name}"
 
 
 def _is_known(header: RequestHeader) -> bool:

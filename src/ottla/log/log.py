@@ -18,12 +18,15 @@ from ottla.ids import TopicId, TopicPartition
 from ottla.log.append import (
     CLIENT,
     LOOP_DECOMPRESSED_BYTES_MAX,
+    AnalysedBatch,
     Analysis,
     AppendOrigin,
     analyse,
     check_client_batch,
+    moved_to,
     place,
     place_replicated,
+    stretches,
 )
 from ottla.log.config import LogConfig
 from ottla.log.contents.invariants import check_log
@@ -35,6 +38,7 @@ from ottla.log.flushes import Flushes
 from ottla.log.health import OPEN, LogState
 from ottla.log.producers.producers import Producers
 from ottla.log.results import AppendResult, ReadResult, TimestampedOffset
+from ottla.log.segment.scan import Batch
 from ottla.log.segment.time_lookup import FoundRecord, Search, search_reaching
 from ottla.records.batch import (
     LOG_APPEND_TIME,
@@ -145,7 +149,8 @@ class Log(Flushes):
         """Give offsets and write. On the loop; one write to the page cache, nothing is synced.
 
         Raises KafkaError: RECORD_LIST_TOO_LARGE for more bytes than a segment takes;
-        KAFKA_STORAGE_ERROR when the disk refused (nothing is appended) or the log has failed;
+        KAFKA_STORAGE_ERROR when the disk refused (nothing is appended; of replicated batches, those
+        before the segment that it refused) or the log has failed;
         INVALID_RECORD for replicated offsets that do not continue the log; for a producer's batch
         and a marker see ``ProducerStates.check`` and ``check_marker``.
         """
@@ -176,8 +181,11 @@ class Log(Flushes):
         if config.message_timestamp_type is LOG_APPEND_TIME:
             append_time = max_timestamp = self._clock.wall_ms()
         active = self.segments.active
-        if active.size_bytes or len(records) > config.segment_bytes:
-            self._make_room(len(records), base_offset, last_offset, max_timestamp)
+        size_bytes = len(records)
+        if size_bytes > config.segment_bytes:
+            raise _too_large(size_bytes, config)
+        if active.size_bytes:
+            self._roll_if_due(size_bytes, base_offset, last_offset, max_timestamp)
             active = self.segments.active
         patch_offsets(records, base_offset, leader_epoch)
         if append_time != NO_TIMESTAMP:
@@ -196,17 +204,41 @@ class Log(Flushes):
     def _append_batches(self, analysis: Analysis, leader_epoch: int) -> AppendResult:
         """Append any number of batches, of a coordinator or another replica."""
         records, origin, batches, transaction_version = analysis
-        append_time = NO_TIMESTAMP
         if origin is AppendOrigin.REPLICATION:
-            placed = place_replicated(batches, self.log_end_offset)
-        else:
-            self.producers.check_own(records, batches, transaction_version)
-            if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-                append_time = self._clock.wall_ms()
-            placed = place(records, batches, self.log_end_offset, leader_epoch, append_time)
+            return self._append_replicated(records, batches)
+        append_time = NO_TIMESTAMP
+        self.producers.check_own(records, batches, transaction_version)
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time = self._clock.wall_ms()
+        placed = place(records, batches, self.log_end_offset, leader_epoch, append_time)
+        if len(records) > self.config.segment_bytes:
+            raise _too_large(len(records), self.config)
+        self._write(records, batches, placed)
+        base_offset, last_offset = placed[0].base_offset, placed[-1].last_offset
+        return AppendResult(base_offset, last_offset, append_time, self.log_start_offset)
+
+    def _append_replicated(
+        self, records: memoryview, batches: tuple[AnalysedBatch, ...]
+    ) -> AppendResult:
+        """Append batches as another node wrote them, cut where segments end here."""
+        place_replicated(batches, self.log_end_offset)  # None is written if one does not go on.
+        segment_bytes = self.config.segment_bytes
+        room_bytes = segment_bytes - self.segments.active.size_bytes
+        for stretch in stretches(batches, room_bytes, segment_bytes):
+            begin = stretch[0].position
+            end = stretch[-1].position + stretch[-1].header.size_bytes
+            own = moved_to(stretch, begin)
+            self._write(records[begin:end], own, place_replicated(own, self.log_end_offset))
+        base_offset, last_offset = batches[0].header.base_offset, self.log_end_offset - 1
+        return AppendResult(base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
+
+    def _write(
+        self, records: memoryview, batches: tuple[AnalysedBatch, ...], placed: list[Batch]
+    ) -> None:
+        """Write placed batches to one segment; it rolls before if it should."""
         last_offset = placed[-1].last_offset
         max_timestamp = max(batch.max_timestamp for batch in placed)
-        self._make_room(len(records), placed[0].base_offset, last_offset, max_timestamp)
+        self._roll_if_due(len(records), placed[0].base_offset, last_offset, max_timestamp)
         try:
             self.segments.active.append_all(records, placed)
         except OSError as error:
@@ -215,24 +247,28 @@ class Log(Flushes):
             self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
         self.producers.note_all(records, batches, placed, self.segments.active)
         self.log_end_offset = last_offset + 1
-        return AppendResult(placed[0].base_offset, last_offset, append_time, self.log_start_offset)
 
-    def _make_room(
+    def _roll_if_due(
         self, size_bytes: int, base_offset: int, last_offset: int, max_timestamp: int
     ) -> None:
-        """Roll when the active segment cannot or should not take the batches."""
-        config = self.config
-        if size_bytes > config.segment_bytes:
-            why = f"{size_bytes} bytes; segment.bytes is {config.segment_bytes}"
-            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
-        if must_roll(
-            self.segments.active,
-            config,
-            self._clock,
-            size_bytes,
-            last_offset=last_offset,
-            max_timestamp=max_timestamp,
-        ):
+        """Roll when the active segment cannot or should not take the batches.
+
+        The first time after a start it has to read when that segment began.
+        """
+        try:
+            is_over = must_roll(
+                self.segments.active,
+                self.config,
+                self._clock,
+                size_bytes,
+                last_offset=last_offset,
+                max_timestamp=max_timestamp,
+            )
+        except OSError as error:
+            self.report(error)
+            why = f"{self.topic_partition}: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+        if is_over:
             self.roll(base_offset)
 
     def _refused(self, error: OSError) -> KafkaError:
@@ -406,6 +442,14 @@ class Log(Flushes):
         """Let go of all files; regions and flushes on their way keep theirs."""
         self.segments.let_go()
 
-    def check(self) -> None:
-        """Assert the invariants of the log and its segments. Reads everything: for tests."""
-        check_log(self)
+    def check(self, *, are_indexes_sure: bool = True) -> None:
+        """Assert the invariants of the log and its segments. Reads everything: for tests.
+
+        ``are_indexes_sure``: no power cut can have left a part of an index file.
+        """
+        check_log(self, are_indexes_sure=are_indexes_sure)
+
+
+def _too_large(size_bytes: int, config: LogConfig) -> KafkaError:
+    why = f"{size_bytes} bytes; segment.bytes is {config.segment_bytes}"
+    return KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, why)

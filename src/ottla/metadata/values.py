@@ -91,6 +91,8 @@ class PartitionState(NamedTuple):
     removing: tuple[NodeId, ...] = ()
     unclean: bool = False
     """True: the leader was elected outside of the ISR and has not recovered from that yet."""
+    elr: tuple[NodeId, ...] = ()
+    """Eligible leader replicas (KIP-966): out of the ISR, but they hold all that is committed."""
 
 
 NO_STATE = PartitionState((), (), NO_LEADER, LeaderEpoch(-1), -1)
@@ -162,18 +164,19 @@ def decode_topic(data: bytes) -> TopicValue:
 
 def encode_partition(state: PartitionState) -> bytes:
     """Return the value of ``p/<topic id>/<n>``."""
-    return _encode(
-        {
-            "replicas": state.replicas,
-            "adding": state.adding,
-            "removing": state.removing,
-            "leader": state.leader,
-            "le": state.leader_epoch,
-            "isr": state.isr,
-            "ce": state.partition_epoch,
-            "unclean": state.unclean,
-        }
-    )
+    fields: dict[str, object] = {
+        "replicas": state.replicas,
+        "adding": state.adding,
+        "removing": state.removing,
+        "leader": state.leader,
+        "le": state.leader_epoch,
+        "isr": state.isr,
+        "ce": state.partition_epoch,
+        "unclean": state.unclean,
+    }
+    if state.elr:
+        fields["elr"] = state.elr
+    return _encode(fields)
 
 
 def decode_partition(data: bytes) -> PartitionState:
@@ -188,6 +191,7 @@ def decode_partition(data: bytes) -> PartitionState:
         adding=fields.nodes("adding"),
         removing=fields.nodes("removing"),
         unclean=fields.truth("unclean"),
+        elr=fields.nodes("elr") if fields.has("elr") else (),
     )
 
 

@@ -360,6 +360,8 @@ class Connection(asyncio.BufferedProtocol):
         self._give_way()
 
     def _take_turn(self) -> None:
+        if self._is_lost:
+            return
         self._is_giving_way = self._is_over = False
         self._shared_bytes = 0
         self.have_turn()

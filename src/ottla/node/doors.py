@@ -32,7 +32,7 @@ from ottla.network.outgoing import Answer
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.giving_up import GivingUp
-from ottla.node.logins import MakeTerms, credentials_of, make_terms
+from ottla.node.logins import Logins, credentials_of, logins_of
 from ottla.node.quotas import ConnectionRatesInForce, QuotasInForce, client_quotas_of
 from ottla.node.work import Work, measure_log_dirs
 from ottla.pending import Pending
@@ -71,6 +71,8 @@ class Doors(NamedTuple):
     """Host and port really bound, by the listener's name; in the order of the configuration."""
     certificates: "Certificates | None" = None
     """What the listeners with TLS show; None: there are none."""
+    logins: Logins | None = None
+    """What clients log in with; None: they never do."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -79,6 +81,8 @@ class Doors(NamedTuple):
 
     async def close(self, work: Work, *, grace_seconds: float) -> None:
         """Accept and read nothing more, answer what is in flight, and let clients go."""
+        if self.logins is not None:
+            self.logins.close()
         await self.listener.drain()
         work.answer_waiting()
         await self.listener.stop(grace_seconds=grace_seconds)
@@ -173,11 +177,11 @@ async def bind(
 ) -> Doors:
     """Take the addresses, so that they can be told; nobody is served yet.
 
-    Raises OSError, MetadataError; then no address is taken.
+    Raises OSError, MetadataError, InvalidConfig; then no address is taken.
     """
     config = configuration.at_start
     addresses: dict[str, tuple[str, int]] = {}
-    terms = await make_terms(data, environment, configuration)
+    logins = await logins_of(data, environment, configuration)
     certificates = _certificates(environment, configuration)
     try:
         for served in listeners_of(config):
@@ -189,10 +193,12 @@ async def bind(
                 host=endpoint.host,
                 port=endpoint.port,
                 paused=True,
-                open_dispatch=_opener(reception, served, terms),
+                open_dispatch=_opener(reception, served, logins),
                 cover=cover,
             )
     except BaseException:
+        if logins is not None:
+            logins.close()
         await listener.stop(grace_seconds=0)
         raise
     told = {**addresses, **_told(configuration)}
@@ -210,7 +216,7 @@ async def bind(
         clock=environment.clock,
     )
     membership.on_failed = giving_up.membership_ended
-    return Doors(listener, membership, addresses, certificates)
+    return Doors(listener, membership, addresses, certificates, logins)
 
 
 async def join_and_open(doors: Doors, data: Data) -> None:
@@ -228,15 +234,15 @@ def _certificates(environment: Environment, configuration: Configuration) -> "Ce
     return Certificates(environment, configuration)
 
 
-def _opener(reception: Reception, served: ServedListener, terms: MakeTerms | None) -> OpenDispatch:
+def _opener(reception: Reception, served: ServedListener, logins: Logins | None) -> OpenDispatch:
     """Return who serves the clients of one listener."""
     name = served.endpoint.name
     if served.mapping_rules is not None:
         return partial(_open_by_certificate, reception, name, served.mapping_rules)
     if not served.mechanisms:
         return partial(_open_to_all, reception, name)
-    assert terms is not None, "there are terms when clients log in anywhere"
-    return partial(_open_to_known, reception, name, terms(served))
+    assert logins is not None, "there are logins when clients log in anywhere"
+    return partial(_open_to_known, reception, name, logins.terms_of(served))
 
 
 def _open_to_all(reception: Reception, listener: str, peer: Peer, entrance: Entrance) -> Dispatch:

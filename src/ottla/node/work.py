@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 SPACE_CHECK_INTERVAL_MS = 1000
 """How soon a node notices that its disk is nearly full, or has space again."""
+FREE_MIN_MS = 100
+"""The least time between two looks for deleted partitions; a delay of 0 may be asked for."""
 
 
 class Work(NamedTuple):
@@ -164,6 +166,7 @@ def _controller(
             live_nodes=sorted(image.brokers),
             default_partition_count=config[options.NUM_PARTITIONS],
             default_replication_factor=config[options.DEFAULT_REPLICATION_FACTOR],
+            racks={node: broker.registration.rack for node, broker in image.brokers.items()},
         ),
         check_config=lambda given: topic_config(given, configuration.in_force),
         partitions_max=config[options.MAX_PARTITIONS],
@@ -183,14 +186,18 @@ def keep_house(
     """Have done in time what no request asks for; intervals follow the configuration."""
 
     async def free_deleted() -> None:
-        await run(environment.executor, logs.remove_deleted)
+        if logs.deleted:
+            await run(environment.executor, logs.remove_deleted)
+
+    def delete_delay_ms() -> int:
+        return max(configuration.in_force[log_options.LOG_SEGMENT_DELETE_DELAY_MS], FREE_MIN_MS)
 
     async def look_at_space() -> None:
         await check_space(logs, environment)
 
     def follow() -> None:
         config = configuration.in_force
-        schedule.change(config[log_options.LOG_SEGMENT_DELETE_DELAY_MS], free_deleted)
+        schedule.change(delete_delay_ms(), free_deleted)
         schedule.change(config[log_options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
 
     every, config, deletion = schedule.every, configuration.in_force, keeper.deletion
@@ -203,7 +210,7 @@ def keep_house(
         deletion.checkpoint_high_watermarks,
     )
     every(config[log_options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
-    every(config[log_options.LOG_SEGMENT_DELETE_DELAY_MS], free_deleted)
+    every(delete_delay_ms(), free_deleted)
     configuration.listeners.append(follow)
 
 

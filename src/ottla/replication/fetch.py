@@ -22,6 +22,7 @@ from ottla.log.segment.transaction_index import AbortedTransaction
 from ottla.pending import Pending
 from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.records.region import Region
+from ottla.replication.divergence import divergence
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -180,9 +181,7 @@ def _divergence(partition: Partition, spec: FetchSpec) -> EpochEnd | None:
     end = partition.end_offset_for_epoch(spec.last_fetched_epoch)
     if end.epoch < 0 or spec.fetch_offset < partition.log_start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if end.epoch < spec.last_fetched_epoch or end.end_offset < spec.fetch_offset:
-        return end
-    return None
+    return divergence(end, spec.fetch_offset, spec.last_fetched_epoch)
 
 
 def _nothing_of(partition: Partition, spec: FetchSpec, diverging: EpochEnd) -> FetchedPartition:

@@ -11,7 +11,6 @@ from functools import partial
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
-from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead
 from ottla.pending import Pending, as_exception
@@ -44,7 +43,7 @@ class Fetches:
         clock: Clock,
         executor: Executor,
         *,
-        missing: Callable[[TopicPartition], ErrorCode],
+        missing: Callable[[TopicPartition], FetchedPartition],
         waiting_max: int,
     ) -> None:
         """``executor`` reads what is not in memory; so many as ``waiting_max`` wait at a time.
@@ -207,8 +206,7 @@ class Fetches:
         for spec in specs:
             partition = self._lookup(spec.topic_partition)
             if partition is None:
-                where = spec.topic_partition
-                found.append(FetchedPartition(where, self._missing(where)))
+                found.append(self._missing(spec.topic_partition))
                 continue
             fetched = read_partition(
                 partition,

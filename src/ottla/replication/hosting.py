@@ -224,7 +224,7 @@ class Hosting:
         if partition is not None and partition.topic_id == topic_id:
             # From now on nothing is appended that would be gone with it.
             del self.partitions[where]
-            partition.delete()
+            partition.stop()
         else:
             partition = None
         self._never_made.discard(where)

@@ -4,8 +4,10 @@ Pure but for reading the log, which may block on the disk; long batches are sear
 Source: ListOffsets; KIP-79, KIP-98 (isolation), KIP-320 (epochs), KIP-734 (the largest timestamp).
 """
 
+import logging
 from collections.abc import Callable
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.pending import Pending
@@ -14,6 +16,8 @@ from ottla.replication.fetch import Isolation, exposed_end
 from ottla.replication.partition import Partition
 from ottla.replication.results import TimestampedOffset
 from ottla.sliced import Steps
+
+logger = logging.getLogger(__name__)
 
 SearchElsewhere = Callable[[BatchSearch], Pending[FoundRecord | None]]
 """Has an executor search a batch that takes long."""
@@ -27,7 +31,8 @@ def find_by_time(
 ) -> Steps[TimestampedOffset | None]:
     """Return the first record of ``timestamp`` or later; None: that of the largest timestamp.
 
-    None when there is none that the isolation level may see. Raises KafkaError when the log goes.
+    None when there is none that the isolation level may see. Raises KafkaError when the log goes,
+    or KAFKA_STORAGE_ERROR when its disk refuses to be read.
     """
     while partition.is_held:
         yield partition.released()
@@ -37,6 +42,15 @@ def find_by_time(
     try:
         batch = next(search)
         while True:
+            if batch is None:
+                yield None
+                if _is_moving(partition, log):
+                    again = find_by_time(partition, timestamp, isolation, search_elsewhere)
+                    return (yield from again)
+                # The log may have other segments now; what was read of this one is known.
+                search = log.search_timestamp(timestamp)
+                batch = next(search)
+                continue
             is_done, found = batch.run_if_short()
             if not is_done:
                 found = yield search_elsewhere(batch)
@@ -47,6 +61,9 @@ def find_by_time(
             batch = search.send(found)
     except StopIteration as end:
         found = end.value
+    except OSError as error:
+        logger.error("%s cannot be read: %s", partition.topic_partition, error)  # noqa: TRY400 - no traceback
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
     if found is None or found.offset >= exposed_end(partition, isolation):
         return None
     return log.place_of(found)

@@ -11,7 +11,7 @@ epochs), KIP-392.
 from __future__ import annotations  # else those of inner functions are made at each call
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
@@ -29,7 +29,12 @@ from ottla.metadata.values import PartitionState
 from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.replication.append import FLUSH_FAILED, GONE, LEADERSHIP_MOVED
 from ottla.replication.commit_queue import CommitQueue
+from ottla.replication.divergence import end_of_leaders_epoch
+from ottla.replication.elections import effective_min_isr
 from ottla.replication.flushing import PartitionFlushes, PartitionHeld
+
+if TYPE_CHECKING:
+    from ottla.replication.replica_state import LeaderView
 
 HIGH_WATERMARK = -1
 """In DeleteRecords: all that is committed."""
@@ -51,7 +56,7 @@ class Partition(PartitionFlushes):
         "_commits",
         "_moved",
         "_node_id",
-        "_remote_end_offsets",
+        "_view",
         "high_watermark",
         "is_leader",
         "min_insync_replicas",
@@ -98,17 +103,79 @@ class Partition(PartitionFlushes):
         self._moved = moved
         self._commits: CommitQueue | None = None
         """Use: ``commits``. None: nobody has waited yet, as for most partitions of a large node."""
-        self._remote_end_offsets: dict[NodeId, int] = {}
+        self._view: LeaderView | None = None
+        """What followers have said. Invariant: of the present leader epoch; None without them."""
         log.producers.transactions.commit_to(self.high_watermark)
-        self._advance()
+        if self.is_leader:
+            self.lead(state)
 
     # Roles.
 
-    def delete(self) -> None:
-        """Lead no more, for good: the topic is gone."""
+    def apply_state(self, state: PartitionState) -> None:
+        """Take the role that a newer state gives this node; an older one is ignored."""
+        present = self.state
+        if state.leader_epoch < present.leader_epoch or (
+            state.leader_epoch == present.leader_epoch
+            and state.partition_epoch < present.partition_epoch
+        ):
+            return
+        if state.leader == self._node_id:
+            self.lead(state)
+        else:
+            self.follow(state)
+        self.tell()
+
+    def lead(self, state: PartitionState) -> None:
+        """Lead, in a new leader epoch or in the present one with a newer ISR.
+
+        With a new epoch all that followers have said is void.
+        """
+        if len(state.replicas) > 1:
+            from ottla.replication.replica_state import hear  # noqa: PLC0415 - one node needs none
+
+            self._view = hear(self._view, state, self.log.log_end_offset)
+        else:
+            self._view = None
+        self.state = state
+        self.is_leader = True
+        self._advance()
+
+    def follow(self, state: PartitionState) -> None:
+        """Lead no more, or still not: another node does, or none. The caller tells who waits."""
+        self.state = state
         self.is_leader = False
+        self._view = None
+
+    def stop(self) -> None:
+        """Lead and follow no more, for good: the topic is gone, or this replica of it."""
+        self.is_leader = False
+        self._view = None
         if self._commits is not None:
             self._commits.refuse(GONE)
+
+    def follower_fetched(self, node: NodeId, end_offset: int, broker_epoch: int) -> None:
+        """Note that a follower, which fetches in this leader epoch, has synced to ``end_offset``.
+
+        Its history does not diverge from the log's. ``broker_epoch``: its registration. Raises
+        KafkaError: as ``check_leader``; UNKNOWN_LEADER_EPOCH for a node that has no replica: it may
+        have heard earlier than this one that it gets one.
+        """
+        self.check_leader()
+        view = self._view
+        if view is None or node not in self.state.replicas:
+            why = f"node {node} has no replica of {self.topic_partition}"
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, why)
+        from ottla.replication.replica_state import follower_fetched  # noqa: PLC0415 - as above
+
+        self._view = follower_fetched(
+            view,
+            node,
+            end_offset,
+            broker_epoch=broker_epoch,
+            log_end_offset=self.log.log_end_offset,
+            now_ms=int(self._clock.monotonic() * 1000),
+        )
+        self._advance()
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -124,15 +191,8 @@ class Partition(PartitionFlushes):
         """Take over changed settings; they hold from the next append on."""
         self.log.config = settings.log
         self.min_insync_replicas = settings.min_insync_replicas
-
-    def apply_state(self, state: PartitionState) -> None:
-        """Take over a newer leadership or ISR; an older leader epoch is ignored."""
-        if state.leader_epoch < self.state.leader_epoch:
-            return
-        self.state = state
-        self.is_leader = state.leader == self._node_id
-        self._advance()
-        self.tell()
+        if self._view is not None:
+            self._advance()
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Raise KafkaError unless this node leads, in the epoch the client knows (negative: any).
@@ -184,11 +244,14 @@ class Partition(PartitionFlushes):
         """Raise KafkaError if nothing can be appended here with ``acks``, whatever the records."""
         self.check_leader()
         if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, "
-                f"min.insync.replicas is {self.min_insync_replicas}",
-            )
+            needed = effective_min_isr(self.state, self.min_insync_replicas)
+            if len(self.state.isr) < needed:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas of "
+                    f"{len(self.state.replicas)}, min.insync.replicas is "
+                    f"{self.min_insync_replicas}",
+                )
 
     # The high watermark.
 
@@ -218,10 +281,8 @@ class Partition(PartitionFlushes):
         log = self.log
         # This node's own copy counts as far as it is durable, if that is what flushing is to mean.
         committed = log.flushed_offset if log.config.flush_messages == 1 else log.log_end_offset
-        if len(self.state.isr) > 1:
-            for replica in self.state.isr:
-                if replica != self._node_id:
-                    committed = min(committed, self._remote_end_offsets.get(replica, 0))
+        if self._view is not None:
+            committed = self._committed(self._view, committed)
         if committed > self.high_watermark:
             self.high_watermark = committed
             transactions = log.producers.transactions
@@ -234,6 +295,11 @@ class Partition(PartitionFlushes):
             if commits is not None:
                 commits.settle(committed)
             self._moved(self.topic_partition)
+
+    def _committed(self, view: LeaderView, own_end_offset: int) -> int:
+        from ottla.replication.replica_state import committed  # noqa: PLC0415 - as above
+
+        return committed(view, own_end_offset, self.high_watermark, self.min_insync_replicas)
 
     # Reads.
 
@@ -311,13 +377,14 @@ class Partition(PartitionFlushes):
 
         Both -1 when that is not known: for epochs to come, and negative ones.
         """
-        latest = self.log.latest_epoch
-        if 0 <= epoch == self.state.leader_epoch or latest < 0 <= epoch < self.state.leader_epoch:
-            # The log hears of an epoch with its first record; until then it is empty, at the end.
-            return EpochEnd(epoch, self.log.log_end_offset)
-        if latest < epoch < self.state.leader_epoch:
-            return EpochEnd(latest, self.log.log_end_offset)
-        return self.log.end_offset_for_epoch(epoch)
+        log = self.log
+        end = end_of_leaders_epoch(
+            epoch,
+            leader_epoch=self.state.leader_epoch,
+            latest_epoch=log.latest_epoch,
+            log_end_offset=log.log_end_offset,
+        )
+        return end or log.end_offset_for_epoch(epoch)
 
     def check(self) -> None:
         """Assert the invariants; for tests."""

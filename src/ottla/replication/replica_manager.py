@@ -18,9 +18,11 @@ from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.values import NO_LEADER, PartitionState
 from ottla.pending import Pending, as_exception, outcome_of
 from ottla.replication.appends import Appends
 from ottla.replication.fetch import (
+    CurrentLeader,
     FetchedPartition,
     FetchLimits,
     FetchSpec,
@@ -81,6 +83,8 @@ class ReplicaManager:
             configured=watcher.watch,
             gone=self._gone,
         )
+        self._image: MetadataImage | None = None
+        """Use: to tell who leads what is not hosted here. None: nothing was heard yet."""
         self._partitions = self.hosting.partitions
         self.find = cast("Callable[[tuple[str, int]], Partition | None]", self._partitions.get)
         """Use: ``get`` by topic and partition, without an object made of them."""
@@ -91,7 +95,7 @@ class ReplicaManager:
             self._partitions.get,
             clock,
             read_executor or executor,
-            missing=self._missing,
+            missing=self._nothing_of,
             waiting_max=waiting_fetches_max,
         )
         self.appends = Appends(
@@ -119,11 +123,31 @@ class ReplicaManager:
         partition.check_leader(current_leader_epoch)
         return partition
 
+    def state_of(self, where: TopicPartition) -> PartitionState | None:
+        """Return who leads a partition, hosted here or not; None: it does not exist."""
+        partition = self._partitions.get(where)
+        if partition is not None:
+            return partition.state
+        return None if self._image is None else self._image.partition(where)
+
     def _missing(self, where: TopicPartition) -> ErrorCode:
         """Return what clients are told of a partition that is not here: perhaps, not yet."""
-        if self.hosting.is_making(where):
+        if self.hosting.is_making(where) or self._elsewhere(where) is not None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _nothing_of(self, where: TopicPartition) -> FetchedPartition:
+        state = self._elsewhere(where)
+        leader = None
+        if state is not None and state.leader != NO_LEADER:
+            leader = CurrentLeader(state.leader, state.leader_epoch)
+        return FetchedPartition(where, self._missing(where), current_leader=leader)
+
+    def _elsewhere(self, where: TopicPartition) -> PartitionState | None:
+        """Return the state of a partition whose replicas are all on other nodes, else None."""
+        state = None if self._image is None else self._image.partition(where)
+        is_elsewhere = state is not None and state.replicas and self._node_id not in state.replicas
+        return state if is_elsewhere else None
 
     def topic_id_of(self, topic_partition: TopicPartition) -> TopicId | None:
         """Return which topic of its name the partition hosted here is of; None: it is not here.
@@ -207,6 +231,7 @@ class ReplicaManager:
 
     def host_all(self, image: MetadataImage) -> None:
         """Open every partition that the image says this node holds; at start. Blocks."""
+        self._image = image
         self.hosting.host_all(image)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -215,7 +240,7 @@ class ReplicaManager:
         Does not block. A partition whose log cannot be created or opened is offline (and is
         logged); the others are not disturbed.
         """
-        del image
+        self._image = image
         self.hosting.apply(delta)
 
     def _gone(self, partition: Partition) -> None:

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ottla.errors import OttlaError
+
 SCRAM_SHA_256 = "SCRAM-SHA-256"
 SCRAM_SHA_512 = "SCRAM-SHA-512"
 HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
@@ -37,16 +39,27 @@ class ScramCredential(NamedTuple):
 
 
 class FirstUser(NamedTuple):
-    """A user that a new cluster begins with."""
+    """A user that a cluster begins with."""
 
     name: str
     mechanism: str
     password: str
     iterations: int = ITERATIONS_MIN
+    is_needed: bool = False
+    """False: only a new cluster takes him in. True: every one does that does not know him yet, and
+    where he is known his password must be this one."""
 
     def __repr__(self) -> str:
         # The password stays out of logs.
         return f"FirstUser({self.name!r}, {self.mechanism!r}, iterations={self.iterations})"
+
+
+class PasswordDiffers(OttlaError):
+    """A user that a start needs is known, by another password."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f"the cluster knows the user {user} by another password")
+        self.user = user
 
 
 class ScramCredentials:

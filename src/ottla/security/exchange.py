@@ -19,17 +19,21 @@ class Proved(NamedTuple):
 
     principal: Principal
     token: bytes = b""
+    expires_ms: int | None = None
+    """When the proof ends, as wall time in ms; None: never."""
 
 
 class AuthenticationRefused(OttlaError):
     """The client has not proved who it is. ``str()`` is what it is told: never a secret.
 
     ``name`` is the user that it said to be, for the broker's own log; empty when it named nobody.
+    ``noted`` is the reason for that log, where the client is told less.
     """
 
-    def __init__(self, why: str, name: str = "") -> None:
+    def __init__(self, why: str, name: str = "", *, noted: str = "") -> None:
         super().__init__(why)
         self.name = name
+        self.noted = noted or why
 
 
 class Exchange(Protocol):

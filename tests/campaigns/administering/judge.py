@@ -56,6 +56,12 @@ class Observation:
     """The offsets that a reader of committed records got; None: was not looked at."""
     at: float
     """When the reading was over."""
+    ahead: float = 0.0
+    """How many seconds the broker's clock was ahead at the most: what it compared with its clock
+    then was so much older."""
+    behind: float = 0.0
+    """How many seconds the broker's clock was behind at the most: a tombstone that was met then
+    goes so much earlier."""
 
 
 class PartitionJudge:
@@ -143,8 +149,20 @@ class PartitionJudge:
                         f"out of order: {one.record} at {one.offset} follows {latest[writer]}"
                     )
                 latest[writer] = one.record
-            if one.key is not None and _counts(batch):
+            if one.key is not None and self._counts(batch):
                 self._newest[one.key] = one.offset
+
+    def _counts(self, batch: Batch | None) -> bool:
+        """Tell whether compaction counts it among the records of its key: not if it was aborted.
+
+        Of one whose end is unknown it may, unless a reader of committed records has looked.
+        """
+        if batch is None or batch.transaction is None:
+            return True
+        outcome = batch.transaction.outcome
+        if outcome is Outcome.UNKNOWN:
+            return self._observed.committed is None
+        return outcome is Outcome.COMMITTED
 
     # -- what may be gone ---------------------------------------------------------------------
 
@@ -199,7 +217,8 @@ class PartitionJudge:
             last = min(until, end) + SLACK_SECONDS
             if int(value) < 0 or max(since, begin) > last:
                 continue
-            if (batch.timestamp_ms + int(value)) / 1000 < min(last, self._observed.at):
+            looked = min(last, self._observed.at) + self._observed.ahead
+            if (batch.timestamp_ms + int(value)) / 1000 < looked:
                 return True
         return False
 
@@ -231,7 +250,8 @@ class PartitionJudge:
             return True
         kept = self._history.possible(self._topic, "delete.retention.ms", "86400000")
         kept_ms = min(int(value) for value, _, _ in kept)
-        limit = self._observed.at - kept_ms / 1000
+        observed = self._observed
+        limit = observed.at + observed.ahead + observed.behind - kept_ms / 1000
         return any(
             one.call.sent < limit
             and (one.base_offset < 0 or one.base_offset + len(one.ids) > offset)
@@ -280,12 +300,6 @@ class PartitionJudge:
         extra = committed - self._found.keys()
         if extra:
             self._say(f"committed readers alone see offsets {sorted(extra)[:5]}")
-
-
-def _counts(batch: Batch | None) -> bool:
-    """Tell whether compaction counts it among the records of its key: not if it was aborted."""
-    transaction = None if batch is None else batch.transaction
-    return transaction is None or transaction.outcome is Outcome.COMMITTED
 
 
 def _at(batch: Batch, record: RecordId) -> int:

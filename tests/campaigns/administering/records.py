@@ -9,7 +9,8 @@ import gzip
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tools.wire_client import batch, batches, read_varint, records_of, varint
@@ -131,7 +132,16 @@ def parse(data: bytes | None) -> list[ReadBatch]:
                 bool(attributes & TRANSACTIONAL),
                 is_control,
                 is_abort,
-                [] if is_control else _records(header),
+                []
+                if is_control
+                else list(
+                    _records(
+                        header["base_offset"],
+                        header["count"],
+                        attributes & CODECS == GZIP,
+                        header["payload"],
+                    )
+                ),
             )
         )
     return found
@@ -155,13 +165,16 @@ def committed(read: Iterable[ReadBatch], aborted: Iterable[tuple[int, int]]) -> 
     return kept
 
 
-def _records(header: Mapping[str, Any]) -> list[Found]:
-    payload = header["payload"]
-    if header["attributes"] & CODECS == GZIP:
+@lru_cache(maxsize=4096)
+def _records(
+    base_offset: int, record_count: int, is_compressed: bool, payload: bytes
+) -> tuple[Found, ...]:
+    """Return the records of one batch. Most are read many times: by clients, and by judges."""
+    if is_compressed:
         payload = gzip.decompress(payload)
     found = []
     position = 0
-    for _ in range(header["count"]):
+    for _ in range(record_count):
         _, position = read_varint(payload, position)
         position += 1
         _, position = read_varint(payload, position)
@@ -170,13 +183,13 @@ def _records(header: Mapping[str, Any]) -> list[Found]:
         value, position = _bytes(payload, position)
         count, position = read_varint(payload, position)
         if count != 1:
-            raise ValueError(f"{count} headers at offset {header['base_offset'] + delta}")
+            raise ValueError(f"{count} headers at offset {base_offset + delta}")
         _, position = _bytes(payload, position)
         identity, position = _bytes(payload, position)
         writer, number, topic_id = IDENTITY.unpack(identity or b"")
         found.append(
             Found(
-                header["base_offset"] + delta,
+                base_offset + delta,
                 (writer, number),
                 uuid.UUID(bytes=topic_id),
                 key,
@@ -185,7 +198,7 @@ def _records(header: Mapping[str, Any]) -> list[Found]:
                 and (value is None or value == make_value(writer, number)),
             )
         )
-    return found
+    return tuple(found)
 
 
 def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:

@@ -330,6 +330,12 @@ def test_a_change_holds_for_open_logs_at_once(change, wire, topic, target_kind):
 # Brokers.
 
 
+def test_more_in_sync_replicas_than_there_are_are_not_asked_for(change, wire, topic):
+    # They could never be in sync: each write would be refused for ever.
+    assert change(TOPIC, topic, "min.insync.replicas", SET, "2") == (0, None)
+    assert wire.produce(topic, batch([b"x"]))["error_code"] == 0
+
+
 def test_brokers_follow_their_own_then_the_clusters_word(
     change, described, expect, topic, broker, wire, target_kind
 ):

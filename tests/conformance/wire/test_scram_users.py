@@ -94,6 +94,20 @@ def test_a_user_is_changed_once_in_a_request_and_is_nobody_elses_problem(admin, 
     assert told == {(other, 92, twice)}
 
 
+def test_of_several_errors_about_a_user_the_first_is_told(admin, topic_name):
+    name = topic_name
+    good, few = upsertion(name), upsertion(name, mechanism=2, iterations=1)
+    gone = "Attempt to delete a user credential that does not exist"
+    assert alter(admin, upsertions=[few, good]) == {(name, 93, "Too few iterations")}
+    assert alter(admin, deletions=[(name, 1), (name, 2)]) == {(name, 91, gone)}
+    assert alter(admin, deletions=[(name, 1)], upsertions=[good]) == {(name, 91, gone)}
+    twice = [upsertion(""), upsertion("")]
+    assert alter(admin, upsertions=twice) == {("", 93, "Username must not be empty")}
+    unknown = upsertion(name) | {"mechanism": 9}
+    assert alter(admin, upsertions=[unknown, good]) == {(name, 33, "Unknown SCRAM mechanism")}
+    assert describe(admin, name)[name][0] == 91
+
+
 def test_a_user_who_is_described_twice_is_told_so(admin):
     told = describe(admin, "bob", "bob")
     assert told == {

@@ -119,7 +119,7 @@ def test_offsets_that_a_crash_kept_from_being_forgotten_are_nobodys(ottla_server
         topic = "t", wire.create_topic("t")
         group, other = Group(wire), Group(wire)
         assert group.commit(topic, 2, 9) == other.commit(topic, 2, 10) == 0
-        set_insync(wire, "2")  # Nothing can be written to the groups' topic.
+        set_size_max(wire, "1")  # Nothing can be written to the groups' topic.
         anew = "t", make_anew(wire, "t")
         for one in (group, other):
             assert one.offsets(anew) == [(-1, 0)]
@@ -130,7 +130,7 @@ def test_offsets_that_a_crash_kept_from_being_forgotten_are_nobodys(ottla_server
             one = Group(wire, name)
             assert one.offsets(anew) == one.offsets(anew, 10) == [(-1, 0)]
             assert one.offsets(anew, all_topics=True) == []
-        set_insync(wire, "1")
+        set_size_max(wire, "1048588")
         assert Group(wire, group.name).commit(anew, 1, 9) == 0
     peer.kill9()
     peer.start()
@@ -139,8 +139,8 @@ def test_offsets_that_a_crash_kept_from_being_forgotten_are_nobodys(ottla_server
         assert Group(wire, other.name).offsets(anew) == [(-1, 0)]
 
 
-def set_insync(wire, count):
-    config = {"name": "min.insync.replicas", "config_operation": 0, "value": count}
+def set_size_max(wire, size):
+    config = {"name": "max.message.bytes", "config_operation": 0, "value": size}
     answer = wire.call(
         "incremental_alter_configs",
         1,

@@ -153,6 +153,7 @@ def test_all_kinds_of_batches(form, gaps, clean):
             assert fast == slow, seed
 
 
+@pytest.mark.slow
 def test_every_corrupted_byte_gives_the_same_answer(form):
     data = make_log(3, 6, values=(0, 10, 60))
     for position in range(len(data)):

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 
 from ottla.protocol.apis import API_TABLE
 
+pytestmark = pytest.mark.slow
+
 kafka_protocol = pytest.importorskip("kafka.protocol")
 api_message = pytest.importorskip("kafka.protocol.api_message")
 

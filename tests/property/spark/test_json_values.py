@@ -88,6 +88,7 @@ def decoded(kind, values, mode):
     return reader.decode(pa.array(values, pa.binary()), offsets, "t-3")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @example("string", [{"a": "\ud800"}], [])
 @example("map<string,string>", [{"a": {"\udfff": "\ud800"}}], [])

@@ -19,6 +19,8 @@ from tests.simulation.network import SimulatedNet
 
 PATIENCE_SECONDS = 60.0
 """A node that is up and not hindered must let a client go on within this time."""
+BEGIN_SECONDS = 0.1
+"""Within which clients begin a round."""
 NOT_THE_COORDINATOR = {15, 16}
 NO_SUCH_TOPIC = {3, 100, 103}
 
@@ -86,7 +88,8 @@ class Client:
                     await self.pause()
                 elif self.is_idle or await self._attempt(self.finish):
                     self.is_idle = True
-                    await world.sleep(0.1)
+                    await world.work.wait()
+                    await world.sleep(self.random.random() * BEGIN_SECONDS)
         except Stuck as error:
             world.problem(f"{self.name} is stuck: {error}")
         except Exception as error:  # noqa: BLE001 - a broken client must not pass for a quiet one

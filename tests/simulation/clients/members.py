@@ -64,9 +64,9 @@ than two heartbeats besides."""
 class Member(Client):
     """What both kinds share: reading and committing what is theirs."""
 
-    async def heard(self):
-        """Take note that the group counts this member."""
-        self.last_heard = self.world.loop.now
+    async def heard(self, asked_at=None):
+        """Take note that the group counted this member when it asked; None: just now."""
+        self.last_heard = self.world.loop.now if asked_at is None else asked_at
 
     def __init__(self, world, number):
         super().__init__(world, number)
@@ -357,14 +357,17 @@ class ConsumerMember(Member):
     async def _beat(self):
         names = sorted({topic.name for topic in self.history.living()}) or ["none"]
         self._let_go()
+        is_whole = self._is_new or not self._has_heard
         asked_at = self.world.loop.now
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
-            rebalance_timeout_ms=15_000 if self._is_new else -1,
+            # Whole after an answer that was lost, as real clients ask: it may have told them to
+            # give up something, which is told once.
+            rebalance_timeout_ms=15_000 if is_whole else -1,
             subscribed_topic_names=names,
-            server_assignor="uniform" if self._is_new else None,
+            server_assignor="uniform" if is_whole else None,
             topic_partitions=self._owned(),
         )
         had_heard, self._has_heard = self._has_heard, False
@@ -376,7 +379,7 @@ class ConsumerMember(Member):
         if code == 0:
             self._is_new = False
             self.epoch = answer.member_epoch
-            await self.heard()
+            await self.heard(asked_at)
             if answer.assignment is not None:
                 places = {
                     (uuid.UUID(bytes=one.topic_id), partition)

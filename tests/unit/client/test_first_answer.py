@@ -50,7 +50,7 @@ class Cut:
         self.opens = opens
         self.is_closed = False
 
-    def __call__(self, address, settings):
+    def __call__(self, address, settings, *, is_doubtful=False):
         if not self.opens:
             raise ConnectionFailed(*address, "connection refused", refused=True)
         return self
@@ -99,7 +99,7 @@ def test_it_is_lost_for_good_when_the_time_is_up(client):
 
 
 async def test_nor_does_it_end_what_the_asyncio_client_does(monkeypatch):
-    async def opened(net, address, settings):
+    async def opened(net, address, settings, *, is_doubtful):
         await asyncio.sleep(0)
         return connection
 

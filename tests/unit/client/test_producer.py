@@ -90,6 +90,20 @@ async def test_a_refused_batch_fails_and_sequences_begin_anew(broker, cluster):
     assert (header.producer_id, header.base_sequence) == (102, 0)
 
 
+async def test_nothing_is_sent_behind_a_gap_when_that_is_asked_for(broker, cluster):
+    broker.faults[ApiKey.PRODUCE] = [ErrorCode.MESSAGE_TOO_LARGE]
+    settings = ProducerSettings(batch_size_bytes=1, linger_ms=60_000, stops_at_failure=True)
+    async with Producer(cluster, settings) as producer:
+        promises = [await producer.send("t", b"%d" % n, partition=0) for n in range(3)]
+        await producer.flush()
+        assert {each.exception().code for each in promises} == {ErrorCode.MESSAGE_TOO_LARGE}
+        with pytest.raises(KafkaError):
+            await producer.send("t", b"later", partition=0)
+        other = await producer.send("t", b"there", partition=1)
+    assert other.result().offset == 0
+    assert (written(broker, 0), len(broker.calls(ApiKey.PRODUCE))) == ([], 2)
+
+
 async def test_a_duplicate_is_a_success(broker, cluster):
     broker.faults[ApiKey.PRODUCE] = [ErrorCode.DUPLICATE_SEQUENCE_NUMBER]
     async with Producer(cluster) as producer:

@@ -2,17 +2,20 @@
 
 import asyncio
 import errno
+from contextlib import nullcontext
 
 import pytest
 
 from ottla.cluster.adoption import adopt
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.env.clock import ManualClock
+from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.config import LogConfig
+from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.directories.making import Wanted
 from ottla.log.directories.manager import LogManager
 from ottla.metadata.store import Put
@@ -269,7 +272,7 @@ async def test_kafkas_directories_beside_its_topics_are_no_topics(
 def two_directories(disk, following):
     """Leave ``t-0`` in both directories: an old topic's in /a, which was offline, a new one's."""
 
-    def start():
+    def start(disk=disk):
         manager = LogManager(
             disk=disk,
             clock=ManualClock(),
@@ -334,6 +337,30 @@ async def test_a_topic_made_anew_while_a_disk_was_away_is_served_when_it_is_back
     manager.stop()
     manager = two_directories()
     assert manager.get(TopicPartition("t", 0)).log_end_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("call", "code"), [(DiskCall.OPEN, errno.ENFILE), (DiskCall.READ, errno.EIO)]
+)
+async def test_of_two_directories_that_cannot_be_told_apart_now_none_is_served(
+    two_directories, following, disk, call, code
+):
+    """The dead one was opened when there were descriptors again, and a third directory made."""
+    mark = following.keys.deleted_topic(ID)
+    await following.store.commit([], [Put(mark, encode_name("t"))])
+    await live_topic(following, OTHER_ID)
+    faulty = FaultyDisk(disk)
+    manager = two_directories(faulty)
+    faulty.fail(call, errno=code, lasting=True)
+    is_passing = call is DiskCall.OPEN
+    with pytest.raises(LogDirectoryUnusable) if is_passing else nullcontext():
+        await adopted(manager, following)
+    assert manager.offline.reopening(TopicPartition("t", 0)) is None
+    assert await following.store.get(mark) is not None
+    manager._release()
+    manager = two_directories()
+    found = await adopted(manager, following)
+    assert (found.topic_id, found.log_end_offset) == (OTHER_ID, 5)
 
 
 async def test_two_directories_of_which_none_is_known_to_be_deleted_stay_for_a_person(

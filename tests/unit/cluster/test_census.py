@@ -1,6 +1,7 @@
 """Counts that follow the image, compared with a walk over it."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -29,7 +30,7 @@ def controller(following):
         follower=following.follower,
         rng=SeededRng(1),
         placement=lambda: Placement(
-            live_nodes=[1], default_partition_count=1, default_replication_factor=1
+            live_nodes=[1, 2, 3], default_partition_count=1, default_replication_factor=1
         ),
         check_config=lambda given: topic_config(given, None),
         partitions_max=1000,
@@ -71,6 +72,9 @@ async def test_it_counts_what_a_walk_finds(following, controller, seed):
         for counted in (census, TopicCensus(image)):
             assert counted.partition_count == sum(
                 len(topic.partitions) for topic in image.topics.values()
+            )
+            assert +counted.leads == Counter(
+                state.replicas[0] for topic in image.topics.values() for state in topic.partitions
             )
             for asked in NAMES:
                 twin = counted.twin(asked)

@@ -395,3 +395,11 @@ async def test_simultaneous_changes_of_one_topic_leave_nothing_behind(start, key
     await done(controller.delete_topics([("t", NULL_TOPIC_ID)]))
     assert await keys_left() == before
     assert not len(controller._claims)
+
+
+async def test_topics_of_one_request_do_not_all_lead_on_one_node(start, following):
+    controller = start(nodes=(1, 2, 5))
+    await done(controller.create_topics([NewTopic(f"t{number}", 1) for number in range(6)]))
+    leaders = [topic.partitions[0].leader for topic in following.image.topics.values()]
+    assert sorted(leaders) == [1, 1, 2, 2, 5, 5]
+    assert not +controller._claims.leads

@@ -257,7 +257,8 @@ def test_too_many_more_partitions_are_refused_before_they_cost_memory(count):
 
 
 def test_added_partitions_go_on_where_the_present_ones_end():
-    added = plan_more_partitions(more(5), 2, 2, THREE_NODES)
+    led = THREE_NODES._replace(leads={1: 1, 2: 1})
+    added = plan_more_partitions(more(5), 2, 2, led)
     whole = plan_assignments(topic(partition_count=5, replication_factor=2), THREE_NODES)
     assert added == whole[2:]
 

@@ -15,6 +15,11 @@ INSIDE = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT",
     "sasl.enabled.mechanisms": "SCRAM-SHA-256",
 }
+TOKENS = {
+    **INSIDE,
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "https://issuer.example/keys",
+}
 ALICE = {JAAS: f'{MODULE} required username="x" password="y" user_alice="won=der; \\"land";'}
 
 
@@ -44,7 +49,21 @@ def test_each_listener_has_its_protocol_and_its_mechanisms():
         ({"listener.security.protocol.map": "PLAINTEXT"}, "expected NAME:PROTOCOL"),
         ({"listeners": "SASL_PLAINTEXT://127.0.0.1:1"}, "names no way to tell"),
         ({**INSIDE, "sasl.enabled.mechanisms": "GSSAPI"}, "must be one of: PLAIN, SCRAM"),
-        ({**INSIDE, "sasl.enabled.mechanisms": "OAUTHBEARER"}, "must be one of: PLAIN, SCRAM"),
+        ({**INSIDE, "sasl.enabled.mechanisms": "OAUTHBEARER"}, "needs sasl.oauthbearer.jwks.endp"),
+        ({**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": "http://h/keys"}, "keys of his own"),
+        ({**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": "https://h:x/keys"}, "expected https"),
+        ({**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": "ftp://h/keys"}, "expected https"),
+        ({**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": "file://h/keys"}, "expected https"),
+        ({**TOKENS, "listeners": "INSIDE://:1"}, "a token is as good as a password"),
+        ({**TOKENS, "sasl.oauthbearer.sub.claim.name": ""}, "a claim has a name"),
+        (
+            {**TOKENS, "listener.name.inside.oauthbearer.sasl.server.callback.handler.class": "X"},
+            "Java classes cannot be loaded",
+        ),
+        (
+            {**TOKENS, "listener.name.inside.oauthbearer.sasl.jaas.config": f"{MODULE} required;"},
+            "expected the OAuthBearerLoginModule",
+        ),
         ({**INSIDE, "sasl.enabled.mechanisms": "PLAIN"}, "PLAIN needs users"),
         ({**INSIDE, "advertised.listeners": "OUTSIDE://h:1"}, "no listener OUTSIDE"),
         (
@@ -111,3 +130,38 @@ def test_the_login_module_cannot_be_changed_over_the_wire_and_is_never_told():
     assert (option.sensitive, option.scope) == (True, Scope.READ_ONLY)
     config = Config(BROKER_TABLE, Layer(Source.STATIC_BROKER, ALICE))
     assert JAAS not in [option.key for option in config.table]
+
+
+def test_tokens_are_judged_by_the_options_nearest_to_the_mechanism():
+    key = "sasl.oauthbearer.expected.audience"
+    own = {
+        f"listener.name.inside.oauthbearer.{key}": "mine,ours",
+        f"listener.name.inside.{key}": "the listener's",
+        key: "all",
+        "listener.name.inside.sasl.oauthbearer.expected.issuer": "https://issuer.example",
+        "listener.name.inside.oauthbearer.sasl.jaas.config": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            'ssl.truststore.location="/etc/ca.pem";'
+        ),
+        "listener.name.inside.oauthbearer.sasl.server.callback.handler.class": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+        ),
+    }
+    tokens = served(TOKENS, own)[1].tokens
+    assert tokens.audiences == ("mine", "ours")
+    assert tokens.issuer == "https://issuer.example"
+    assert tokens.ca_file == "/etc/ca.pem"
+    assert (tokens.subject_claim, tokens.skew_seconds) == ("sub", 30)
+    del own[f"listener.name.inside.oauthbearer.{key}"]
+    assert served(TOKENS, own)[1].tokens.audiences == ("the listener's",)
+    assert served(TOKENS, {key: "all"})[1].tokens.audiences == ("all",)
+
+
+def test_how_long_a_session_lasts_is_of_a_mechanism_or_a_listener_or_all():
+    key = "connections.max.reauth.ms"
+    both = {"sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512"}
+    own = {f"listener.name.inside.scram-sha-512.{key}": "7", key: "9"}
+    assert served(INSIDE, both, own)[1].reauth_ms == {"SCRAM-SHA-256": 9, "SCRAM-SHA-512": 7}
+    own[f"listener.name.inside.{key}"] = "8"
+    assert served(INSIDE, both, own)[1].reauth_ms == {"SCRAM-SHA-256": 8, "SCRAM-SHA-512": 7}
+    assert served(INSIDE)[1].reauth_ms == {"SCRAM-SHA-256": 0}

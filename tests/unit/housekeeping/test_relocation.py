@@ -349,6 +349,7 @@ def offline_below(path, list_directory):
     return refuse
 
 
+@pytest.mark.slow
 async def test_a_power_cut_at_any_call_leaves_one_of_the_two(two, words):
     nth = 0
     while True:

@@ -348,6 +348,7 @@ def history(open_partition, batch, read_all):
     return read_all(open_partition(disk, "/data", segment_bytes=700))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_compacted", [False, slow(True)])
 @pytest.mark.parametrize("again", [slow(False), True])
 @pytest.mark.parametrize("checkpoint", ["never written", "just written", "written some time ago"])

@@ -388,6 +388,7 @@ def run_until_cut(disk, open_partition, batch, clock, known):
             disk.remove(path)
 
 
+@pytest.mark.slow
 def test_power_cuts_while_deleting_lose_no_live_record_and_bring_none_back(
     open_partition, batch, read_all, clock
 ):

@@ -82,11 +82,17 @@ class Node:
             cleaner_executor=self.executor,
             cleaner_settings=CleanerSettings,
         )
+        self.partition_epoch = -1
         self.change(*(self.led(index) for index in range(partitions)))
 
     def led(self, index, *, leader=NODE, epoch=0, isr=(NODE,), old=None):
+        self.partition_epoch += 1
         state = PartitionState(
-            (NODE, NodeId(2)), tuple(map(NodeId, isr)), leader, LeaderEpoch(epoch), epoch
+            (NODE, NodeId(2)),
+            tuple(map(NodeId, isr)),
+            leader,
+            LeaderEpoch(epoch),
+            self.partition_epoch,
         )
         return PartitionChange("t", TOPIC_ID, index, old, state)
 

@@ -216,6 +216,7 @@ async def test_a_job_that_runs_after_the_rename_leaves_the_new_topic_alone(node_
     assert 1 < steps < STEPS_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS)
 async def test_a_topic_deleted_in_the_middle_of_a_job_takes_no_disk_with_it(node_for, work):
     nth, is_reached = 0, True

@@ -188,6 +188,7 @@ def test_who_waits_for_a_partition_that_goes_is_answered(node, apply, words):
     assert words.codes(waiting) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 25))]
 )

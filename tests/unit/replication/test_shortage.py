@@ -40,6 +40,26 @@ async def test_an_append_that_cannot_open_its_file_is_refused_and_the_next_one_i
     assert node.partition().log.log_end_offset == 2, "what was refused is not there"
 
 
+@pytest.mark.parametrize(
+    ("call", "number", "stays"),
+    [(DiskCall.OPEN, errno.EMFILE, True), (DiskCall.READ, errno.EIO, False)],
+)
+async def test_the_first_append_after_a_start_that_cannot_read_is_refused(
+    node, words, call, number, stays
+):
+    node.append((0, words.batch()))
+    node.executor.run_all()
+    let_go_of_files(node)
+    node.partition().log.segments.active.first_timestamp = None
+    node.disk.fail(call, errno=number, lasting=True)
+    assert words.codes(node.append((0, words.batch()))) == [REFUSED]
+    assert all_online(node) == stays
+    node.disk.heal()
+    answers = node.append((0, words.batch()))
+    node.executor.run_all()
+    assert words.codes(answers) == [ErrorCode.NONE if stays else REFUSED]
+
+
 @pytest.mark.parametrize("call", [DiskCall.OPEN, DiskCall.SYNC_DIRECTORY])
 async def test_a_flush_that_was_refused_is_done_when_the_shortage_is_over(make_node, words, call):
     node = make_node(file_delete_delay_ms=0)

@@ -30,6 +30,7 @@ def left_by_a_kill(make_node, words):
     return node.disk._inner, contents
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "number"), SHORTAGES)
 @pytest.mark.parametrize("has_files", [True, False])
 def test_a_start_in_a_shortage_heals_or_ends(make_node, words, call, number, has_files):

@@ -19,6 +19,8 @@ from ottla.testing import Broker, KafkaContainer
 from ottla.testing.cluster import NotThereInTime
 from ottla.testing.hosts import BrokerFailed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["thread", "process"])
 def broker(request):

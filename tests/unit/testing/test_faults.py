@@ -12,6 +12,8 @@ from ottla.errors import OttlaError
 from ottla.testing import Broker
 from ottla.testing.faults import NoSuchFault, UnmatchedFault
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["thread", "process"])
 def broker(request):

@@ -10,6 +10,8 @@ import pytest
 
 from ottla.testing import Broker
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 PLUGIN_MS_MAX = 5
 

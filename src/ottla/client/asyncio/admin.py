@@ -1,10 +1,9 @@
-"""Topics, partitions, configs and the cluster itself: what an administrator asks and changes.
+"""Topics, partitions and the cluster itself: what an administrator asks and changes.
 
 Owns requests and answers of the admin APIs; ``cluster`` owns connections and retries. On asyncio.
 """
 
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.client.asyncio.cluster import Cluster
@@ -33,30 +32,9 @@ from ottla.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from ottla.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from ottla.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-
-_SET, _DELETE = 0, 1
-"""What IncrementalAlterConfigs does with a key."""
 
 CLUSTER_DEFAULT = -1
 """Instead of a number of partitions or replicas: what the broker is set to."""
-
-
-class ResourceType(IntEnum):
-    """What DescribeConfigs describes."""
-
-    TOPIC = 2
-    BROKER = 4
 
 
 class CreatedTopic(NamedTuple):
@@ -66,17 +44,6 @@ class CreatedTopic(NamedTuple):
     topic_id: TopicId
     partition_count: int
     replication_factor: int
-
-
-class ConfigEntry(NamedTuple):
-    """A config in force; ``source`` is DescribeConfigs' number, ``value`` None: none or secret."""
-
-    key: str
-    value: str | None
-    source: int
-    is_read_only: bool
-    is_sensitive: bool
-    documentation: str | None
 
 
 class BrokerDescription(NamedTuple):
@@ -192,78 +159,6 @@ class Admin:
             return view.topic(name)
 
         return await self._cluster.retrying(attempt, gives_up=_is_unknown)
-
-    async def describe_configs(
-        self, kind: ResourceType, name: str, keys: Iterable[str] | None = None
-    ) -> list[ConfigEntry]:
-        """Return the configs in force of a topic or a broker (its number), by key; None: all."""
-        request = DescribeConfigsRequest(
-            resources=[
-                DescribeConfigsResource(
-                    resource_type=kind.value,
-                    resource_name=name,
-                    configuration_keys=None if keys is None else list(keys),
-                )
-            ]
-        )
-
-        async def attempt() -> list[ConfigEntry]:
-            if kind is ResourceType.BROKER:
-                await self._cluster.refresh([])
-                connection = await self._cluster.connection(int(name))
-            else:
-                connection = await self._cluster.any()
-            answer = await connection.call(request, DescribeConfigsResponse)
-            entries: list[ConfigEntry] = []
-            for resource in answer.results:
-                _check(resource.error_code, resource.error_message, name)
-                entries.extend(
-                    ConfigEntry(
-                        each.name,
-                        each.value,
-                        each.config_source,
-                        each.read_only,
-                        each.is_sensitive,
-                        each.documentation,
-                    )
-                    for each in resource.configs
-                )
-            return sorted(entries)
-
-        return await self._cluster.retrying(attempt, gives_up=_is_unknown)
-
-    async def alter_topic_configs(
-        self,
-        topic: str,
-        *,
-        configs: Mapping[str, str],
-        deleted: Iterable[str] = (),
-        validate_only: bool = False,
-    ) -> None:
-        """Set configs of a topic and take others back to their defaults; leave the rest."""
-        changes = [
-            AlterableConfig(name=key, config_operation=_SET, value=value)
-            for key, value in configs.items()
-        ]
-        changes += [
-            AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in deleted
-        ]
-        request = IncrementalAlterConfigsRequest(
-            resources=[
-                AlterConfigsResource(
-                    resource_type=ResourceType.TOPIC, resource_name=topic, configs=changes
-                )
-            ],
-            validate_only=validate_only,
-        )
-
-        async def attempt() -> None:
-            connection = await self._cluster.controller()
-            answer = await connection.call(request, IncrementalAlterConfigsResponse)
-            for each in answer.responses:
-                _check(each.error_code, each.error_message, f"topic {each.resource_name}")
-
-        await self._cluster.retrying(attempt, gives_up=_is_unknown)
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id and brokers."""

@@ -50,6 +50,8 @@ class Cluster:
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._opening: dict[tuple[Address, str], asyncio.Lock] = {}
         self._has_answered = False
+        self._is_doubtful = False
+        """Use: the last connection was closed before it was served: is a login wanted?"""
 
     async def __aenter__(self) -> Self:
         return self
@@ -184,6 +186,7 @@ class Cluster:
             try:
                 result = await attempt()
             except (KafkaError, ConnectionFailed) as error:
+                self._is_doubtful = isinstance(error, ConnectionFailed) and error.unserved
                 if self._has_answered:  # perhaps in this very attempt
                     backoff.connected()
                 is_final = (
@@ -225,7 +228,9 @@ class Cluster:
         async with self._opening.setdefault(key, asyncio.Lock()):
             connection = self._connections.get(key)
             if connection is None or connection.is_closed:
-                connection = await Connection.open(self._net, address, self.settings)
+                connection = await Connection.open(
+                    self._net, address, self.settings, is_doubtful=self._is_doubtful
+                )
                 self._connections[key] = connection
                 self._has_answered = True
             return connection

@@ -34,6 +34,12 @@ from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGro
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_commit import OffsetCommitResponse
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
 
 
@@ -124,9 +130,12 @@ class Groups:
         *,
         generation: int = NOBODY,
         member_id: str = "",
+        metadata: Mapping[TopicPartition, str] | None = None,
     ) -> None:
         """Commit offsets; without a generation only a group without members takes them."""
-        request = commit_request(group, offsets, generation=generation, member_id=member_id)
+        request = commit_request(
+            group, offsets, generation=generation, member_id=member_id, metadata=metadata
+        )
 
         async def attempt() -> None:
             connection = await self.coordinator(group)
@@ -146,5 +155,29 @@ class Groups:
             answer = await connection.call(request, DeleteGroupsResponse)
             for one in answer.results:
                 self._coordinators.check(group, one.error_code, None)
+
+        await self._cluster.retrying(attempt)
+
+    async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC if members read the topic."""
+        by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for topic, index in partitions:
+            each = OffsetDeleteRequestPartition(partition_index=index)
+            by_topic.setdefault(topic, []).append(each)
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequestTopic(name=name, partitions=each)
+                for name, each in by_topic.items()
+            ],
+        )
+
+        async def attempt() -> None:
+            connection = await self.coordinator(group)
+            answer = await connection.call(request, OffsetDeleteResponse)
+            self._coordinators.check(group, answer.error_code, None)
+            for topic in answer.topics:
+                for one in topic.partitions:
+                    self._coordinators.check(group, one.error_code, None)
 
         await self._cluster.retrying(attempt)

@@ -62,6 +62,8 @@ class ProducerSettings:
     buffer_bytes: int = 32 << 20
     """Records not yet acknowledged; ``send`` waits beyond."""
     may_create_topics: bool = True
+    stops_at_failure: bool = False
+    """Nothing goes to a partition behind a record that failed: it would lie in the gap's place."""
 
 
 class Delivery(NamedTuple):
@@ -115,6 +117,7 @@ class Producer:
         self._needs_identity = self._is_idempotent
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._sticky: dict[str, int] = {}
+        self._stopped: dict[TopicPartition, KafkaError | ConnectionFailed] = {}
         self._buffered_bytes = 0
         self._unfinished_count = 0
         self._is_flushing = False
@@ -158,13 +161,16 @@ class Producer:
         """Hand in a record; await the result to know that it was written.
 
         Waits while the buffer is full, and once per topic for its metadata. Raises KafkaError when
-        there is no such topic or partition. The promise fails with KafkaError or ConnectionFailed.
+        there is no such topic or partition, and what stopped the partition, if the settings say so.
+        The promise fails with KafkaError or ConnectionFailed.
         """
         if not self._has_room.is_set():
             await self._has_room.wait()
         if topic not in self._cluster.view.topics:
             await self._cluster.ensure([topic], create=self._settings.may_create_topics)
         target = TopicPartition(topic, self._choose(topic, key, partition))
+        if target in self._stopped:
+            raise self._stopped[target]
         timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
         record = Record(timestamp=timestamp, key=key, value=value, headers=tuple(headers))
         promise: Promise = asyncio.get_running_loop().create_future()
@@ -378,13 +384,19 @@ class Producer:
     def _fail(
         self, target: TopicPartition, batch: _Batch, error: KafkaError | ConnectionFailed
     ) -> None:
-        for promise in batch.promises:
-            if not promise.done():
-                promise.set_exception(error)
-                promise.exception()  # whoever does not await it has chosen not to know
+        failed = [batch]
+        if self._settings.stops_at_failure:
+            self._stopped.setdefault(target, error)
+            failed += self._lanes[target].waiting
+            self._lanes[target].waiting.clear()
         # The broker may or may not have it: the next sequence number would be a guess.
         self._needs_identity = self._is_idempotent
-        self._finish(target, batch)
+        for each in failed:
+            for promise in each.promises:
+                if not promise.done():
+                    promise.set_exception(error)
+                    promise.exception()  # whoever does not await it has chosen not to know
+            self._finish(target, each)
 
     def _finish(self, target: TopicPartition, batch: _Batch) -> None:
         self._lanes[target].is_busy = False

@@ -5,13 +5,19 @@ Owns connections and retries; shares requests and answers with the asyncio clien
 ``offsets``, ``fetching``). Every call blocks. Not for use from two threads at once.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
+from math import inf
 from typing import Self, TypeVar, cast
 
-from ottla.client.wire.authentication import authenticate
+from ottla.client.wire.authentication import (
+    authenticate,
+    refuse_if_login_is_wanted,
+    renewal_seconds,
+)
 from ottla.client.wire.backoff import MISSING, Backoff
 from ottla.client.wire.epochs import EpochEnd, epoch_end_request, read_epoch_ends
-from ottla.client.wire.errors import ConnectionFailed, NoAnswer, reason
+from ottla.client.wire.errors import AT_ONCE, UNSERVED, ConnectionFailed, NoAnswer, reason
 from ottla.client.wire.exchange import (
     FIRST_RECEIVE_MAX_BYTES,
     RECEIVE_MAX_BYTES,
@@ -56,8 +62,19 @@ GROWTH_BYTES = 64 << 20
 class BlockingConnection:
     """One open connection to one broker; ``send`` and ``receive`` pipeline, ``call`` does both."""
 
-    def __init__(self, address: Address, settings: ClientSettings) -> None:
-        """Connect, agree on versions, authenticate. Raises ConnectionFailed, KafkaError (SASL)."""
+    def __init__(
+        self, address: Address, settings: ClientSettings, *, is_doubtful: bool = False
+    ) -> None:
+        """Connect, agree on versions, authenticate. Raises ConnectionFailed, KafkaError (SASL).
+
+        ``is_doubtful``: the one before was not served, so ask whether a login is wanted.
+        """
+        token = _token(settings, address)
+        self._clock = BlockingClock()
+        self._renew_at = inf
+        """Use: when to authenticate again, by the monotonic clock. Invariant: inf: never."""
+        self._early: deque[Message] = deque()
+        """Use: answers that came before a re-authentication; ``receive`` gives them first."""
         self.address = address
         self.exchange = Exchange(settings.client_id)
         self._settings = settings
@@ -73,8 +90,10 @@ class BlockingConnection:
             raise ConnectionFailed(*address, reason(error), refused=refused) from error
         self._receive_max_bytes = FIRST_RECEIVE_MAX_BYTES
         self._buffer = bytearray()
+        self._is_served = False
+        """Use: whether anything but the versions was answered."""
         try:
-            self._greet()
+            self._greet(token, is_doubtful=is_doubtful)
         except (ConnectionFailed, KafkaError):
             self.close()
             raise
@@ -91,12 +110,17 @@ class BlockingConnection:
     @property
     def has_answer(self) -> bool:
         """Whether ``receive`` would find at least the beginning of an answer."""
-        return self._stream.is_readable()
+        return bool(self._early) or self._stream.is_readable()
 
     def send(
         self, request: Message, answer: type[Message] | None, *, highest: int | None = None
     ) -> None:
         """Send ``request``; ``receive`` gives the answers in the same order. None: none comes."""
+        if self._clock.monotonic() >= self._renew_at:
+            self._authenticate_again()
+        self._send(request, answer, highest)
+
+    def _send(self, request: Message, answer: type[Message] | None, highest: int | None) -> None:
         version = self.exchange.version(type(request), highest)
         pieces = self.exchange.request(request, answer, version)
         try:
@@ -110,10 +134,16 @@ class BlockingConnection:
 
         ``reuse_buffer``: its records are views into a buffer that the next such call overwrites.
         """
+        if self._early:
+            return self._early.popleft()
+        return self._receive(reuse_buffer=reuse_buffer)
+
+    def _receive(self, *, reuse_buffer: bool = False) -> Message:
         try:
             head = bytearray(SIZE_BYTES)
             self._stream.receive_into(memoryview(head))
             size = frame_size(head, 0, self._receive_max_bytes)
+            self._is_served = self._has_versions
             return self.exchange.answer(
                 self._frame_again(size) if reuse_buffer else self._frame(size)
             )
@@ -123,7 +153,7 @@ class BlockingConnection:
             raise NoAnswer(*self.address, f"no answer within {seconds:g} s") from error
         except OSError as error:
             self.close()
-            raise ConnectionFailed(*self.address, reason(error)) from error
+            raise self._hung_up(error) from error
         except MalformedMessage as error:
             self.close()
             raise ConnectionFailed(*self.address, str(error)) from error
@@ -151,21 +181,68 @@ class BlockingConnection:
         self._stream.receive_into(view)
         return view
 
-    def _greet(self) -> None:
+    @property
+    def _has_versions(self) -> bool:
+        return self._receive_max_bytes == RECEIVE_MAX_BYTES
+
+    def _hung_up(self, error: OSError) -> ConnectionFailed:
+        why = reason(error)
+        if not self._has_versions and self._settings.security.tls is None:
+            why += AT_ONCE
+        unserved = self._has_versions and not self._is_served
+        if unserved and self._settings.security.sasl is None:
+            why += UNSERVED
+        return ConnectionFailed(*self.address, why, unserved=unserved)
+
+    def _greet(self, token: str, *, is_doubtful: bool) -> None:
         """Agree on versions, then authenticate."""
         self._follow(self.exchange.negotiate())
         self._receive_max_bytes = RECEIVE_MAX_BYTES
-        credentials = self._settings.security.sasl
-        if credentials is not None:
-            self._follow(authenticate(credentials, self.exchange, SystemRng()))
+        if is_doubtful and self._settings.security.sasl is None:
+            self._follow(refuse_if_login_is_wanted(self.exchange))
+        self._authenticate(token)
 
-    def _follow(self, steps: Generator[Step, Message, None]) -> None:
+    def _authenticate(self, token: str) -> None:
+        credentials = self._settings.security.sasl
+        if credentials is None:
+            return
+        lifetime_ms = self._follow(authenticate(credentials, self.exchange, SystemRng(), token))
+        if lifetime_ms:
+            self._renew_at = self._clock.monotonic() + renewal_seconds(lifetime_ms)
+
+    def _authenticate_again(self) -> None:
+        """Renew the session (KIP-368): the answers that are due come first, nothing in between.
+
+        Raises ConnectionFailed, KafkaError; the connection is closed then.
+        """
+        try:
+            token = _token(self._settings, self.address)
+            while not self.exchange.is_idle:
+                self._early.append(self._receive())
+            self._authenticate(token)
+        except (ConnectionFailed, KafkaError):
+            self.close()
+            raise
+
+    def _follow(self, steps: Generator[Step, Message, int | None]) -> int | None:
+        """Send each step and give it its answer. Returns what the steps return."""
         try:
             step = next(steps)
             while True:
-                step = steps.send(self.call(step.request, step.answer, highest=step.highest))
-        except StopIteration:
-            return
+                self._send(step.request, step.answer, step.highest)
+                step = steps.send(self._receive())
+        except StopIteration as end:
+            return cast("int | None", end.value)
+
+
+def _token(settings: ClientSettings, address: Address) -> str:
+    """Return the token for a broker, with OAUTHBEARER; else "". Raises as ``Tokens.current``."""
+    credentials = settings.security.sasl
+    if credentials is None or credentials.tokens is None:
+        return ""
+    from ottla.client.tokens import tokens_of  # noqa: PLC0415 - few have tokens
+
+    return tokens_of(credentials.tokens).current(address)
 
 
 class BlockingClient:
@@ -182,6 +259,8 @@ class BlockingClient:
         self._connections: dict[Address, BlockingConnection] = {}
         self._has_answered = False
         """Whether a connection was open: addresses and credentials are right."""
+        self._is_doubtful = False
+        """Use: the last connection was closed before it was served: is a login wanted?"""
         self._is_retrying = False
 
     def __enter__(self) -> Self:
@@ -344,6 +423,7 @@ class BlockingClient:
             try:
                 return attempt()
             except (KafkaError, ConnectionFailed) as error:
+                self._is_doubtful = isinstance(error, ConnectionFailed) and error.unserved
                 if self._has_answered:  # perhaps in this very attempt
                     backoff.connected()
                 pause = backoff.pause_seconds(error, self.clock.monotonic())
@@ -389,7 +469,7 @@ class BlockingClient:
             connection.close()
 
     def _open(self, address: Address) -> BlockingConnection:
-        connection = BlockingConnection(address, self.settings)
+        connection = BlockingConnection(address, self.settings, is_doubtful=self._is_doubtful)
         self._connections[address] = connection
         self._has_answered = True
         return connection

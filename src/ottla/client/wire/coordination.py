@@ -120,13 +120,20 @@ def commit_request(
     *,
     generation: int = NOBODY,
     member_id: str = "",
+    metadata: Mapping[TopicPartition, str] | None = None,
 ) -> OffsetCommitRequest:
-    """Return the request; without a generation only a group without members takes it."""
+    """Return the request; without a generation only a group without members takes it.
+
+    ``metadata``: a text to keep beside an offset.
+    """
+    texts = metadata or {}
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), offset in offsets.items():
         by_topic.setdefault(topic, []).append(
             OffsetCommitRequestPartition(
-                partition_index=index, committed_offset=offset, committed_metadata=None
+                partition_index=index,
+                committed_offset=offset,
+                committed_metadata=texts.get(TopicPartition(topic, index)),
             )
         )
     return OffsetCommitRequest(

@@ -7,17 +7,29 @@ from ottla.errors import ErrorCode, OttlaError
 class ConnectionFailed(OttlaError):
     """No connection to ``host:port``, or it ended while answers were awaited."""
 
-    def __init__(self, host: str, port: int, why: str, *, refused: bool = False) -> None:
+    def __init__(
+        self, host: str, port: int, why: str, *, refused: bool = False, unserved: bool = False
+    ) -> None:
         self.host = host
         self.port = port
         self.why = why
         self.refused = refused
         """Whether the machine answered that nothing listens there."""
+        self.unserved = unserved
+        """Whether the broker told its versions and closed then, without an answer: as one does
+        that wants a login first."""
         super().__init__(f"{host}:{port}: {why}")
 
 
 class NoAnswer(ConnectionFailed):
     """Connected, but an answer did not come in time; whether the request was done is unknown."""
+
+
+AT_ONCE = " before it said anything; if its listener wants TLS, set security.protocol"
+"""What may be behind it when a client without TLS is hung up on."""
+
+UNSERVED = " before it answered; if its listener wants a login, set sasl.mechanism"
+"""What may be behind it when a client without SASL is hung up on."""
 
 
 def reason(error: OSError) -> str:

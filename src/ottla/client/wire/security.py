@@ -3,7 +3,8 @@
 The names are Java's and librdkafka's, so that a working configuration can be brought along:
 
     security.protocol          PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
-    sasl.mechanism             PLAIN | SCRAM-SHA-256 | SCRAM-SHA-512
+    sasl.mechanism             PLAIN | SCRAM-SHA-256 | SCRAM-SHA-512 | OAUTHBEARER
+    sasl.oauthbearer.*         where tokens come from: see ``oauth``
     sasl.jaas.config           Java's line with username and password, or
     sasl.username, sasl.password
     ssl.truststore.location, ssl.ca.location            PEM file of what to trust
@@ -19,14 +20,19 @@ The names are Java's and librdkafka's, so that a working configuration can be br
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ottla.config.option import InvalidConfig
 from ottla.env.tls import TlsFiles
 
+if TYPE_CHECKING:
+    from ottla.client.wire.oauth import TokenSource
+
 PLAIN = "PLAIN"
 SCRAM_SHA_256 = "SCRAM-SHA-256"
 SCRAM_SHA_512 = "SCRAM-SHA-512"
-MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's names: TLS is called SSL."""
 
@@ -39,6 +45,8 @@ class Credentials:
     """One of MECHANISMS."""
     username: str
     password: str = field(repr=False)
+    tokens: "TokenSource | None" = None
+    """Where its tokens come from, with OAUTHBEARER; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +84,26 @@ _NAME = "sasl.username"
 _PASSWORD = "sasl.password"  # noqa: S105 - the name of an option
 _PROTOCOL = "security.protocol"
 
+_OAUTH_NAMES = (
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.extensions",
+    "sasl.oauthbearer.header.urlencode",
+    "https.ca.location",
+    "sasl.oauthbearer.method",
+    "sasl.login.callback.handler.class",
+    "ottla.oauthbearer.token.provider",
+)
+"""Those of ``oauth``, which is loaded for OAUTHBEARER only."""
 NAMES = frozenset(
-    (*_FILES, *_TYPES, _HOST, _VERIFY, *_MECHANISM, _JAAS, _NAME, _PASSWORD, _PROTOCOL)
+    (
+        *(*_FILES, *_TYPES, _HOST, _VERIFY, *_MECHANISM, _JAAS, _NAME, _PASSWORD, _PROTOCOL),
+        *_OAUTH_NAMES,
+    )
 )
 """Every option that ``read_security`` knows."""
 
@@ -87,7 +113,7 @@ _JAAS_LINE = re.compile(
 _JAAS_PAIR = re.compile(
     r"""\s*(?P<name>[\w.]+)\s*=\s*(?:"(?P<quoted>(?:\\.|[^"\\])*)"|(?P<bare>[^\s";]+))"""
 )
-_JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
+_JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
 
 
 def read_security(texts: Mapping[str, str]) -> Security:
@@ -143,8 +169,14 @@ def _sasl(texts: Mapping[str, str], protocol: str) -> Credentials:
         what = f"{mechanism} cannot be had here" if mechanism else f"{protocol} needs a mechanism"
         why = f"{_MECHANISM[0]}: {what}; expected one of {', '.join(MECHANISMS)}"
         raise InvalidConfig(_MECHANISM[0], None, why)
-    if _JAAS in texts:
-        username, password = _read_jaas(texts[_JAAS])
+    jaas = _read_jaas(texts[_JAAS]) if _JAAS in texts else None
+    if mechanism == OAUTHBEARER:
+        from ottla.client.wire.oauth import read_token_source  # noqa: PLC0415 - few have tokens
+
+        source = read_token_source(texts, jaas or {})
+        return Credentials(mechanism, source.client_id, "", source)
+    if jaas is not None:
+        username, password = jaas.get("username", ""), jaas.get("password", "")
     else:
         username, password = texts.get(_NAME, ""), texts.get(_PASSWORD, "")
     if not username:
@@ -153,8 +185,8 @@ def _sasl(texts: Mapping[str, str], protocol: str) -> Credentials:
     return Credentials(mechanism, username, password)
 
 
-def _read_jaas(text: str) -> tuple[str, str]:
-    """Return name and password of Java's line; the line itself never stands in an error."""
+def _read_jaas(text: str) -> dict[str, str]:
+    """Return the options of Java's line; the line itself never stands in an error."""
     line = _JAAS_LINE.fullmatch(text)
     if line is None:
         example = '...PlainLoginModule required username="NAME" password="PASSWORD";'
@@ -162,8 +194,7 @@ def _read_jaas(text: str) -> tuple[str, str]:
     module = line["module"].rpartition(".")[2]
     if module not in _JAAS_MODULES:
         raise InvalidConfig(_JAAS, module, f"expected one of {', '.join(_JAAS_MODULES)}")
-    values = {pair["name"]: _jaas_value(pair) for pair in _JAAS_PAIR.finditer(line["rest"])}
-    return values.get("username", ""), values.get("password", "")
+    return {pair["name"]: _jaas_value(pair) for pair in _JAAS_PAIR.finditer(line["rest"])}
 
 
 def _jaas_value(pair: re.Match[str]) -> str:

@@ -25,8 +25,11 @@ class Bounded(Protocol):
     segments: Segments
 
 
-def check_log(log: Bounded) -> None:
-    """Assert that offsets, epochs and segments of ``log`` fit together."""
+def check_log(log: Bounded, *, are_indexes_sure: bool = True) -> None:
+    """Assert that offsets, epochs and segments of ``log`` fit together.
+
+    ``are_indexes_sure``: no power cut can have left a part of an index file (see check_segment).
+    """
     bases = [segment.base_offset for segment in log.segments]
     assert log.segments.active is log.segments[-1], log.directory
     assert bases[0] == log.segments.base_offset, log.directory
@@ -39,15 +42,19 @@ def check_log(log: Bounded) -> None:
     assert not entries or entries[-1].start_offset <= log.log_end_offset, entries
     last = None
     for segment, end in log.segments.with_ends(log.log_end_offset):
-        batches = check_segment(segment)
+        batches = check_segment(segment, are_indexes_sure=are_indexes_sure)
         last = batches[-1].last_offset if batches else None
         assert last is None or last < end, (segment.path, last, end)
         assert last == segment.last_offset(), (segment.path, last)
     assert log.log_end_offset == (bases[-1] if last is None else last + 1), log.directory
 
 
-def check_segment(segment: Segment) -> list[Batch]:
-    """Assert that indexes and file of ``segment`` agree; return its batches."""
+def check_segment(segment: Segment, *, are_indexes_sure: bool = True) -> list[Batch]:
+    """Assert that indexes and file of ``segment`` agree; return its batches.
+
+    Not ``are_indexes_sure``: entries may be wrong, for they are not synced, and verified only when
+    they are used (reliability rule 10). Asserted is that lookups find every batch nonetheless.
+    """
     size_bytes = segment.size_bytes
     assert segment.file.size() >= size_bytes, (segment.path, segment.file.size(), size_bytes)
     batches = list(Walk(segment.file, 0, size_bytes, verify_crc=True))
@@ -55,6 +62,17 @@ def check_segment(segment: Segment) -> list[Batch]:
     assert not batches or batches[0].base_offset >= segment.base_offset, segment.path
     for before, after in pairwise(batches):
         assert before.last_offset < after.base_offset, (segment.path, before, after)
+    if are_indexes_sure:
+        _check_entries(segment, batches)
+    else:
+        _check_lookups(segment, batches)
+    largest = max((batch.max_timestamp for batch in batches), default=NO_TIMESTAMP)
+    assert segment.largest_timestamp().timestamp == max(largest, NO_TIMESTAMP), segment.path
+    return batches
+
+
+def _check_entries(segment: Segment, batches: list[Batch]) -> None:
+    """Assert that each index entry says what the file says."""
     by_position = {batch.position: batch for batch in batches}
     for ordinal in range(segment.indexes.offsets.count):
         entry = segment.indexes.offsets.entry(ordinal)
@@ -63,6 +81,17 @@ def check_segment(segment: Segment) -> list[Batch]:
     for ordinal in range(segment.indexes.times.count):
         when = segment.indexes.times.entry(ordinal)
         assert by_last_offset[when.offset].max_timestamp == when.timestamp, (segment.path, when)
-    largest = max((batch.max_timestamp for batch in batches), default=NO_TIMESTAMP)
-    assert segment.largest_timestamp().timestamp == max(largest, NO_TIMESTAMP), segment.path
-    return batches
+
+
+def _check_lookups(segment: Segment, batches: list[Batch]) -> None:
+    """Assert that every batch is found by its last offset, and by its time if it raises it."""
+    latest = NO_TIMESTAMP
+    for batch in batches:
+        found = segment.find(batch.last_offset)
+        assert found is not None, (segment.path, batch)
+        assert found.position == batch.position, (segment.path, batch)
+        if batch.max_timestamp > latest:
+            latest = batch.max_timestamp
+            found = segment.first_batch_reaching(latest, segment.base_offset)
+            assert found is not None, (segment.path, batch)
+            assert found.position == batch.position, (segment.path, batch)

@@ -8,6 +8,7 @@ opened. Anything else stays as it is, for a person to decide. Between log.manage
 cluster.adoption. Source: reliability rule 21.
 """
 
+import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from ottla.env.rng import Rng
 from ottla.ids import TopicId, TopicPartition
 from ottla.log.directories.directory import DuplicatePartition
 from ottla.log.files.checkpoints import read_partition_metadata
-from ottla.log.files.faults import sync_directory
+from ottla.log.files.faults import is_shortage, sync_directory
 from ottla.log.files.layout import (
     PARTITION_METADATA,
     deleted_directory,
@@ -27,18 +28,24 @@ from ottla.log.files.layout import (
 if TYPE_CHECKING:
     from ottla.log.directories.manager import LogManager
 
+logger = logging.getLogger(__name__)
+
 
 def settle_duplicates(manager: "LogManager", deleted: Collection[TopicId | None], rng: Rng) -> None:
     """Let the directories of topics that were ``deleted`` make way. Blocks; before hosting.
 
-    What a disk refuses stays offline until the next start.
+    What a disk refuses stays offline until the next start, with the mark of the deletion. Never
+    for a reason that passes: of two directories the one that could be opened would be served.
+    Raises LogDirectoryUnusable when the process is short of something.
     """
     for where, fault in list(manager.offline.items()):
         if isinstance(fault, DuplicatePartition):
             try:
                 _settle(manager, where, fault, deleted, rng)
             except OSError as error:
-                manager.offline[where] = error
+                if is_shortage(error):
+                    raise manager.directories[fault.log_dirs[0]].short(error) from error
+                logger.error("%s: %s", where, error)  # noqa: TRY400 - the disk's
 
 
 def _settle(

@@ -101,6 +101,15 @@ class Index:
             del self.entries[count * self.entry_bytes :]
             self._written_bytes = -1
 
+    def rename(self, path: str) -> None:
+        """Let the file have another name. Raises OSError."""
+        self._disk.rename(self.path, path)
+        self.path = path
+
+    def forget_file(self) -> None:
+        """Trust nothing that the file may hold: the next write writes all of it."""
+        self._written_bytes = -1
+
     def write(self, *, sync: bool = False) -> None:
         """Bring the file up to date, creating it; with ``sync`` make its bytes durable."""
         if self._written_bytes == len(self.entries) and not sync:

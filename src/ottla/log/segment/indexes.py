@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile
-from ottla.log.files.layout import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from ottla.log.files.layout import OFFSET_INDEX_SUFFIX, TEMPORARY_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.log.segment.bulk_walk import Stretch
 from ottla.log.segment.offset_index import ENTRY as OFFSET_ENTRY
 from ottla.log.segment.offset_index import OffsetIndex, OffsetPosition
@@ -57,6 +57,27 @@ class SegmentIndexes:
         """Write to other files from now on: the ones there were are being renamed."""
         self.offsets.path = path_of(OFFSET_INDEX_SUFFIX)
         self.times.path = path_of(TIME_INDEX_SUFFIX)
+
+    def begin_anew(self, path_of: PathOf) -> None:
+        """Write to files beside the ones there are, until ``write_anew``."""
+        self.move_to(lambda suffix: path_of(suffix) + TEMPORARY_SUFFIX)
+
+    def write_anew(self, path_of: PathOf) -> None:
+        """Let both files take the place of the ones there were. Blocks. Raises OSError.
+
+        After a power cut each is the former one, or whole: an index that ends too early, in a
+        segment whose timestamps do not rise, cannot be told from a true one.
+        """
+        try:
+            self.write(sync=True)
+            for index in (self.offsets, self.times):
+                index.rename(index.path.removesuffix(TEMPORARY_SUFFIX))
+        except OSError:
+            self.offsets.forget_file()
+            self.times.forget_file()
+            raise
+        finally:
+            self.move_to(path_of)
 
     # -- entries ------------------------------------------------------------------------------
 

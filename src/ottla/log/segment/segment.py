@@ -283,13 +283,28 @@ class Segment(SegmentFiles):
     # -- indexes and recovery -----------------------------------------------------------------
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log. Blocks: reads the whole segment once.
+        """Make both indexes anew from the log. Blocks: reads the whole segment once, and syncs.
 
         Raises KafkaError CORRUPT_MESSAGE where the log cannot be read.
         """
+        size_bytes = self.size_bytes
+        try:
+            self._make_indexes()
+        except BaseException:
+            self._indexes = None  # Not all of it is in them.
+            raise
+        finally:
+            self.size_bytes = size_bytes
+        # A full disk must not stop reads: the index is in memory now.
+        with suppress(OSError):
+            self.indexes.write_anew(self.path_of)
+
+    def _make_indexes(self) -> None:
+        """Make both indexes from the log, in memory and in files beside those there are."""
         walk = self._walk(0)
         size_bytes = self.size_bytes
         self._forget(None)
+        self.indexes.begin_anew(self.path_of)
         bulk = BulkWalk(
             self.file,
             size_bytes,
@@ -308,14 +323,9 @@ class Segment(SegmentFiles):
                 bulk, next_offset=batch.last_offset + 1, leader_epoch=batch.leader_epoch
             )
             walk.position = self.size_bytes
-        self.size_bytes = size_bytes
         if walk.stopped_by is not None:
             raise self._unreadable(walk)
-        latest = self.largest_timestamp()
-        self.indexes.times.append(*latest)
-        # A full disk must not stop reads: the index is in memory now.
-        with suppress(OSError):
-            self.save_indexes()
+        self.indexes.times.append(*self.largest_timestamp())
 
     def rewind(self, keep_below: int, *, trusted: bool) -> int:
         """Go back to a batch from which on all must be noted again, and return its position.

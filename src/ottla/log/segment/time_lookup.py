@@ -97,8 +97,11 @@ class BatchSearch(NamedTuple):
         return None
 
 
-Search = Generator[BatchSearch, FoundRecord | None, FoundRecord | None]
-"""Hands out batches, is sent what was found in each, and returns what it looked for."""
+Search = Generator[BatchSearch | None, FoundRecord | None, FoundRecord | None]
+"""Hands out batches, is sent what was found in each, and returns what it looked for.
+
+Hands out None when it has read a cold segment's end: many of them take long.
+"""
 
 
 def search_reaching(
@@ -115,10 +118,17 @@ def search_reaching(
     """
     limit = decompressed_bytes_limit(max_message_bytes)
     if timestamp is None:
+        for segment in segments:
+            if segment.latest is None:
+                segment.largest_timestamp()
+                yield None
         timestamp = max(segment.largest_timestamp().timestamp for segment in segments)
         if timestamp == NO_TIMESTAMP:
             return None
     for segment in segments:
+        if segment.latest is None:
+            segment.largest_timestamp()
+            yield None
         if segment.largest_timestamp().timestamp < timestamp:
             continue
         batch = segment.first_batch_reaching(timestamp, from_offset)
@@ -137,7 +147,7 @@ def run_here(search: Search) -> FoundRecord | None:
     try:
         batch = next(search)
         while True:
-            batch = search.send(batch.run())
+            batch = search.send(None if batch is None else batch.run())
     except StopIteration as end:
         found = end.value
     return found

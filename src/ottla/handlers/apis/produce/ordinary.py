@@ -175,10 +175,9 @@ class Produce:
         """Return the leader as this node knows it; None when there is none."""
         known = self._image.topic_by_id(topic.topic_id) if not topic.name else None
         name = topic.name if known is None else known.name
-        partition = self._replica_manager.get(TopicPartition(name, index))
-        if partition is None or partition.state.leader < 0:
+        state = self._replica_manager.state_of(TopicPartition(name, index))
+        if state is None or state.leader < 0:
             return None
-        state = partition.state
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
     def _refusal_of_all(self, where: TopicPartition, version: int) -> ErrorCode:

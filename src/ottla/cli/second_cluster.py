@@ -1,0 +1,30 @@
+"""The other side of a copy or a comparison: a cluster of its own, or the same one."""
+
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ottla.cli.arguments import DEFAULT_BOOTSTRAP
+from ottla.cli.run import client_settings
+from ottla.cli.waiting import Waiting
+from ottla.client.asyncio.cluster import Cluster
+from ottla.env.clock import SystemClock
+
+
+@asynccontextmanager
+async def second_cluster(options: Namespace, first: Cluster) -> AsyncIterator[Cluster]:
+    """Give the second cluster, which is ``first`` unless options name another. Raises Failure."""
+    if options.other_bootstrap is None and options.other_config is None:
+        yield first
+        return
+    own = options.other_config is not None
+    file = options.other_config if own else options.command_config
+    settings = client_settings(
+        options.other_bootstrap or DEFAULT_BOOTSTRAP,
+        [] if own else options.settings,
+        Path(file) if file else None,
+        options.timeout,
+    )
+    async with Cluster(settings, trouble=Waiting(SystemClock())) as cluster:
+        yield cluster

@@ -1,0 +1,93 @@
+"""The ``ottla topic`` commands about what lies in topics; each is imported when it is typed."""
+
+from ottla.cli.arguments import (
+    Commands,
+    add_client_options,
+    add_command,
+    add_output_option,
+    later,
+)
+from ottla.cli.consent import add_consent_options
+from ottla.cli.output import FORMATS
+from ottla.cli.second_options import add_second_options
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def register(verbs: Commands) -> None:
+    """Declare the commands."""
+    _declare_size(verbs)
+    _declare_trim(verbs)
+    _declare_copy(verbs)
+    _declare_diff(verbs)
+
+
+def _declare_size(verbs: Commands) -> None:
+    about = "Tell how many bytes topics take, the largest first; of one topic each replica."
+    parser = add_command(verbs, "size", about, later("ottla.cli.topic_size", "size"))
+    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="these; else all")
+    parser.add_argument("--replicas", action="store_true", help="a row for each replica")
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+
+def _declare_trim(verbs: Commands) -> None:
+    about = "Delete the oldest records of a topic: those before a place."
+    parser = add_command(verbs, "trim", about, later("ottla.cli.topic_trim", "trim"))
+    parser.add_argument("topic", metavar="TOPIC[:N,N]", help="all partitions, or these")
+    parser.add_argument(
+        "--to",
+        dest="place",
+        required=True,
+        metavar="PLACE",
+        help="the first that stays: an offset, -10, -5m or a time; latest: none stays",
+    )
+    add_output_option(parser, *FORMATS)
+    add_consent_options(parser)
+    add_client_options(parser)
+
+
+def _declare_copy(verbs: Commands) -> None:
+    about = (
+        "Copy a topic's records, to another topic or cluster: keys, values, headers, times and"
+        " partitions as they are. What was copied is not copied again: a copy that was interrupted"
+        " goes on, and a finished one takes what is new."
+    )
+    parser = add_command(verbs, "copy", about, later("ottla.cli.topic_copy", "copy"))
+    parser.add_argument("first", metavar="FROM")
+    parser.add_argument("second", metavar="TO", nargs="?", help="else the same name; may be new")
+    parser.add_argument(
+        "--from",
+        dest="place",
+        metavar="PLACE",
+        help="begin at an offset, -10, -5m or a time; else at the earliest",
+    )
+    parser.add_argument(
+        "--append", action="store_true", help="behind records that are in TO already"
+    )
+    parser.add_argument(
+        "-g",
+        "--group",
+        dest="groups",
+        action="append",
+        default=[],
+        metavar="GROUP",
+        help="commit its offsets for the copy, too; repeatable",
+    )
+    parser.add_argument(
+        "--codec", choices=CODECS, default="none", metavar="CODEC", help=", ".join(CODECS)
+    )
+    parser.add_argument("--dry-run", action="store_true", help="check only, and copy nothing")
+    add_output_option(parser, *FORMATS)
+    add_second_options(parser)
+    add_client_options(parser)
+
+
+def _declare_diff(verbs: Commands) -> None:
+    about = "Tell whether two topics hold the same records, with a digest per partition; 1 if not."
+    parser = add_command(verbs, "diff", about, later("ottla.cli.topic_diff", "diff"))
+    parser.add_argument("first", metavar="FIRST")
+    parser.add_argument("second", metavar="SECOND", nargs="?", help="else the same name elsewhere")
+    add_output_option(parser, *FORMATS)
+    add_second_options(parser)
+    add_client_options(parser)

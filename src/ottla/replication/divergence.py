@@ -1,0 +1,35 @@
+"""Whether a log that another one follows still begins with all that the other has.
+
+Owns the leader's answer to a replica or a consumer that names the leader epoch of its last record.
+Pure: knows no log. Source: KIP-101, KIP-279, KIP-595 (diverging epoch in Fetch); tests/model checks
+these functions.
+"""
+
+from ottla.log.contents.leader_epochs import EpochEnd
+
+
+def end_of_leaders_epoch(
+    epoch: int, *, leader_epoch: int, latest_epoch: int, log_end_offset: int
+) -> EpochEnd | None:
+    """Return where ``epoch`` ends in a leader's log if no epoch with records tells; else None.
+
+    The log hears of an epoch with its first record; until then the leader's own epoch is empty, at
+    the log's end. ``latest_epoch``: of the last record, -1 without one.
+    """
+    if 0 <= epoch == leader_epoch or latest_epoch < 0 <= epoch < leader_epoch:
+        return EpochEnd(epoch, log_end_offset)
+    if latest_epoch < epoch < leader_epoch:
+        return EpochEnd(latest_epoch, log_end_offset)
+    return None
+
+
+def divergence(
+    leaders_end: EpochEnd, fetch_offset: int, last_fetched_epoch: int
+) -> EpochEnd | None:
+    """Return where the leader's log left the epoch of the follower's last record; None: it did not.
+
+    ``leaders_end``: the leader's end offset for ``last_fetched_epoch``, which it knows.
+    """
+    if leaders_end.epoch < last_fetched_epoch or leaders_end.end_offset < fetch_offset:
+        return leaders_end
+    return None

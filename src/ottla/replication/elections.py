@@ -1,0 +1,186 @@
+"""Who leads a partition, and who may: from one state of it to the next, without I/O.
+
+Owns the choice of leaders, and what the ISR and the eligible leader replicas (ELR) become when a
+node dies, returns or has lost its log. Each function takes a state and returns the next one, or the
+same object when nothing changes; who calls it commits the next state, guarded by the revision of
+the first. Knows neither the store nor who is asked. Source: KIP-966, KIP-841, Kafka's
+PartitionChangeBuilder; tests/model checks these functions.
+
+    in the ISR, or in the ELR      has all that is committed: may lead
+    ELR not empty                  nothing is committed (replica_state.committed)
+    ISR and ELR without live ones  no leader, unless an unclean election is allowed
+"""
+
+from collections.abc import Collection, Iterable
+
+from ottla.ids import LeaderEpoch, NodeId
+from ottla.metadata.values import NO_LEADER, PartitionState
+
+
+def effective_min_isr(state: PartitionState, min_insync_replicas: int) -> int:
+    """Return how many in-sync replicas a commit needs: never more than there are replicas."""
+    return min(min_insync_replicas, len(state.replicas))
+
+
+def elect(
+    state: PartitionState, live: Collection[NodeId], min_insync_replicas: int
+) -> PartitionState:
+    """Keep a live leader, else choose the first live replica of the ISR, else of the ELR.
+
+    ``live``: the nodes that are registered now. Without a candidate the leader is NO_LEADER.
+    """
+    led = _led_by(state, _candidate(state, live), min_insync_replicas)
+    present = state._replace(
+        isr=_ordered(state, state.isr),
+        elr=_ordered(state, state.elr),
+        partition_epoch=led.partition_epoch,
+    )
+    return state if led == present else led
+
+
+def fence(
+    state: PartitionState, node: NodeId, live: Collection[NodeId], min_insync_replicas: int
+) -> PartitionState:
+    """Take a node that is not live out of the ISR, and elect.
+
+    It becomes eligible (ELR) if the ISR is too small without it to commit anything. The ISR may
+    become empty: then only the eligible ones may lead.
+    """
+    assert node not in live
+    if node not in state.isr and state.leader != node:
+        return state
+    elr = state.elr
+    if node in state.isr:
+        elr = _ordered(state, {*elr, node})
+    isr = tuple(one for one in state.isr if one != node)
+    left = state._replace(isr=isr, elr=elr)
+    return _led_by(left, _candidate(left, live), min_insync_replicas)
+
+
+def elect_unclean(state: PartitionState, live: Collection[NodeId]) -> PartitionState:
+    """Choose the first live replica, in sync or not, if no candidate is live: records may be lost.
+
+    The ISR is the new leader alone, the ELR is empty, and the state says ``unclean``.
+    """
+    if _candidate(state, live) != NO_LEADER:
+        return state
+    for node in state.replicas:
+        if node in live:
+            return state._replace(
+                leader=node,
+                leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+                isr=(node,),
+                elr=(),
+                unclean=True,
+                partition_epoch=state.partition_epoch + 1,
+            )
+    return state
+
+
+def elect_preferred(state: PartitionState, live: Collection[NodeId]) -> PartitionState:
+    """Let the first replica lead, if it is live and in the ISR."""
+    preferred = state.replicas[0] if state.replicas else NO_LEADER
+    if preferred == state.leader or preferred not in state.isr or preferred not in live:
+        return state
+    return state._replace(
+        leader=preferred,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def grant_anew(state: PartitionState) -> PartitionState:
+    """Let the leader lead in a new epoch: its process is another one than when it was elected."""
+    assert state.leader != NO_LEADER
+    return state._replace(
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def withdraw(state: PartitionState, node: NodeId) -> PartitionState:
+    """Take a node out of ISR and ELR that has lost its log; it leads no more.
+
+    The node does that itself, before its registration makes it live. Whoever else may lead is
+    elected after that (``elect``).
+    """
+    if node not in state.isr and node not in state.elr and node != state.leader:
+        return state
+    is_leader = node == state.leader
+    return state._replace(
+        isr=tuple(one for one in state.isr if one != node),
+        elr=tuple(one for one in state.elr if one != node),
+        leader=NO_LEADER if is_leader else state.leader,
+        leader_epoch=LeaderEpoch(state.leader_epoch + is_leader),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def change_isr(
+    state: PartitionState, isr: Iterable[NodeId], min_insync_replicas: int
+) -> PartitionState:
+    """Return the state with this ISR, as its leader proposes it; the leader must be in it.
+
+    Who leaves becomes eligible (ELR) while the ISR is too small to commit; else the ELR is emptied.
+    """
+    members = {*isr}
+    assert state.leader in members
+    elr: tuple[NodeId, ...] = ()
+    if len(members) < effective_min_isr(state, min_insync_replicas):
+        elr = _ordered(state, {*state.elr, *state.isr} - members)
+    return state._replace(
+        isr=_ordered(state, members),
+        elr=elr,
+        unclean=False,
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def is_granted(state: PartitionState, node: NodeId, fenced_epoch: LeaderEpoch) -> bool:
+    """Tell whether ``node`` may act as the leader that the state names.
+
+    ``fenced_epoch``: the leader epoch in which the store named it leader when this process
+    registered, or -1. A grant as old as that was for a former process, which may have lost what it
+    had not synced.
+    """
+    return state.leader == node and state.leader_epoch > fenced_epoch
+
+
+def fenced_epoch_of(state: PartitionState, node: NodeId) -> LeaderEpoch:
+    """Return up to which epoch a process that registers now must not lead; -1: from any on.
+
+    The only replica may go on in its former epoch: nobody has followed it.
+    """
+    is_former_leader = state.leader == node and len(state.replicas) > 1
+    return state.leader_epoch if is_former_leader else LeaderEpoch(-1)
+
+
+def _candidate(state: PartitionState, live: Collection[NodeId]) -> NodeId:
+    if state.leader in state.isr and state.leader in live:
+        return state.leader
+    for members in (state.isr, state.elr):
+        for node in state.replicas:
+            if node in members and node in live:
+                return node
+    return NO_LEADER
+
+
+def _led_by(state: PartitionState, leader: NodeId, min_insync_replicas: int) -> PartitionState:
+    isr = {*state.isr}
+    if leader != NO_LEADER:
+        isr.add(leader)
+    elr: set[NodeId] = set()
+    if len(isr) < effective_min_isr(state, min_insync_replicas):
+        elr = {*state.elr} - isr
+    return state._replace(
+        leader=leader,
+        leader_epoch=LeaderEpoch(state.leader_epoch + (leader != state.leader)),
+        isr=_ordered(state, isr),
+        elr=_ordered(state, elr),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def _ordered(state: PartitionState, members: Collection[NodeId]) -> tuple[NodeId, ...]:
+    """Return members in the order of ``replicas``; states that mean the same are then equal."""
+    return tuple(node for node in state.replicas if node in members)

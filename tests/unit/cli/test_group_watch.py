@@ -1,0 +1,45 @@
+"""How fast a group reads, and when it will have read everything."""
+
+from collections import deque
+
+from ottla.cli.group_watch import Look, Pace, look_at, pace
+
+
+def looks(*each, partitions=frozenset({("t", 0)})):
+    """Each: (seconds, committed, end)."""
+    return deque(
+        Look(seconds, end - committed, committed, end, partitions)
+        for seconds, committed, end in each
+    )
+
+
+def test_one_look_has_no_pace():
+    assert pace(looks((0, 10, 100))) == Pace(None, None, None)
+    assert pace(looks((0, 100, 100))).empty_ms == 0
+
+
+def test_the_time_until_it_is_empty_counts_what_is_still_written():
+    assert pace(looks((0, 0, 1000), (2, 200, 1100))) == Pace(100, 50, 18_000)
+
+
+def test_a_group_that_does_not_gain_is_never_empty():
+    assert pace(looks((0, 0, 1000), (2, 0, 1000))) == Pace(0, 0, None)
+    assert pace(looks((0, 0, 1000), (2, 100, 1200))).empty_ms is None
+
+
+def test_a_reset_is_no_reading_of_negative_time():
+    assert pace(looks((0, 500, 1000), (1, 0, 1000))) == Pace(-500, 0, None)
+
+
+def test_partitions_that_are_new_do_not_count_as_read():
+    mixed = looks((0, 0, 1000))
+    mixed += looks((2, 5000, 9000), (3, 5100, 9000), partitions=frozenset({("t", 0), ("t", 1)}))
+    assert pace(mixed) == Pace(100, 0, 39_000)
+
+
+def test_partitions_of_unknown_lag_are_left_out_of_the_sums():
+    rows = [
+        {"topic": "t", "partition": 0, "committed": 3, "end": 10, "lag": 7},
+        {"topic": "t", "partition": 1, "committed": None, "end": 10, "lag": None},
+    ]
+    assert look_at(rows, 1.0) == Look(1.0, 7, 3, 10, frozenset({("t", 0)}))

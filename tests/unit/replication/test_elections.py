@@ -1,0 +1,133 @@
+"""Who leads, and who may: ISR and ELR after deaths, returns and lost disks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.ids import LeaderEpoch, NodeId
+from ottla.metadata.values import NO_LEADER, PartitionState
+from ottla.replication.elections import (
+    change_isr,
+    effective_min_isr,
+    elect,
+    elect_preferred,
+    elect_unclean,
+    fence,
+    fenced_epoch_of,
+    grant_anew,
+    is_granted,
+    withdraw,
+)
+
+A, B, C = map(NodeId, (1, 2, 3))
+
+
+def state(isr=(A, B, C), leader=A, elr=(), replicas=(A, B, C), epoch=5):
+    return PartitionState(replicas, isr, leader, LeaderEpoch(epoch), 10, elr=elr)
+
+
+def test_a_dead_follower_leaves_the_isr_and_the_leader_stays():
+    after = fence(state(), B, {A, C}, 2)
+    assert after == state(isr=(A, C))._replace(partition_epoch=11)
+
+
+def test_the_next_in_sync_replica_takes_over_in_a_new_epoch():
+    after = fence(state(isr=(C, A)), A, {B, C}, 1)
+    assert (after.leader, after.leader_epoch, after.isr) == (C, 6, (C,))
+    assert after.elr == ()  # one is enough
+
+
+def test_who_dies_when_too_few_are_left_stays_eligible():
+    after = fence(state(isr=(A, B)), A, {B}, 2)
+    assert (after.leader, after.isr, after.elr) == (B, (B,), (A,))
+
+
+def test_the_last_one_that_dies_leaves_no_leader_and_may_lead_again():
+    after = fence(state(isr=(B,), leader=B, elr=(A,)), B, {C}, 2)
+    assert (after.leader, after.leader_epoch, after.isr, after.elr) == (NO_LEADER, 6, (), (A, B))
+    back = elect(after, {B, C}, 2)
+    assert (back.leader, back.leader_epoch, back.isr, back.elr) == (B, 7, (B,), (A,))
+
+
+def test_a_replica_out_of_isr_and_elr_never_leads_cleanly():
+    lonely = state(isr=(), leader=NO_LEADER, elr=(A,))
+    assert elect(lonely, {B, C}, 2) is lonely
+
+
+def test_an_election_that_changes_nothing_is_the_same_state():
+    present = state(isr=(B, A), leader=B)
+    assert elect(present, {A, B, C}, 2) is present
+    assert fence(present, C, {A, B}, 2) is present
+    assert withdraw(present, C) is present
+
+
+def test_an_unclean_election_comes_only_when_no_candidate_lives():
+    lonely = state(isr=(A,), leader=NO_LEADER)
+    assert elect_unclean(lonely, {A, B}) is lonely
+    assert elect_unclean(lonely, ()) is lonely
+    after = elect_unclean(lonely, {C, B})
+    assert (after.leader, after.isr, after.elr, after.unclean) == (B, (B,), (), True)
+    assert after.leader_epoch == 6
+    assert not change_isr(after, (B, C), 2).unclean
+
+
+def test_the_preferred_replica_leads_if_it_is_in_sync_and_live():
+    led_by_b = state(isr=(A, B), leader=B)
+    after = elect_preferred(led_by_b, {A, B})
+    assert (after.leader, after.leader_epoch, after.isr) == (A, 6, (A, B))
+    assert elect_preferred(led_by_b, {B}) is led_by_b
+    assert elect_preferred(state(isr=(B,), leader=B), {A, B}).leader == B
+    assert elect_preferred(after, {A, B}) is after
+
+
+def test_who_lost_its_log_leads_no_more_and_is_not_eligible():
+    after = withdraw(state(isr=(A, B)), A)
+    assert (after.leader, after.leader_epoch, after.isr) == (NO_LEADER, 6, (B,))
+    assert withdraw(state(isr=(A,), elr=(B,)), B).elr == ()
+
+
+def test_a_new_process_leads_only_in_an_epoch_granted_to_it():
+    before = state()
+    fenced = fenced_epoch_of(before, A)
+    assert not is_granted(before, A, fenced)
+    assert is_granted(grant_anew(before), A, fenced)
+    assert not is_granted(grant_anew(before), B, fenced_epoch_of(before, B))
+
+
+def test_the_only_replica_goes_on_in_its_epoch():
+    alone = state(isr=(A,), replicas=(A,))
+    assert is_granted(alone, A, fenced_epoch_of(alone, A))
+
+
+def test_an_isr_that_grows_large_enough_empties_the_elr():
+    small = state(isr=(A,), elr=(B, C))
+    assert change_isr(small, (A, C), 3).elr == (B,)
+    assert change_isr(small, (A, C), 2).elr == ()
+    assert change_isr(state(), (A,), 2).elr == (B, C)
+
+
+def test_no_commit_needs_more_replicas_than_there_are():
+    assert effective_min_isr(state(), 2) == 2
+    assert effective_min_isr(state(replicas=(A, B)), 3) == 2
+
+
+@pytest.mark.parametrize("min_isr", [1, 2, 3])
+@given(happenings=st.lists(st.tuples(st.sampled_from("du"), st.sampled_from((A, B, C)))))
+def test_a_leader_is_live_and_in_sync_and_epochs_rise(min_isr, happenings):
+    live = {A, B, C}
+    present = state()
+    for what, node in happenings:
+        before = present
+        if what == "d" and node in live:
+            live.remove(node)
+            present = fence(present, node, live, min_isr)
+        elif what == "u":
+            live.add(node)
+            present = elect(present, live, min_isr)
+        assert present.leader == NO_LEADER or present.leader in live.intersection(present.isr)
+        assert not {*present.isr} & {*present.elr}
+        assert (present.leader_epoch > before.leader_epoch) == (present.leader != before.leader)
+        assert (present.partition_epoch > before.partition_epoch) == (present != before)
+        assert present.isr or present.elr
+        if present.leader == NO_LEADER:
+            assert not live.intersection((*present.isr, *present.elr))
