@@ -33,8 +33,11 @@ from ottla.node.data import (
     Data,
     OpenStore,
     agree_on_cluster,
+    agree_on_own_store,
     close_logs,
     follow,
+    known_cluster,
+    new_cluster_id,
     open_logs,
     open_store,
     watch_logs,
@@ -96,9 +99,10 @@ class Broker:
         """Build a broker; nothing is opened before ``start``.
 
         ``memory``: keep all files in memory. ``environment``: disk, net, clock and threads; None
-        means the operating system's. ``open_store``: opens the metadata store; None means the one
-        in the first log directory. ``first_users``: may log in to a cluster that has no SCRAM
-        credentials yet. ``intercept``: stands between the connections and the router; for tests.
+        means the operating system's. ``open_store``: opens the metadata store that the cluster's
+        nodes share; None means this node's own, in the first log directory. ``first_users``: may
+        log in to a cluster that has no SCRAM credentials yet. ``intercept``: stands between the
+        connections and the router; for tests.
         """
         self._env = environment or Environment.real(memory=memory)
         self.configuration = Configuration(
@@ -213,16 +217,18 @@ class Broker:
 
     async def _open_data(self) -> Data:
         env, configuration, opened = self._env, self.configuration, self._opened
-        manager, self.cluster_id, self.data_is_new = open_logs(env, configuration, self._giving_up)
+        keys, store, cluster_id = Keys(STORE_CLUSTER), None, None
+        if self._open_given_store is not None:  # A new directory is made for its cluster.
+            opened.store = store = await self._open_given_store()
+            found = known_cluster(env, configuration, self._giving_up)
+            cluster_id = await agree_on_cluster(store, keys, found or new_cluster_id(env.rng))
+        logs = open_logs(env, configuration, self._giving_up, cluster_id=cluster_id)
+        manager, self.cluster_id, self.data_is_new = logs
         opened.logs = manager
         watch_logs(manager, configuration.log_dirs, self._giving_up)
-        if self._open_given_store is not None:
-            store = await self._open_given_store()
-        else:
-            store = await open_store(env, configuration, self._giving_up)
-        opened.store = store
-        keys = Keys(STORE_CLUSTER)
-        self.cluster_id = await agree_on_cluster(store, keys, self.cluster_id)
+        if store is None:
+            opened.store = store = await open_store(env, configuration, self._giving_up)
+            self.cluster_id = await agree_on_own_store(store, keys, logs, configuration)
         opened.follower = follower = ImageFollower(store, keys, env.clock)
         data = Data(manager, keys, store, follower)
         await follow(data, env, configuration, self._giving_up)

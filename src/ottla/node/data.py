@@ -58,19 +58,39 @@ class Data(NamedTuple):
     follower: ImageFollower
 
 
-def open_logs(environment: Environment, configuration: Configuration, giving_up: GivingUp) -> Logs:
-    """Take the directories and open the logs in them; makes a cluster id if there is none.
+def known_cluster(
+    environment: Environment, configuration: Configuration, giving_up: GivingUp
+) -> str | None:
+    """Return the cluster that the first log directory is of; None: it is of none yet.
 
     Blocks. Raises LogDirectoryUnusable.
     """
-    log_dirs, disk = configuration.log_dirs, environment.disk
+    path = f"{configuration.log_dirs[0]}/{META_PROPERTIES}"
     try:
-        known = read_meta_properties(disk, f"{log_dirs[0]}/{META_PROPERTIES}")
+        known = read_meta_properties(environment.disk, path)
     except OSError as error:
         why = f"its {META_PROPERTIES} cannot be read ({error.strerror})"
         raise giving_up.without_metadata(why) from error
-    _look_for_metadata_elsewhere(environment, log_dirs)
-    cluster_id = _new_cluster_id(environment.rng) if known is None else known.cluster_id
+    return None if known is None else known.cluster_id
+
+
+def open_logs(
+    environment: Environment,
+    configuration: Configuration,
+    giving_up: GivingUp,
+    *,
+    cluster_id: str | None = None,
+) -> Logs:
+    """Take the directories and open the logs in them.
+
+    ``cluster_id``: the cluster's; None: the directories', or a new one if there is none. Blocks.
+    Raises LogDirectoryUnusable, also for directories of another cluster or node.
+    """
+    log_dirs, disk = configuration.log_dirs, environment.disk
+    known = known_cluster(environment, configuration, giving_up)
+    if cluster_id is None:
+        _look_for_metadata_elsewhere(environment, log_dirs)
+        cluster_id = known or new_cluster_id(environment.rng)
     manager = LogManager(
         disk=disk,
         clock=environment.clock,
@@ -121,7 +141,7 @@ async def open_store(
 
 
 async def agree_on_cluster(store: MetadataStore, keys: Keys, cluster_id: str) -> str:
-    """Return the cluster's id: a store that has none takes over ``cluster_id``."""
+    """Return the id of the store's cluster: a store that has none takes over ``cluster_id``."""
     meta = Put(keys.meta, encode_meta(MetaValue(cluster_id)))
     try:
         await store.commit([Guard(keys.meta, mod_rev=ABSENT)], [meta])
@@ -129,6 +149,25 @@ async def agree_on_cluster(store: MetadataStore, keys: Keys, cluster_id: str) ->
         if error.found is not None:
             return decode_meta(error.found.value).cluster_id
     return cluster_id
+
+
+async def agree_on_own_store(
+    store: MetadataStore, keys: Keys, logs: Logs, configuration: Configuration
+) -> str:
+    """Return the cluster's id, which the store in a log directory and that directory agree on.
+
+    A directory that has lost its meta.properties is of the store's cluster. Raises
+    LogDirectoryUnusable when the store is of another cluster than the directory.
+    """
+    found = await agree_on_cluster(store, keys, logs.cluster_id)
+    if found == logs.cluster_id:
+        return found
+    if not logs.are_new:
+        why = f"its {META_PROPERTIES} is of cluster {logs.cluster_id}, its metadata of {found}"
+        fix = f"put {METADATA_FILE} of its own cluster back"
+        raise LogDirectoryUnusable(configuration.log_dirs[0], why, fix)
+    logs.manager.belong_to(found)
+    return found
 
 
 async def follow(
@@ -188,6 +227,6 @@ def _look_for_metadata_elsewhere(environment: Environment, log_dirs: tuple[str, 
                 raise LogDirectoryUnusable(first, why, f"name {other} first in log.dirs")
 
 
-def _new_cluster_id(rng: Rng) -> str:
+def new_cluster_id(rng: Rng) -> str:
     """Return a random id in the form that Kafka's tools make."""
     return topic_id_text(TopicId(rng.random_bytes(16)))

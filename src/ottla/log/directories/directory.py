@@ -178,6 +178,12 @@ class LogDirectory:
             raise LogDirectoryUnusable(self.path, why, "point this node at its own directory")
         self.directory_id = meta.directory_id
 
+    def belong_to(self, cluster_id: str, node_id: int) -> None:
+        """Note that the directory is of this cluster. Blocks. Raises OSError."""
+        path = f"{self.path}/{META_PROPERTIES}"
+        meta = MetaProperties(cluster_id, node_id, self.directory_id)
+        write_meta_properties(self._disk, path, meta)
+
     # Space.
 
     def measure(self) -> bool:

@@ -146,6 +146,15 @@ class LogManager:
             raise
         self._tell_what_is_amiss()
 
+    def belong_to(self, cluster_id: str) -> None:
+        """Write another cluster's id into the directories: theirs was lost, and made anew. Blocks.
+
+        Raises OSError.
+        """
+        self._cluster_id = cluster_id
+        for directory in self.online():
+            directory.belong_to(cluster_id, self._node_id)
+
     def _tell_what_is_amiss(self) -> None:
         for directory in self.directories.values():
             if not directory.is_online:
