@@ -99,3 +99,21 @@ def test_who_may_not_is_told_so(ottla):
     code, _, err = ottla("acl", "list", user="bob")
     assert code != 0
     assert "DescribeAcls needs DESCRIBE on the cluster" in err
+
+
+def test_who_removes_the_last_acl_is_told_that_this_opens(tmp_path):
+    open_to_all = {"allow.everyone.if.no.acl.found": "true"}
+    with OttlaPeer(tmp_path / "data", OPTIONS | open_to_all, protocols=("SASL_PLAINTEXT",)) as peer:
+        peer.start()
+
+        def ottla(*arguments):
+            return run_command(peer.bootstrap, *arguments)
+
+        rights = ("--allow-principal", "User:alice", "--topic", "t", "--operation")
+        assert ottla("acl", "add", *rights, "Read")[0] == 0
+        assert ottla("acl", "add", *rights, "Write")[0] == 0
+        code, _, err = ottla("acl", "remove", *rights, "Read", "--yes")
+        assert code == 0
+        assert "careful" not in err
+        code, _, err = ottla("acl", "remove", *rights, "Write", "--dry-run")
+        assert "careful: no ACL is left about topic t: everybody may use it then" in err

@@ -146,11 +146,18 @@ def remove(options: Namespace) -> None:
 
     async def command(cluster: Cluster) -> None:
         acls = set(_acls(options))
-        found = [acl for acl in await Acls(cluster).find(AclFilter()) if acl in acls]
+        there = await Acls(cluster).find(AclFilter())
+        found = [acl for acl in there if acl in acls]
         if not found:
             raise Failure("no such ACL", fix="ottla acl list", code=Exit.NOT_FOUND)
         for acl in found:
             note(f"remove: {_sentence(acl)}")
+        kept = {acl.resource for acl in there if acl not in acls}
+        bare = sorted({acl.resource for acl in found} - kept)
+        if bare and await _is_open_without_acls(cluster):
+            for kind, name in bare:
+                what = f"{kind.name.lower().replace('_', ' ')} {name}"
+                note(f"careful: no ACL is left about {what}: everybody may use it then")
         if options.dry_run:
             return
         if not options.yes:
@@ -159,6 +166,22 @@ def remove(options: Namespace) -> None:
         print(f"removed {len(found)}")
 
     run(options, command)
+
+
+async def _is_open_without_acls(cluster: Cluster) -> bool:
+    """Whether everybody may use what no ACL is about; no, if this user may not ask."""
+    from ottla.client.asyncio import configs
+    from ottla.client.asyncio.admin import Admin
+    from ottla.errors import KafkaError
+
+    key = "allow.everyone.if.no.acl.found"
+    try:
+        nodes = (await Admin(cluster).describe_cluster()).brokers
+        broker = configs.Resource(configs.ResourceType.BROKER, str(min(nodes).node_id))
+        (entry,) = await configs.Configs(cluster).describe(broker, [key])
+    except (KafkaError, ValueError):  # It may not ask, or the broker does not know the option.
+        return False
+    return entry.value == "true"
 
 
 def _resources(options: Namespace) -> Iterator[tuple[ResourceType, str]]:

@@ -13,6 +13,8 @@ NAME_CHARACTERS_MAX = 1024
 """A longer distinguished name is refused: patterns may take long for it."""
 _PART = r"((?:\\.|[^\\/])*)"
 _RULE = re.compile(rf"\s*(?:(DEFAULT)|RULE:{_PART}/{_PART}/([LU]?))\s*(?:,|$)")
+_NESTED = re.compile(r"\((?:\\.|[^()\\])*[*+}](?:\\.|[^()\\])*\)\s*[*+{]")
+"""A repeated group that repeats something itself: it may take exponentially long to fail."""
 _REFERENCE = re.compile(r"\$(\d+)|\\(.)|([^$\\]+)|(.)", re.DOTALL)
 
 
@@ -49,6 +51,11 @@ class MappingRules:
 
     rules: tuple[Rule | None, ...]
     """None stands for DEFAULT."""
+
+    def slow_patterns(self) -> list[str]:
+        """Return the patterns that a hostile name may keep busy for very long."""
+        patterns = [rule.pattern.pattern for rule in self.rules if rule is not None]
+        return [one for one in patterns if _NESTED.search(one)]
 
     def user_of(self, name: str) -> str:
         """Return the user's name for a distinguished name. Raises NoRuleFits."""

@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             if patience.sends_too_slowly(now, held_bytes):
                 logger.info("closing %s: its request takes too long to arrive", self.peer.host)
                 self.abort()
-        elif not self._waiting and patience.is_idle(now) and not self._entrance.is_muted:
+        elif not self._waiting and patience.is_idle(now):  # Muted or not, as in Kafka.
             logger.debug("closing idle connection of %s", self.peer.host)
             self._transport.close()
         if not held_bytes and now - patience.last_activity > REST_SECONDS:

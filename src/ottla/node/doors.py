@@ -4,6 +4,7 @@ Owns how they are put together, and in which order they open and close: who hear
 connect to it, and who connects hears of a cluster that has it.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -38,6 +39,8 @@ from ottla.node.work import Work, measure_log_dirs
 from ottla.pending import Pending
 from ottla.settings import connections_room_of, group_topic_of, transaction_topic_of
 from ottla.turns import Turns
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from ottla.config.mapping_rules import MappingRules
@@ -238,6 +241,13 @@ def _opener(reception: Reception, served: ServedListener, logins: Logins | None)
     """Return who serves the clients of one listener."""
     name = served.endpoint.name
     if served.mapping_rules is not None:
+        for pattern in served.mapping_rules.slow_patterns():
+            logger.warning(
+                "ssl.principal.mapping.rules of %s: %r repeats what repeats itself; a name in a"
+                " certificate may keep this broker busy with it for very long",
+                name,
+                pattern,
+            )
         return partial(_open_by_certificate, reception, name, served.mapping_rules)
     if not served.mechanisms:
         return partial(_open_to_all, reception, name)

@@ -7,7 +7,8 @@ follows the metadata, the principal and its host from the connection.
 2. The ACLs that count are those with the resource's literal name, with a prefix of it, and with the
    literal name "*". A PREFIXED "*" is the prefix "*" and nothing else.
 3. If there are none, of any principal, ``is_open`` decides.
-4. Of them count those of the principal or of everybody, and of the host or of all hosts.
+4. Of them count those of the principal or of everybody, and of the host or of all hosts. A host is
+   the text of an address; one of IPv6 in any of its usual forms (``addresses``).
 5. One that denies the operation, or ALL: no. 6. One that allows the operation, ALL, or an operation
    that implies it: yes. 7. Else no.
 
@@ -95,13 +96,13 @@ class Authorizer:
         """Tell whether ``principal``, connected from ``host``, may do this to that resource."""
         if principal in self._super_users:
             return True
-        asker = str(principal)
+        asker, hosts = str(principal), addresses(host)
         has_acl = is_allowed = False
         allowed_by, denied_by = ALLOWED_BY[operation], DENIED_BY[operation]
         for rules in self._about(resource):
             has_acl = True
             for rule in rules:
-                if rule.principal not in (asker, EVERYBODY) or rule.host not in (host, WILDCARD):
+                if rule.principal not in (asker, EVERYBODY) or rule.host not in hosts:
                     continue
                 if rule.permission is Permission.DENY:
                     if rule.operation in denied_by:
@@ -121,13 +122,13 @@ class Authorizer:
             return True
         literals: dict[Permission, set[str]] = {Permission.DENY: set(), Permission.ALLOW: set()}
         prefixes: dict[Permission, set[str]] = {Permission.DENY: set(), Permission.ALLOW: set()}
-        asker = str(principal)
+        asker, hosts = str(principal), addresses(host)
         for names, table in ((literals, self._literal[type]), (prefixes, self._prefixed[type])):
             for name, rules in table.items():
                 for rule in rules:
                     if (
                         rule.principal in (asker, EVERYBODY)
-                        and rule.host in (host, WILDCARD)
+                        and rule.host in hosts
                         and rule.operation in DENIED_BY[operation]
                     ):
                         names[rule.permission].add(name)
@@ -201,6 +202,28 @@ class Authorizer:
             del self._counts[resource.type, length]
             lengths = self._lengths[resource.type]
             del lengths[bisect_left(lengths, length)]
+
+
+def addresses(host: str) -> tuple[str, ...]:
+    """Return each text by which an ACL may name the address ``host``, and "*".
+
+    One of IPv6 is written short, as people and sockets do, and as Java does, where an ACL of a
+    Kafka cluster comes from: without "::". One that maps an address of IPv4 is that address.
+    """
+    if ":" not in host:
+        return host, WILDCARD
+    from ipaddress import IPv6Address  # noqa: PLC0415 - most clients need none
+
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host, WILDCARD
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped), host, WILDCARD
+    zone = f"%{address.scope_id}" if address.scope_id else ""
+    plain = IPv6Address(int(address))
+    of_java = ":".join(f"{int(part, 16):x}" for part in plain.exploded.split(":"))
+    return host, str(plain), of_java, of_java + zone, WILDCARD
 
 
 def _has_prefix(name: str, prefixes: set[str]) -> bool:

@@ -1,5 +1,7 @@
 """The ACL APIs, and what ACLs do to clients that go on: as a live Kafka answers."""
 
+import time
+
 import pytest
 
 from tests.authorized_requests import GROUP, TOPIC, TRANSACTION
@@ -178,6 +180,55 @@ def test_a_right_to_write_is_given_and_taken_away_between_two_requests(root, ali
         create(root, right)
         assert [produce(alice, topic_name, version) for version in (3, 7, 9)] == [0] * 3
         delete(root, resource_name_filter=topic_name)
+
+
+def test_names_that_look_like_more_mean_what_they_say(root, alice, topic_name):
+    """No network is a host, no case is forgiven, no star stands for all as a prefix."""
+    root.create_topic(topic_name)
+    useless = [
+        acl(TOPIC, "*", WRITE, pattern=PREFIXED),
+        acl(TOPIC, topic_name[:-1], WRITE),
+        acl(TOPIC, topic_name.upper() + "x", WRITE, pattern=PREFIXED),
+        acl(TOPIC, topic_name, WRITE, principal="User:Alice"),
+        *(
+            acl(TOPIC, topic_name, WRITE) | {"host": host}
+            for host in ("127.0.0.0/8", "localhost", "127.0.0.*", "127.0.0.2")
+        ),
+    ]
+    assert {code for code, _ in create(root, *useless)} == {0}
+    assert produce(alice, topic_name) == 29
+    assert create(root, acl(TOPIC, topic_name, WRITE) | {"host": "127.0.0.1"}) == [(0, "")]
+    wait_until(root, alice, topic_name, 0)
+
+
+def test_a_denial_of_one_host_holds_there(root, alice, topic_name):
+    root.create_topic(topic_name)
+    deny = acl(TOPIC, topic_name, WRITE, permission=DENY) | {"host": "127.0.0.1"}
+    create(root, acl(TOPIC, topic_name, WRITE), deny | {"host": "127.0.0.9"})
+    wait_until(root, alice, topic_name, 0)
+    create(root, deny)
+    wait_until(root, alice, topic_name, 29)
+
+
+def test_of_two_acls_of_a_resource_the_other_goes_on(root, alice, topic_name):
+    """CVE-2024-27309: removing the one of two must not open or close anything else."""
+    root.create_topic(topic_name)
+    create(root, acl(TOPIC, topic_name, WRITE), acl(TOPIC, topic_name, READ))
+    wait_until(root, alice, topic_name, 0)
+    assert delete(root, operation=READ) == [topic_name]
+    assert [describe(root), produce(alice, topic_name)] == [
+        [(TOPIC, topic_name, LITERAL, WRITE)],
+        0,
+    ]
+    delete(root, operation=WRITE)
+    wait_until(root, alice, topic_name, 29)
+
+
+def wait_until(root, wire, topic, code):
+    """Wait until a Produce is answered with a code; Kafka takes its time over ACLs."""
+    deadline = time.monotonic() + 30
+    while produce(wire, topic) != code:
+        assert time.monotonic() < deadline, describe(root)
 
 
 def test_a_produce_without_answer_that_is_refused_closes_the_connection(root, alice, topic_name):

@@ -268,6 +268,18 @@ def test_a_producer_that_sends_too_much_waits(wire, limited, topic_name):
     assert served_after(client, sent) >= throttle_ms - 5
 
 
+def test_a_new_connection_does_not_begin_anew(wire, limited, connect, topic_name):
+    """Who is muted gains nothing by coming back: the measure is the client's, not the line's."""
+    wire.create_topic(topic_name)
+    first = limited(PRODUCE, BOUND)
+    throttle_ms, _ = produce(first, topic_name, 20 * BOUND)
+    assert throttle_ms > 5000
+    first.close()
+    again = connect(client_id=first._client_id)
+    throttle_ms, _ = produce(again, topic_name, 1000)
+    assert throttle_ms > 3000
+
+
 def test_who_wants_no_answer_waits_as_well(wire, limited, topic_name):
     wire.create_topic(topic_name)
     client = limited(PRODUCE, 3 * BOUND)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tools.wire_client import Closed
+from tools.wire_client import Closed, batch
 
 KEY = "connection_creation_rate"
 RATE = 5
@@ -50,3 +50,20 @@ def test_who_connects_too_fast_is_held_and_closed(broker, connect, address):
         if all(is_served(connect(broker)) for _ in range(3)):
             return
     raise AssertionError("nobody is held without a quota")
+
+
+def test_a_connection_that_is_held_back_is_idle_as_any_other(request, target_kind, connect_to):
+    """Who goes away while muted would otherwise leave a connection for as long as the mute."""
+    made = request.getfixturevalue(f"{target_kind}_server_factory")
+    address = made({"connections.max.idle.ms": 2000}).bootstrap
+    admin = connect_to(address)
+    ops = [{"key": "producer_byte_rate", "value": 100.0, "remove": False}]
+    entity = [{"entity_type": "client-id", "entity_name": "wire"}]
+    admin.create_topic("t")
+    admin.call("alter_client_quotas", 1, entries=[{"entity": entity, "ops": ops}])
+    time.sleep(0.3)  # Kafka's broker hears of it later than its controller.
+    muted = connect_to(address)
+    data = {"name": "t", "partition_data": [{"index": 0, "records": batch([bytes(100_000)])}]}
+    answer = muted.call("produce", 9, acks=1, timeout=5000, topic_data=[data])
+    assert answer["throttle_time"] > 500_000
+    assert muted.is_closed_by_peer(within_seconds=20)

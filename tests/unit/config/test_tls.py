@@ -146,6 +146,21 @@ def test_mapping_rules_make_users(rules, user):
     assert read_mapping_rules(rules).user_of(DN) == user
 
 
+@pytest.mark.parametrize(
+    ("pattern", "is_slow"),
+    [
+        ("^(a+)+$", True),
+        (r"^CN=([a-z]*\d*)*,OU", True),
+        ("^(?:x{1,9}y)*$", True),
+        ("^CN=(.*?),.*$", False),
+        (r"^CN=(\(a+\))$", False),
+        ("^(abc)+$", False),
+    ],
+)
+def test_a_pattern_that_may_take_for_ever_is_known(pattern, is_slow):
+    assert bool(read_mapping_rules(f"RULE:{pattern}/$1/").slow_patterns()) == is_slow
+
+
 def test_a_name_that_no_rule_fits_is_nobody():
     with pytest.raises(NoRuleFits, match="no rule"):
         read_mapping_rules("RULE:^UID=(.*)$/$1/").user_of(DN)

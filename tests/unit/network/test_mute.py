@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture
 async def muted(serve):
     """``serve`` with clients whose request 1 mutes its connection for 5 s."""
-    served = await serve(idle_seconds=3.0)
+    served = await serve(idle_seconds=20.0)
     served.entrances = []
     usual = served.script.open
 
@@ -30,7 +30,6 @@ async def test_later_frames_wait_and_the_answer_does_not(muted, frame, until, se
     muted.clock.advance(2.4)
     await settle()
     assert client.numbers == [1]
-    assert not client.is_lost, "the silence is ours, not the client's"
     muted.clock.advance(0.2)
     await until(lambda: client.numbers == [1, 2, 3])
 
@@ -66,6 +65,23 @@ async def test_a_request_that_waits_is_answered_although_its_connection_is_muted
     assert client.numbers == [1]
     muted.clock.advance(1.5)
     await until(lambda: client.numbers == [1, 2])
+
+
+async def test_a_client_that_is_gone_takes_a_connection_no_longer_than_an_idle_one(
+    muted, frame, until, settle
+):
+    """While it is muted nobody reads from it, so nobody hears that it has gone."""
+    client = await muted.connect()
+    client.send(frame(1))
+    await until(lambda: client.numbers == [1])
+    muted.entrances[0].mute(1000.0)
+    for _ in range(19):
+        muted.clock.advance(1.0)
+    await settle()
+    assert muted.listener.connection_count == 1
+    for _ in range(3):
+        muted.clock.advance(1.0)
+    await until(lambda: muted.listener.connection_count == 0)
 
 
 async def test_a_muted_connection_that_is_lost_leaves_nothing(muted, frame, until, settle):

@@ -115,6 +115,27 @@ def test_hosts_are_compared_as_text(authorizer, may):
     assert not may(READ, host="10.0.0.11")
 
 
+@pytest.mark.parametrize(
+    ("client", "written"),
+    [
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("::1", "::1"),
+        ("2001:db8::a0:1", "2001:db8:0:0:0:0:a0:1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1%eth0"),
+    ],
+)
+def test_a_denial_holds_however_the_address_is_written(authorizer, may, client, written):
+    authorizer.add(acl("t", READ))
+    authorizer.add(acl("t", READ, DENY, host=written))
+    assert not may(READ, host=client)
+    assert may(READ, host="2001:db8::b")
+    authorizer.add(acl("*", WRITE, host=written))
+    assert authorizer.may_some(ALICE, client, WRITE, ResourceType.TOPIC)
+    assert not authorizer.may_some(ALICE, "10.0.0.2", WRITE, ResourceType.TOPIC)
+
+
 def test_an_acl_that_is_added_twice_is_removed_once(authorizer, may):
     authorizer.add(acl("t", READ))
     authorizer.add(acl("t", READ))

@@ -1,3 +1,5 @@
+import hmac
+
 import pytest
 
 from ottla.ids import Principal
@@ -42,3 +44,14 @@ def test_whoever_does_not_is_refused(token):
         Plain(USERS).step(token)
     assert "wonder" not in str(refused.value)
     assert len(refused.value.name) <= 255
+
+
+@pytest.mark.parametrize("name", ["alice", "nobody", "x" * 300])
+def test_every_guess_is_compared_in_the_same_time(name, monkeypatch):
+    """CVE-2021-38153. Whether there is such a user or not, one comparison of constant time."""
+    compared = []
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(b) or real(a, b))
+    with pytest.raises(AuthenticationRefused):
+        Plain(USERS).step(f"\0{name}\0guess".encode())
+    assert compared == [b"guess"]
