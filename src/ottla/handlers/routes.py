@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.config import broker as options
 from ottla.handlers.call import Handler
@@ -18,6 +18,9 @@ from ottla.handlers.router import Router
 from ottla.handlers.services import MakeHandler, Services
 from ottla.protocol.apis import ApiKey
 from ottla.sliced import Slices
+
+if TYPE_CHECKING:
+    from ottla.handlers.leadership import Leaderships
 
 
 def _produce(services: Services) -> Handler[Any]:
@@ -64,15 +67,20 @@ def _offset_for_leader_epoch(services: Services) -> Handler[Any]:
     return OffsetForLeaderEpoch(services.replica_manager)
 
 
+def _leaderships(services: Services) -> Leaderships:
+    from ottla.handlers.leadership import Leaderships
+
+    return Leaderships(services.node_id, services.replica_manager.offline, services.image.brokers)
+
+
 def _metadata(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.metadata import Metadata
-    from ottla.handlers.leadership import Leaderships
 
     return Metadata(
         services.image,
         services.controller,
         services.advertised,
-        Leaderships(services.node_id, services.replica_manager.offline),
+        _leaderships(services),
         auto_create=services.config[options.AUTO_CREATE_TOPICS_ENABLE],
     )
 
@@ -109,11 +117,10 @@ def _describe_cluster(services: Services) -> Handler[Any]:
 
 def _describe_topic_partitions(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
-    from ottla.handlers.leadership import Leaderships
 
     return DescribeTopicPartitions(
         services.image,
-        Leaderships(services.node_id, services.replica_manager.offline),
+        _leaderships(services),
         partition_limit=services.config[options.MAX_REQUEST_PARTITION_SIZE_LIMIT],
     )
 

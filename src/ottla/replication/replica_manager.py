@@ -18,7 +18,7 @@ from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
-from ottla.metadata.values import NO_LEADER, PartitionState
+from ottla.metadata.values import PartitionState
 from ottla.pending import Pending, as_exception, outcome_of
 from ottla.replication.appends import Appends
 from ottla.replication.fetch import (
@@ -139,7 +139,7 @@ class ReplicaManager:
     def _nothing_of(self, where: TopicPartition) -> FetchedPartition:
         state = self._elsewhere(where)
         leader = None
-        if state is not None and state.leader != NO_LEADER:
+        if state is not None and self._image is not None and state.leader in self._image.brokers:
             leader = CurrentLeader(state.leader, state.leader_epoch)
         return FetchedPartition(where, self._missing(where), current_leader=leader)
 
@@ -156,6 +156,16 @@ class ReplicaManager:
         """
         partition = self._partitions.get(topic_partition)
         return None if partition is None else partition.topic_id
+
+    def topic_id_anywhere(self, where: TopicPartition) -> TopicId | None:
+        """Return which topic of its name a partition is of, hosted here or not; None: of none."""
+        partition = self._partitions.get(where)
+        if partition is not None:
+            return partition.topic_id
+        image = self._image
+        topic = None if image is None else image.topic(where.topic)
+        is_there = topic is not None and 0 <= where.partition < len(topic.partitions)
+        return topic.topic_id if topic is not None and is_there else None
 
     def offline(self, topic_partition: TopicPartition) -> str | None:
         """Return why a partition of this node is not served; None when it is, or is not here."""

@@ -100,7 +100,7 @@ async def image():
 
 @pytest.fixture
 def leaderships():
-    return Leaderships(NODE, lambda where: "bit rot" if where == LOST else None)
+    return Leaderships(NODE, lambda where: "bit rot" if where == LOST else None, {NODE, OTHER})
 
 
 # Metadata.
@@ -160,7 +160,7 @@ def test_leaders_and_their_absence(ask):
 
 def test_a_lost_copy_here_does_not_unseat_a_leader_elsewhere():
     state = PartitionState((NODE, OTHER), (OTHER,), OTHER, LeaderEpoch(0), 0)
-    found = Leaderships(NODE, lambda where: "bit rot").of("a", 0, state)
+    found = Leaderships(NODE, lambda where: "bit rot", {NODE, OTHER}).of("a", 0, state)
     assert found == (ErrorCode.NONE, OTHER, [NODE])
 
 

@@ -135,6 +135,7 @@ class Image:
 
     def __init__(self, **states):
         self.states = states
+        self.brokers = {OTHER: None}
 
     def partition(self, where):
         return self.states.get(where.topic)
@@ -144,7 +145,9 @@ class Image:
 def elsewhere(make):
     node = make()
     led = PartitionState((OTHER, THIRD), (OTHER,), OTHER, LeaderEpoch(5), 3)
-    node.replica_manager._image = Image(elsewhere=led, headless=led._replace(leader=NodeId(-1)))
+    node.replica_manager._image = Image(
+        elsewhere=led, headless=led._replace(leader=NodeId(-1)), away=led._replace(leader=THIRD)
+    )
     return node.replica_manager
 
 
@@ -161,7 +164,8 @@ def test_a_partition_of_other_nodes_is_led_elsewhere_and_an_unknown_one_nowhere(
 
 
 @pytest.mark.parametrize(
-    ("topic", "leader"), [("elsewhere", (OTHER, 5)), ("headless", None), ("nowhere", None)]
+    ("topic", "leader"),
+    [("elsewhere", (OTHER, 5)), ("headless", None), ("away", None), ("nowhere", None)],
 )
 def test_a_fetch_is_told_who_leads(elsewhere, make_fetch, topic, leader):
     (fetched,) = make_fetch(elsewhere, topic)

@@ -316,7 +316,7 @@ class Fetch:
                 partition.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
             where = TopicPartition(name, index)
-            hosted = self._replica_manager.topic_id_of(where)
+            hosted = self._replica_manager.topic_id_anywhere(where)
             if hosted is None:
                 partition.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
@@ -361,7 +361,7 @@ class Fetch:
         for part in parts:
             where = TopicPartition(name, part.partition)
             indexes[part.partition] = where
-            hosted = None if forbidden else self._replica_manager.topic_id_of(where)
+            hosted = None if forbidden else self._replica_manager.topic_id_anywhere(where)
             if hosted is None:
                 asked.refused[where] = refusal
                 continue

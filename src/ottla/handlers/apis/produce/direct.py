@@ -21,7 +21,7 @@ from __future__ import annotations  # else each call would build those of inner 
 
 import struct
 
-from ottla.errors import ErrorCode, MalformedMessage
+from ottla.errors import MalformedMessage
 from ottla.handlers.apis.produce.direct_many import (
     COMPACT_SINCE,
     LOG_START_SINCE,
@@ -29,6 +29,7 @@ from ottla.handlers.apis.produce.direct_many import (
     AnswerByTable,
     DirectProduceMany,
 )
+from ottla.handlers.apis.produce.layout import Layout
 from ottla.handlers.call import NOT_DIRECT, Answer, NotDirect
 from ottla.handlers.client import Client
 from ottla.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, TopicId, TopicPartition
@@ -47,7 +48,6 @@ from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.replica_manager import ReplicaManager
 
 _ACKS = frozenset((-1, 1))
-_NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 _NAME_BYTES_MAX = 126
 """The compact length of a longer name takes two bytes."""
 
@@ -131,15 +131,13 @@ class DirectProduce:
         if isinstance(appended, Pending):
 
             def answer(outcomes: list[AppendOutcome]) -> Answer | None:
-                return self._answer(topic, index, outcomes[0], correlation_id)
+                return self._answer(topic, index, outcomes[0], correlation_id, client)
 
             return appended.then(answer)
-        if isinstance(appended, AppendRefusal) and appended.code is _NOT_LEADER:
-            return NOT_DIRECT  # Nothing was appended; the ordinary way names the leader.
-        return self._answer(topic, index, appended, correlation_id)
+        return self._answer(topic, index, appended, correlation_id, client)
 
     def _answer(
-        self, topic: bytes, index: int, outcome: AppendOutcome, correlation_id: int
+        self, topic: bytes, index: int, outcome: AppendOutcome, correlation_id: int, client: Client
     ) -> Answer:
         """Return the framed answer."""
         version = self._version
@@ -147,7 +145,8 @@ class DirectProduce:
             name, topic_id = "", TopicId(topic)
             if version < TOPIC_IDS_SINCE:
                 name, topic_id = str(topic, "utf-8", "replace"), NULL_TOPIC_ID
-            return self._answer_by_table([(name, topic_id, [index])], [outcome], correlation_id)
+            layout: Layout = [(name, topic_id, [index])]
+            return self._answer_by_table(layout, [outcome], correlation_id, client)
         base_offset, _, append_time_ms, log_start_offset = outcome
         if version < COMPACT_SINCE:
             if version < LOG_START_SINCE:

@@ -57,7 +57,7 @@ _PART_V9 = struct.Struct(">ixxqqqBxx").pack
 
 Topics = list[tuple[bytes, list[int]]]
 """The topics' names or ids (raw bytes) and their partitions, in the order of the request."""
-AnswerByTable = Callable[[Layout, list[AppendOutcome], int], Answer]
+AnswerByTable = Callable[[Layout, list[AppendOutcome], int, Client], Answer]
 """Encodes an answer by the message tables: layout, outcomes, correlation id."""
 
 
@@ -106,10 +106,10 @@ class DirectProduceMany:
         if isinstance(outcomes, Pending):
 
             def answer(outcomes: list[AppendOutcome]) -> Answer | None:
-                return self._answer(topics, outcomes, correlation_id)
+                return self._answer(topics, outcomes, correlation_id, client)
 
             return outcomes.then(answer)
-        return self._answer(topics, outcomes, correlation_id)
+        return self._answer(topics, outcomes, correlation_id, client)
 
     def _locate_plain(self, frame: memoryview, position: int) -> Several | None:
         """Find the parts of a request up to v8; None if it has another form."""
@@ -210,11 +210,17 @@ class DirectProduceMany:
             wanted.append((partition.topic_partition, records))
         return True
 
-    def _answer(self, topics: Topics, outcomes: list[AppendOutcome], correlation_id: int) -> Answer:
+    def _answer(
+        self,
+        topics: Topics,
+        outcomes: list[AppendOutcome],
+        correlation_id: int,
+        client: Client,
+    ) -> Answer:
         """Return the framed answer."""
         parts = self._parts(topics, outcomes)
         if parts is None:
-            return self._answer_by_table(self._layout(topics), outcomes, correlation_id)
+            return self._answer_by_table(self._layout(topics), outcomes, correlation_id, client)
         out = bytearray(8)
         at = 0
         if self._version < COMPACT_SINCE:

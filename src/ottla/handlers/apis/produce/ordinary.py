@@ -22,6 +22,7 @@ from ottla.handlers.apis.produce.direct import DirectProduce
 from ottla.handlers.apis.produce.layout import Layout
 from ottla.handlers.apis.produce.many import produce_many
 from ottla.handlers.call import Answer, Call, Direct, Encode
+from ottla.handlers.client import Client
 from ottla.ids import TopicPartition
 from ottla.metadata.image import MetadataImage
 from ottla.pending import Pending
@@ -104,7 +105,11 @@ class Produce:
                     code: ErrorCode | None = self._refusal_of_all(where, version)
                 else:
                     code = _refusal(version, request.transactional_id, records)
-                    if code is None and is_ours and self._replica_manager.get(where) is not None:
+                    if (
+                        code is None
+                        and is_ours
+                        and self._replica_manager.state_of(where) is not None
+                    ):
                         code = ErrorCode.INVALID_TOPIC_EXCEPTION
                 if code is None:
                     appends.append((where, records))
@@ -112,7 +117,8 @@ class Produce:
                     refused[len(appends) + len(refused)] = AppendRefusal(code)
 
         def answer(outcomes: list[AppendOutcome]) -> ProduceResponse | None:
-            return self._name_leaders(_answer(acks, layout, refused, outcomes), call)
+            response = _answer(acks, layout, refused, outcomes)
+            return self._name_leaders(response, version, call.client)
 
         if not appends:
             return answer([])
@@ -142,17 +148,20 @@ class Produce:
         """Return the direct way, for requests that are not transactional."""
 
         def answer_by_table(
-            layout: Layout, outcomes: list[AppendOutcome], correlation_id: int
+            layout: Layout, outcomes: list[AppendOutcome], correlation_id: int, client: Client
         ) -> Answer:
             response = _answer(ACKS_ALL, layout, {}, outcomes)
+            response = self._name_leaders(response, version, client)
             assert response is not None, "only acks=0 goes without an answer"
             return encode(response, correlation_id)
 
         return DirectProduce(version, self._replica_manager, self._image, answer_by_table).serve
 
-    def _name_leaders(self, response: ProduceResponse | None, call: Call) -> ProduceResponse | None:
+    def _name_leaders(
+        self, response: ProduceResponse | None, version: int, client: Client
+    ) -> ProduceResponse | None:
         """Add leaders, and their addresses, of partitions that are led elsewhere (KIP-951)."""
-        if response is None or call.api_version < CURRENT_LEADER_SINCE:
+        if response is None or version < CURRENT_LEADER_SINCE:
             return response
         leaders: set[int] = set()
         for topic in response.responses:
@@ -166,17 +175,17 @@ class Produce:
                 NodeEndpoint(
                     node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
                 )
-                for broker in self._advertised.brokers(self._image, call.client)
+                for broker in self._advertised.brokers(self._image, client)
                 if broker.node_id in leaders
             ]
         return response
 
     def _leader_of(self, topic: TopicProduceResponse, index: int) -> LeaderIdAndEpoch | None:
-        """Return the leader as this node knows it; None when there is none."""
+        """Return the leader as this node knows it; None when there is none that is registered."""
         known = self._image.topic_by_id(topic.topic_id) if not topic.name else None
         name = topic.name if known is None else known.name
         state = self._replica_manager.state_of(TopicPartition(name, index))
-        if state is None or state.leader < 0:
+        if state is None or state.leader not in self._image.brokers:
             return None
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
@@ -184,7 +193,7 @@ class Produce:
         """Return the code for a partition of an unknown topic id or with impossible acks."""
         if version >= TOPIC_IDS_SINCE and not where.topic:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if self._replica_manager.get(where) is None:
+        if self._replica_manager.state_of(where) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.INVALID_REQUIRED_ACKS
 
