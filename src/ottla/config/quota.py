@@ -4,8 +4,11 @@ The quotas themselves are set over the wire (AlterClientQuotas, ``ottla quota``)
 Source: Kafka's broker configuration reference.
 """
 
+from collections.abc import Iterable
+
 from ottla.config.bounds import POSITIVE
-from ottla.config.option import INT, Option
+from ottla.config.config import Config
+from ottla.config.option import INT, Option, Scope
 
 # fmt: off - one option is one paragraph
 QUOTA_WINDOW_NUM = Option(
@@ -46,11 +49,42 @@ CLIENT_QUOTAS_MAX = Option(
     " refused with POLICY_VIOLATION.",
     validator=POSITIVE,
 )
+MAX_CONNECTION_CREATION_RATE = Option(
+    "max.connection.creation.rate",
+    INT,
+    2_147_483_647,
+    "How many connections per second are accepted; further ones wait in the backlog. A listener may"
+    " have its own beside it: listener.name.<listener>.max.connection.creation.rate. With several"
+    " listeners the one with PLAINTEXT, by which nodes talk, is not held up by this one.",
+    Scope.CLUSTER_WIDE,
+    POSITIVE,
+)
 # fmt: on
+UNLIMITED = MAX_CONNECTION_CREATION_RATE.default
+
+
+def rate_of_listener(listener: str) -> "Option[int]":
+    """Return the option that bounds how fast one listener accepts connections."""
+    option = MAX_CONNECTION_CREATION_RATE
+    key = f"listener.name.{listener.lower()}.{option.key}"
+    return Option(key, option.type, option.default, option.doc, option.scope, option.validator)
+
+
+def accept_rates_of(config: Config, listeners: Iterable[str]) -> dict[str, int]:
+    """Return how many connections per second each listener accepts, and "" all of them.
+
+    Who may accept any number is left out.
+    """
+    rates = {name: config[rate_of_listener(name)] for name in listeners}
+    rates[""] = config[MAX_CONNECTION_CREATION_RATE]
+    return {name: rate for name, rate in rates.items() if rate < UNLIMITED}
+
+
 OPTIONS = (
     QUOTA_WINDOW_NUM,
     QUOTA_WINDOW_SIZE_SECONDS,
     CONTROLLER_QUOTA_WINDOW_NUM,
     CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS,
     CLIENT_QUOTAS_MAX,
+    MAX_CONNECTION_CREATION_RATE,
 )

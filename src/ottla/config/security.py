@@ -23,6 +23,7 @@ from ottla.config.oauth import (
     token_rules_of,
 )
 from ottla.config.option import INT, LIST, LONG, InvalidConfig, Option, ValueType, each_of
+from ottla.config.quota import MAX_CONNECTION_CREATION_RATE, rate_of_listener
 from ottla.config.tls import mapping_rules_of, tls_files_of, tls_option_of
 
 if TYPE_CHECKING:  # A broker without logins and TLS loads none of them.
@@ -158,6 +159,8 @@ def of_one_listener(key: str) -> Option[object] | None:
     rest = match["rest"]
     if rest.startswith("ssl."):
         return tls_option_of(match["listener"], rest)
+    if rest == MAX_CONNECTION_CREATION_RATE.key:
+        return rate_of_listener(match["listener"])
     if rest == SASL_ENABLED_MECHANISMS.key:
         return _mechanisms_of(match["listener"])
     for mechanism in SERVED_MECHANISMS:

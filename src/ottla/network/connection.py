@@ -186,9 +186,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
-    def mute(self) -> None:
-        """Serve no frame from now on."""
-        self._entrance.mute(inf)
+    def mute(self, seconds: float = inf) -> None:
+        """Serve no frame for so long."""
+        self._entrance.mute(seconds)
 
     def abort(self) -> None:
         """Cut the connection off at once."""

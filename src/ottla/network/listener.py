@@ -72,6 +72,7 @@ class Listener:
         self._open_dispatch = open_dispatch
         self._turns = Turns(clock) if turns is None else turns
         self._listening: list[Listening] = []
+        self._by_name: dict[str, Listening] = {}
         self._connections: dict[Connection, None] = {}
         """Use: keys only, in the order of arrival, so that a simulation is repeatable."""
         self._per_host: Counter[str] = Counter()
@@ -79,6 +80,11 @@ class Listener:
         self.arrive: Callable[[str], int] | None = None
         """Use: takes the address of each new client; returns for how many ms to hold it, without
         service, before it is closed. 0: it is served. None: nobody counts."""
+        self.pace: Callable[[str], int] | None = None
+        """Use: takes the name of the address that a client came to; returns for how many ms it and
+        all behind it wait. None: nobody does."""
+        self._paced: dict[str, Timer] = {}
+        """Use: by name, when an address goes on to accept."""
         self._all_closed: asyncio.Event | None = None
         self._sweep_timer: Timer | None = None
         self._sweep_due = 0.0
@@ -90,25 +96,28 @@ class Listener:
         *,
         host: str,
         port: int,
+        name: str = "",
         paused: bool = False,
         open_dispatch: OpenDispatch | None = None,
         cover: Cover | None = None,
     ) -> tuple[str, int]:
         """Bind, listen and return the bound host and port. Raises OSError.
 
-        May be called for several addresses; the limits hold for all of them together.
+        May be called for several addresses; the limits hold for all of them together. ``name``: by
+        which ``pace`` knows this one.
         ``open_dispatch``: for connections to this address; None: the constructor's.
         ``cover``: what stands between a socket and its connection (TLS); None: nothing.
         With ``paused`` clients can connect, but are not served before ``open_doors``.
         """
         listening = await self._net.listen(
-            partial(self._accept, open_dispatch or self._open_dispatch, cover),
+            partial(self._accept, open_dispatch or self._open_dispatch, cover, name),
             host=host,
             port=port,
             backlog=self._limits.backlog,
             paused=paused,
         )
         self._listening.append(listening)
+        self._by_name[name] = listening
         if self._sweep_timer is None:
             self._arm_sweep()
         return listening.address
@@ -134,6 +143,8 @@ class Listener:
         self._all_closed = asyncio.Event()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+        for timer in self._paced.values():
+            timer.cancel()
         for listening in self._listening:
             await listening.close()
         for connection in list(self._connections):
@@ -149,7 +160,7 @@ class Listener:
             timer.cancel()
 
     def _accept(
-        self, open_dispatch: OpenDispatch, cover: Cover | None = None
+        self, open_dispatch: OpenDispatch, cover: Cover | None = None, name: str = ""
     ) -> asyncio.BaseProtocol:
         count, room = len(self._connections), self._room()
         if room is not None and count >= room:
@@ -166,20 +177,38 @@ class Listener:
             net=self._net,
             open_dispatch=open_dispatch,
             turns=self._turns,
-            on_made=self._made,
+            on_made=partial(self._made, name),
             on_lost=self._lost,
         )
         self._connections[connection] = None
         return connection if cover is None else cover(connection)
 
-    def _made(self, connection: Connection) -> None:
+    def _made(self, name: str, connection: Connection) -> None:
         host = connection.peer.host
+        if self.pace is not None and (wait_ms := self.pace(name)):
+            connection.mute(wait_ms / 1000)
+            connection.patience.forgive(wait_ms / 1000)
+            self._accept_after(wait_ms / 1000, name)
         self._per_host[host] += 1
         if self._per_host[host] > self._limits.connections_per_ip_max:
             logger.warning("refusing %s: max.connections.per.ip", host)
             connection.close()
         elif self.arrive is not None and (held_ms := self.arrive(host)):
             self._hold(connection, held_ms)
+
+    def _accept_after(self, seconds: float, name: str) -> None:
+        """Leave further clients of an address in the backlog for so long."""
+        if name in self._paced:  # Several were accepted at once: the last one's wait counts.
+            self._paced[name].cancel()
+        else:
+            logger.debug("accepting no client of %s: max.connection.creation.rate", name)
+            self._by_name[name].pause_accepting()
+
+        def go_on() -> None:
+            del self._paced[name]
+            self._by_name[name].resume_accepting()
+
+        self._paced[name] = self._clock.call_later(seconds, go_on)
 
     def _hold(self, connection: Connection, held_ms: int) -> None:
         """Close a connection after some time in which it is not served."""

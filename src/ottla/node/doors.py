@@ -34,7 +34,12 @@ from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.giving_up import GivingUp
 from ottla.node.logins import Logins, credentials_of, logins_of
-from ottla.node.quotas import ConnectionRatesInForce, QuotasInForce, client_quotas_of
+from ottla.node.quotas import (
+    AcceptRatesInForce,
+    ConnectionRatesInForce,
+    QuotasInForce,
+    client_quotas_of,
+)
 from ottla.node.work import Work, measure_log_dirs
 from ottla.pending import Pending
 from ottla.settings import connections_room_of, group_topic_of, transaction_topic_of
@@ -166,6 +171,7 @@ def make_listener(
     )
     configuration.listeners.append(lambda: listener.set_limits(configuration.limits()))
     ConnectionRatesInForce(listener, environment, configuration.at_start).begin(data)
+    AcceptRatesInForce(listener, environment, configuration)
     return listener
 
 
@@ -195,6 +201,7 @@ async def bind(
             addresses[endpoint.name] = await listener.start(
                 host=endpoint.host,
                 port=endpoint.port,
+                name=endpoint.name,
                 paused=True,
                 open_dispatch=_opener(reception, served, logins),
                 cover=cover,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from ottla.config import quota as options
 from ottla.config.config import Config
+from ottla.config.files import listeners_of
+from ottla.config.security import PLAINTEXT
 from ottla.environment import Environment
 from ottla.handlers.gate import let_pass
 from ottla.handlers.router import Router
@@ -22,7 +24,7 @@ from ottla.node.data import Data
 if TYPE_CHECKING:
     from ottla.cluster.client_quotas import ClientQuotas
     from ottla.handlers.quotas import Quotas
-    from ottla.quota.connections import ConnectionRates
+    from ottla.quota.connections import AcceptRates, ConnectionRates
     from ottla.quota.rate import Windows
 
 
@@ -111,6 +113,39 @@ class ConnectionRatesInForce:
     def _arrive(self, address: str) -> int:
         assert self._rates is not None, "there is a quota"
         return self._rates.arrive(address, int(self._clock.monotonic() * 1000))
+
+
+class AcceptRatesInForce:
+    """Follows the configuration, and holds the listeners to the rates at which they accept."""
+
+    def __init__(
+        self, listener: Listener, environment: Environment, configuration: Configuration
+    ) -> None:
+        self._listener = listener
+        self._clock = environment.waits_clock
+        self._configuration = configuration
+        served = listeners_of(configuration.at_start)
+        self._names = [one.endpoint.name for one in served]
+        plain = [one.endpoint.name for one in served if one.protocol == PLAINTEXT]
+        self._spared = plain[0] if plain and len(served) > 1 else None
+        self._rates: AcceptRates | None = None
+        configuration.listeners.append(self._take)
+        self._take()
+
+    def _take(self) -> None:
+        config = self._configuration.in_force
+        rates = options.accept_rates_of(config, self._names)
+        if self._rates is not None:
+            self._rates.change(windows_of(config), rates)
+        elif rates:
+            from ottla.quota.connections import AcceptRates  # noqa: PLC0415 - on demand
+
+            self._rates = AcceptRates(windows_of(config), rates, self._spared)
+        self._listener.pace = self._accept if rates else None
+
+    def _accept(self, listener: str) -> int:
+        assert self._rates is not None, "there is a rate"
+        return self._rates.accept(listener, int(self._clock.monotonic() * 1000))
 
 
 def windows_of(config: Config) -> Windows:

@@ -1,8 +1,11 @@
-"""How fast addresses may connect: ``connection_creation_rate``.
+"""How fast clients may connect: ``connection_creation_rate``, ``max.connection.creation.rate``.
 
-Owns the rate of each address. Whoever connects too fast is held for a while and then closed, and
-that connection does not count. Source: KIP-612.
+Owns the rate of each address: who connects too fast is held for a while and then closed, and that
+connection does not count. And the rates of the listeners and of all of them: above those the next
+connection waits to be accepted. Source: KIP-612.
 """
+
+from collections.abc import Mapping
 
 from ottla.ids import QUOTA_DEFAULT as DEFAULT
 from ottla.quota.clients import METERS_MAX, Kind
@@ -43,3 +46,33 @@ class ConnectionRates:
         if wait_ms:
             meter.note(-1, now_ms)
         return wait_ms
+
+
+class AcceptRates:
+    """How fast each listener accepts connections, and all of them together.
+
+    As in Kafka a connection waits for as long as the rate needs to come down to its bound. Kafka
+    accepts one at a time; here several are accepted at once, and each waits for those before it.
+    """
+
+    def __init__(self, windows: Windows, rates: Mapping[str, float], spared: str | None) -> None:
+        """``rates``: by the listener's name, "": of all.
+
+        ``spared``: the listener that those of all do not hold up; None: there is none.
+        """
+        self._meters = {name: Meter(rate, windows) for name, rate in rates.items()}
+        self._spared = spared
+
+    def change(self, windows: Windows, rates: Mapping[str, float]) -> None:
+        """Set other rates; what was counted stays."""
+        self._meters = {
+            name: self._meters.get(name) or Meter(rate, windows) for name, rate in rates.items()
+        }
+        for name, rate in rates.items():
+            self._meters[name].bound = rate
+
+    def accept(self, listener: str, now_ms: int) -> int:
+        """Count a connection; return for how many ms it and all behind it have to wait."""
+        names = (listener,) if listener == self._spared else (listener, "")
+        meters = (self._meters.get(name) for name in names)
+        return max((meter.charge(1, now_ms) for meter in meters if meter is not None), default=0)

@@ -1,9 +1,13 @@
 """How fast one address may connect, at a broker of the test's own: it is everybody's address."""
 
+import contextlib
+import socket
+import struct
 import time
 
 import pytest
 
+from tools.peer import API_VERSIONS_V0
 from tools.wire_client import Closed, batch
 
 KEY = "connection_creation_rate"
@@ -67,3 +71,60 @@ def test_a_connection_that_is_held_back_is_idle_as_any_other(request, target_kin
     answer = muted.call("produce", 9, acks=1, timeout=5000, topic_data=[data])
     assert answer["throttle_time"] > 500_000
     assert muted.is_closed_by_peer(within_seconds=20)
+
+
+def served_in(broker, seconds):
+    """Connect as fast as it goes; return how many connections were answered within ``seconds``."""
+    ends = time.monotonic() + seconds
+    lines = [socket.create_connection((broker.host, broker.port), timeout=20) for _ in range(40)]
+    for line in lines:
+        with contextlib.suppress(OSError):
+            line.sendall(struct.pack(">i", len(API_VERSIONS_V0)) + API_VERSIONS_V0)
+    served = 0
+    for line in lines:
+        line.settimeout(max(ends - time.monotonic(), 0.01))
+        with contextlib.suppress(TimeoutError):
+            served += bool(line.recv(4))
+    for line in lines:
+        line.close()
+    return served
+
+
+def test_a_broker_accepts_at_its_rate(request, target_kind, connect_to):
+    """``max.connection.creation.rate``, altered while it runs: who is too fast waits."""
+    made = request.getfixturevalue(f"{target_kind}_server_factory")
+    windows = {"quota.window.num": 2, "quota.window.size.seconds": 1}
+    broker = made(windows)
+    admin = connect_to(broker.bootstrap)
+
+    def alter_rate(operation, key="max.connection.creation.rate"):
+        config = {"name": key, "config_operation": operation, "value": "4"}
+        resource = {"resource_type": 4, "resource_name": "", "configs": [config]}
+        answer = admin.call("incremental_alter_configs", 1, resources=[resource])
+        return answer["responses"][0]["error_code"]
+
+    assert served_in(broker, 20) == 40
+    assert alter_rate(0) == 0
+    time.sleep(0.3)  # Kafka's broker hears of it later than its controller.
+    begin = time.monotonic()
+    served = served_in(broker, 3)
+    spent = time.monotonic() - begin
+    assert 3 <= served <= 4 * (2 + spent) + 2
+    assert admin.call("api_versions", 0)["error_code"] == 0, "who is there is served"
+    assert alter_rate(1) == 0
+    deadline = time.monotonic() + 40
+    while served_in(broker, 2) < 40:
+        assert time.monotonic() < deadline
+
+
+def test_a_listener_may_have_a_rate_of_its_own(request, target_kind):
+    made = request.getfixturevalue(f"{target_kind}_server_factory")
+    broker = made(
+        {
+            "listener.name.plaintext.max.connection.creation.rate": 4,
+            "quota.window.num": 2,
+        }
+    )
+    begin = time.monotonic()
+    served = served_in(broker, 3)
+    assert 3 <= served <= 4 * (2 + time.monotonic() - begin) + 2

@@ -69,6 +69,27 @@ async def test_one_host_cannot_take_all_connections(serve, wires, until, settle)
     assert not served.listener._per_host
 
 
+async def test_who_connects_above_the_rate_waits_and_is_served(serve, frame, until, settle):
+    served = await serve()
+    waits = [0, 4000]
+    served.listener.pace = lambda name: waits.pop(0)
+    first = await served.connect()
+    assert served.listener._paced == {}
+    second = await served.connect()
+    await settle()
+    assert list(served.listener._paced) == [""], "further ones stay in the backlog"
+    for client in (first, second):
+        client.send(frame(1))
+    await settle()
+    assert (first.numbers, second.numbers) == ([1], [])
+    served.clock.advance(3.9)
+    await settle()
+    assert second.numbers == []
+    served.clock.advance(0.2)
+    await until(lambda: second.numbers == [1])
+    assert served.listener._paced == {}
+
+
 async def test_an_idle_connection_is_closed(serve, frame, until, settle):
     served = await serve(idle_seconds=100)
     idle, busy, waiting = [await served.connect() for _ in range(3)]

@@ -1,7 +1,7 @@
 """How fast addresses may connect."""
 
 from ottla.ids import QUOTA_DEFAULT
-from ottla.quota.connections import ConnectionRates
+from ottla.quota.connections import AcceptRates, ConnectionRates
 from ottla.quota.rate import Windows
 
 NOW = 10_000
@@ -37,3 +37,32 @@ def test_a_crowd_of_addresses_takes_no_more_memory():
     held = sum(rates.arrive(f"10.0.{n}.1", NOW) > 0 for n in range(200))
     assert held == 189, "ten of their own, and one among all others"
     assert rates.arrive("10.9.9.9", NOW + 2000) == 0
+
+
+def test_a_listener_waits_until_its_rate_is_what_it_may_be():
+    rates = AcceptRates(Windows(), {"OUT": 5}, spared=None)
+    waits = [rates.accept("OUT", NOW) for _ in range(60)]
+    assert waits[:50] == [0] * 50
+    assert waits[50:] == list(range(200, 2200, 200)), "each waits for those before it"
+    assert rates.accept("IN", NOW) == 0
+    assert rates.accept("OUT", NOW + 20_000) == 0
+
+
+def test_the_rate_of_all_holds_for_each_but_the_nodes_own():
+    rates = AcceptRates(Windows(2, 1000), {"": 1, "OUT": 2}, spared="PLAINTEXT")
+    assert [rates.accept("OUT", NOW) for _ in range(2)] == [0, 1000]
+    assert [rates.accept("PLAINTEXT", NOW) for _ in range(9)] == [0] * 9
+    assert rates.accept("OTHER", NOW) == 2000, "it counts those of the others"
+    assert rates.accept("OUT", NOW) == 3000, "the longer wait counts"
+
+
+def test_another_rate_holds_for_what_was_counted():
+    rates = AcceptRates(Windows(), {"OUT": 5}, spared=None)
+    for _ in range(50):
+        rates.accept("OUT", NOW)
+    rates.change(Windows(), {"OUT": 50})
+    assert rates.accept("OUT", NOW) == 0
+    rates.change(Windows(), {"OUT": 1})
+    assert rates.accept("OUT", NOW) == 42_000
+    rates.change(Windows(), {})
+    assert rates.accept("OUT", NOW) == 0
