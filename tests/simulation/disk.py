@@ -23,6 +23,7 @@ TORN_CHANCE = 0.5
 """Of a write that is refused, that some of it is in the file all the same."""
 TORN_BYTES = (1, 64, 300, 1000)
 OF_NAMES = {DiskCall.RENAME, DiskCall.REMOVE, DiskCall.SYNC_DIRECTORY, DiskCall.TRUNCATE}
+OF_NAMES |= {DiskCall.MAKE_DIRECTORY}
 """Before and after which another set of files is there."""
 
 
@@ -100,10 +101,13 @@ class Trouble:
 class SimulatedDisk(FaultyDisk):
     """One life's view of a node's disk."""
 
-    def __init__(self, inner, *, jobs, life, rng, trace, trouble, descriptors, dies, looks):
+    def __init__(
+        self, inner, *, jobs, life, rng, trace, trouble, descriptors, dies, looks, refused
+    ):
         """``dies()`` is called when the chosen call has come: the life ends there.
 
-        ``looks(call, path)`` is told of calls that change names, before they are made.
+        ``looks(call, path)`` is told of calls that change names, before they are made, and
+        ``refused(path)`` of a write to a log that leaves a part of itself.
         """
         super().__init__(inner)
         self._jobs = jobs
@@ -114,13 +118,17 @@ class SimulatedDisk(FaultyDisk):
         self._descriptors = descriptors
         self._dies = dies
         self._looks = looks
+        self._refused = refused
         self._locks = []
         self.visited = set()
         """Pairs of call and outcome, for the coverage."""
 
     def enter(self, call, path):
-        if self._jobs.running is not None:
+        job = self._jobs.running
+        if job is not None:
+            job.call = call, path
             self._jobs.pause()
+            job.call = None
         elif self._jobs.loop.judge is not None:
             self._jobs.loop.judge.called(self._jobs.loop.life)
             self._jobs.loop.now += CALL_SECONDS
@@ -150,7 +158,9 @@ class SimulatedDisk(FaultyDisk):
                 self._trouble.has_lost_pages = True
             if call is DiskCall.WRITE and self._rng.random() < TORN_CHANCE:
                 torn_at = self._rng.choice(TORN_BYTES)
-                self._trouble.torn_writes += path.endswith(LOG_SUFFIX)
+                if path.endswith(LOG_SUFFIX):
+                    self._trouble.torn_writes += 1
+                    self._refused(path)
                 return PlannedFault(call, 0, number, lasting=False, written_bytes=torn_at)
             raise OSError(number, os.strerror(number), path)
         return fault

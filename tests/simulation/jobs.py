@@ -50,6 +50,8 @@ class Job:
         self.is_over = False
         self.has_turn = False
         """It runs, or has let one run that it began."""
+        self.call = None
+        """The call of the disk, and its path, before which it has stopped."""
         self.turn = 0
         """Which of its turns is to come."""
         self._jobs = jobs

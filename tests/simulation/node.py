@@ -80,7 +80,8 @@ class Node:
             trouble=self.trouble,
             descriptors=self.descriptors,
             dies=self._died_at_call,
-            looks=world.afterlife.called,
+            looks=world.called,
+            refused=world.device.refused,
         )
         world.loop.start_for(life, self._live(life), "life")
 

@@ -30,6 +30,7 @@ from tests.simulation.clients.readers import Reader
 from tests.simulation.clients.sessions import SessionReader
 from tests.simulation.clock import WALL_MS
 from tests.simulation.coverage import Coverage
+from tests.simulation.device import Device
 from tests.simulation.faults import Nemesis
 from tests.simulation.inspector import Inspector
 from tests.simulation.jobs import Jobs, threads_of
@@ -114,6 +115,7 @@ class World:
         self.rot = None
         """What turns bits over in the end, when it has begun."""
         self.afterlife = Afterlife(self)
+        self.device = Device(self)
         self.node = nodes.Node(self, "node-1", self.mix.broker_options)
         self.nemesis = Nemesis(self)
         self.clients = [
@@ -196,6 +198,11 @@ class World:
         if self.nemesis.may_give_up or (self.rot is not None and self.rot.gave_up(why)):
             return
         self.problem(f"{node.name} gave up: {why!r}", why if isinstance(why, Exception) else None)
+
+    def called(self, call, path):
+        """Be told of a call of the node's disk that is about to change names."""
+        self.device.called(call, path)
+        self.afterlife.called(call, path)
 
     # -- running -------------------------------------------------------------------------------
 

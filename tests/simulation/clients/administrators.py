@@ -176,7 +176,9 @@ class Landlord(Client):
             return
         creation.call.answer(Verdict.OK)
         self.history.creations.pop(name, None)
-        self.history.topics[topic_id] = creation.topic(topic_id)
+        topic = self.history.topics[topic_id] = creation.topic(topic_id)
+        if ask == self._create_by_request:
+            self.world.device.created(topic)
         self.history.count("topics created")
         self.world.trace.note("created", name, topic_id)
 
@@ -217,6 +219,7 @@ class Landlord(Client):
                 self.world.problem(f"DeleteTopics {topic.name}: {answer.error_code}")
             return False
         call.answer(Verdict.OK)
+        self.world.device.deleted(topic)
         self.history.count("topics deleted")
         self.world.trace.note("deleted", topic.name, topic.topic_id)
         return True
@@ -298,6 +301,8 @@ class Meddler(Client):
         )
         answer = (await self.call(request, DeleteRecordsResponse)).topics[0].partitions[0]
         self._note("DeleteRecords", asked.call, answer.error_code)
+        if answer.error_code == 0 and topic.is_living:
+            self.world.device.records_deleted(topic.topic_id, partition, offset)
         self.world.afterlife.promised(topic.topic_id, partition)
 
     async def _alter(self, topic):

@@ -84,6 +84,7 @@ class Producer(Client):
         self.world.trace.note("produced", self.name, batch.ids[0][1], code, answer.base_offset)
         self.world.coverage.answered("Produce", code)
         if code == 0:
+            self.world.device.appended(batch.topic_id, batch.partition)
             self.world.afterlife.promised(batch.topic_id, batch.partition)
         return code
 
@@ -167,7 +168,7 @@ class IdempotentProducer(Producer):
         # Of a compacted log one batch of a producer is remembered, else five. And the first batch
         # goes alone: the second would be taken, whatever its sequence, when the first is refused.
         is_first = place not in self._sequences
-        at_once = 1 if is_first or self._may_forget(self._topic) else self.random.randint(1, 4)
+        at_once = 1 if is_first or self._may_forget(self._topic) else self.random.randint(1, 5)
         for _ in range(at_once):
             sequence = self._sequences.get(place, 0)
             one = self.make(
@@ -186,9 +187,10 @@ class IdempotentProducer(Producer):
         while self._pending:
             connection = await self.connection()
             futures = []
-            is_spread = self.random.random() < 0.5
+            spread_chance = self.random.choice([0.0, 0.5, 1.0])
             for batch, data in self._pending:
-                if is_spread and futures:  # So that it may come amid the flush of the one before.
+                # So that it may come amid the flush of the one before, some of them together.
+                if futures and self.random.random() < spread_chance:
                     mean = self.world.mix.job_seconds * self.world.node.trouble.pace
                     await self.world.sleep(min(self.random.expovariate(1 / mean), 1.0))
                 request, highest = self.request(batch, data)
