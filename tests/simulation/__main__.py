@@ -28,18 +28,14 @@ LOST_PAGES = "reboot"
 """Without it a process goes on with the page cache of one whose sync failed, in every world."""
 
 
-def live(name, minutes, trace=None, without=(), *, stops_at=math.inf):
-    """Live one world; return what came of it, as plain values.
-
-    ``stops_at``: until that second only, of a world that would live for as long as it does.
-    """
+def live(name, minutes, trace=None, without=()):
+    """Live one world; return what came of it, as plain values."""
     mix = mix_of(name)
     mix.leave_out(without)
     if LOST_PAGES in without:
         mix.keeps_lost_pages = True
     with open(trace, "w") if trace else nullcontext() as sink:
         world = World(name, minutes * 60, mix=mix, sink=sink)
-        world.stops_at = stops_at
         world.run()
     return {
         "name": name,

@@ -4,9 +4,10 @@
     python -m tests.simulation.hunting --mutant "a resent batch is stored again"
     python -m tests.simulation.hunting --results hunt.txt --table     what was found until now
 
-Each mutant lives in processes of its own. A world that is broken without it, too, proves nothing.
-With ``--results`` each hunt is a line of JSON in a file, and none that is there is hunted again:
-the file may be of many runs.
+Each mutant lives in processes of its own. A world that is broken without it, too, proves nothing:
+the worlds in which something was found are lived without a mutant, once for all. With ``--results``
+each hunt is a line of JSON in a file, as is each such world, and none that is there is hunted
+again: the file may be of many runs.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from tests.simulation.mutants import MUTANTS, plant
 MINUTES = 10.0
 PATIENCE_SECONDS = 1800.0
 LONGER_SECONDS = 60.0
-"""For how much longer a world is looked at without the mutant that broke it."""
+"""For how much longer a world has to be whole without the mutant that broke it."""
 JUDGES = {
     "what would be left": r", left: ",
     "records: lost, moved, doubled": r"lost:|promised at|doubled|was seen|acknowledged|holes"
@@ -53,11 +54,8 @@ def judge_of(problem):
     return next((who for who, how in JUDGES.items() if re.search(how, problem)), "others")
 
 
-def live_until_broken(mutant, seed, hours, world, stops_at):
-    """Live worlds one after the other, in this process; tell the first that broke, and when.
-
-    ``stops_at``: so much of each world is looked at, in seconds.
-    """
+def live_until_broken(mutant, seed, hours, world):
+    """Live worlds one after the other, in this process; tell the first that broke, and when."""
     if mutant:
         plant(mutant)
     from tests.simulation.__main__ import live
@@ -65,7 +63,7 @@ def live_until_broken(mutant, seed, hours, world, stops_at):
     lived = 0.0
     names = [world] if world else [f"{seed}.{n}" for n in range(round(hours * 60 / MINUTES))]
     for name in names:
-        told = live(name, MINUTES, stops_at=stops_at)
+        told = live(name, MINUTES)
         lived += told["seconds"]
         if told["problems"]:
             found = {"world": name, "hours": lived / 3600, "problem": told["problems"][0]}
@@ -87,7 +85,16 @@ def child(*arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def hunt(mutant, seed, hours):
+def whole_until(world, wholes):
+    """Return until which second a world is whole without a mutant; ``wholes``: what is known."""
+    if world not in wholes:
+        told = child("--world", world)
+        is_whole = told["world"] is None and not told.get("failed")
+        wholes[world] = math.inf if is_whole else told.get("at", 0.0)
+    return wholes[world]
+
+
+def hunt(mutant, seed, hours, wholes):
     """Return what came of a hunt: ``how`` is found, not found, unclear or BROKEN."""
     told = child("--mutant", mutant, "--seed", seed, "--hours", str(hours))
     how = "found"
@@ -95,11 +102,11 @@ def hunt(mutant, seed, hours):
         how = "BROKEN"
     elif told["world"] is None:
         how = "not found"
-    elif told["world"] != "?":
-        # Until the mutant has done something both worlds are one: it need not live on for long.
-        stops_at = str(told["at"] + LONGER_SECONDS)
-        if child("--world", told["world"], "--stops-at", stops_at)["world"] is not None:
-            how = "unclear"  # It breaks without the mutant, too.
+    elif (
+        # Until the mutant has done something both worlds are one.
+        told["world"] != "?" and whole_until(told["world"], wholes) < told["at"] + LONGER_SECONDS
+    ):
+        how = "unclear"  # It breaks without the mutant, too.
     problem = told["problem"].strip().splitlines() or [""]
     said = problem[-1 if how == "BROKEN" else 0][:160]
     return {
@@ -133,9 +140,12 @@ def table_of(results):
 
 
 def read_results(path):
+    """Return what came of hunts, and until when worlds are whole without a mutant."""
     if path is None or not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+        return [], {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    wholes = {one["whole"]: float(one["until"]) for one in lines if "whole" in one}
+    return [one for one in lines if "whole" not in one], wholes
 
 
 def main():
@@ -147,16 +157,16 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--results", type=Path, help="append to this file what came of each hunt")
     parser.add_argument("--table", action="store_true", help="print what is in the results, only")
-    parser.add_argument("--stops-at", type=float, default=math.inf, help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     seeds = given.seed or ["1"]
     if given.child:
         mutant = given.mutant[0] if given.mutant else None
-        told = live_until_broken(mutant, seeds[0], given.hours, given.world, given.stops_at)
+        told = live_until_broken(mutant, seeds[0], given.hours, given.world)
         print(json.dumps(told))
         return 0
-    results = read_results(given.results)
+    results, wholes = read_results(given.results)
+    kept = set(wholes)
     if given.table:
         print(table_of(results))
         return 0
@@ -164,12 +174,15 @@ def main():
     known = {(one["mutant"], one["seed"]) for one in results}
     hunts = [(name, seed) for seed in seeds for name in names if (name, seed) not in known]
     with ThreadPoolExecutor(given.jobs) as pool:
-        for told in pool.map(lambda one: hunt(*one, given.hours), hunts):
+        for told in pool.map(lambda one: hunt(*one, given.hours, wholes), hunts):
             print(line_of(told), flush=True)
             results.append(told)
             if given.results is not None:
+                lines = [told]
+                lines += [{"whole": one, "until": str(wholes[one])} for one in set(wholes) - kept]
+                kept |= set(wholes)
                 with given.results.open("a") as file:
-                    file.write(json.dumps(told) + "\n")
+                    file.writelines(json.dumps(one) + "\n" for one in lines)
     found = {one["mutant"] for one in results if one["how"] == "found"} & set(names)
     print(f"{len(found)} of {len(names)} mutants found, by seeds {', '.join(seeds)}")
     return 0 if len(found) == len(names) else 1

@@ -85,16 +85,6 @@ def test_an_acknowledged_record_that_is_gone_is_found(monkeypatch):
     assert "acknowledged" in world.problems[0]
 
 
-def test_a_world_that_is_looked_at_for_a_while_is_the_same_until_then():
-    seen = [live("test.2", 0.5), live("test.2", 0.5, stops_at=10.0)]
-    assert [told["problems"] for told in seen] == [[], []]
-    assert seen[0]["seconds"] >= 30.0
-    assert 10.0 < seen[1]["seconds"] < 25.0
-    whole, part = (told["coverage"].counts for told in seen)
-    assert part
-    assert not part - whole, "nothing came that does not come in the whole world"
-
-
 def test_a_node_that_gives_up_without_a_fault_is_found():
     world = a_calm_world("test.up")
     world.loop.call_for(

@@ -7,7 +7,6 @@ round holds in all later ones.
 
 import asyncio
 import gc
-import math
 import random
 import time
 import traceback
@@ -88,8 +87,6 @@ class World:
         self.seed = seed
         self.mix = mix or mix_of(seed)
         self.limit_seconds = seconds
-        self.stops_at = math.inf
-        """When nobody looks any more, though the world is not over."""
         self.loop = SimulatedLoop()
         self.jobs = Jobs(self.loop, random.Random(f"{seed}/jobs"), chance=self.mix.pause_chance)
         self.jobs.held_up = self._held_up
@@ -218,18 +215,11 @@ class World:
             world = Life("world")
             task = self.loop.start_for(world, self._live(), "world")
             self._collect()
-            self.loop.run_until(
-                lambda: (
-                    task.done()
-                    or self.problems
-                    or self.loop.errors
-                    or self.loop.now > self.stops_at
-                )
-            )
+            self.loop.run_until(lambda: task.done() or self.problems or self.loop.errors)
             is_over = task.done()
             self.loop.bury(world)
             self.loop.bury(self.clients_life)
-            if self.problems or self.loop.errors or self.loop.now > self.stops_at:
+            if self.problems or self.loop.errors:
                 pass
             elif not is_over:
                 self.problem("nothing is left to do, and the world is not over")
