@@ -65,7 +65,8 @@ class Device:
 
     def records_deleted(self, topic_id, number, offset):
         """Be told that DeleteRecords below ``offset`` was confirmed."""
-        for log, _ in self._log_of(topic_id, number):
+        for log, bound in self._log_of(topic_id, number):
+            self._tell(log, "deleted records", self._missing(log, bound))
             start_offset = self._start_offset(log)
             if start_offset < offset:
                 said = [f"the log start is {start_offset}, asked was {offset}"]
