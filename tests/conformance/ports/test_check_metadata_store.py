@@ -1,13 +1,21 @@
-"""What every metadata store promises, asked of the one in memory and the one in SQLite."""
+"""What every metadata store promises: the one in memory, the one in SQLite, and both from afar.
+
+From afar: over a real pair of sockets, and over a network in memory.
+"""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
+from ottla.env.channel import channel, open_channel
 from ottla.env.clock import ManualClock
 from ottla.env.executor import ThreadExecutor
+from ottla.env.memory_net import MemoryNet
 from ottla.env.real_disk import RealDisk
 from ottla.metadata.memory_store import MemoryStore
+from ottla.metadata.remote.server import StoreServer
+from ottla.metadata.remote.store import RemoteStore
 from ottla.metadata.sqlite_store import SqliteStore
 from ottla.metadata.store import (
     KEY_BYTES_MAX,
@@ -35,13 +43,29 @@ def clock():
     return ManualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "memory over memory", "sqlite over a socket pair"])
 async def store(request, clock, tmp_path):
-    if request.param == "memory":
-        store = MemoryStore(clock, history_revisions=HISTORY_REVISIONS, history_bytes=HISTORY_BYTES)
-        yield store
-        await store.close()
-        return
+    own, _, way = request.param.partition(" over ")
+    opened = in_memory(clock) if own == "memory" else in_sqlite(clock, tmp_path)
+    async with opened as store:
+        if not way:
+            yield store
+            return
+        server, remote = StoreServer(store, clock), RemoteStore(clock)
+        await (by_memory if way == "memory" else by_sockets)(server, remote)
+        yield remote
+        await remote.close()
+
+
+@asynccontextmanager
+async def in_memory(clock):
+    store = MemoryStore(clock, history_revisions=HISTORY_REVISIONS, history_bytes=HISTORY_BYTES)
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def in_sqlite(clock, tmp_path):
     executor = ThreadExecutor(1, "metadata")
     store = await SqliteStore.open(
         str(tmp_path / "metadata.db"),
@@ -54,6 +78,21 @@ async def store(request, clock, tmp_path):
     yield store
     await store.close()
     executor.close()
+
+
+async def by_memory(server, remote):
+    net = MemoryNet()
+    listening = await net.listen(lambda: server.link, host="localhost", port=0, backlog=1)
+    await net.connect(lambda: remote.link, host="localhost", port=listening.address[1])
+    await asyncio.sleep(0)
+    assert server.link.is_open
+    await listening.close()
+
+
+async def by_sockets(server, remote):
+    ours, theirs = channel()
+    await open_channel(lambda: server.link, ours)
+    await open_channel(lambda: remote.link, theirs)
 
 
 async def take(watch, count):

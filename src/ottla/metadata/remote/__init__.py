@@ -1,0 +1,1 @@
+"""A metadata store in another process, over a connection that both inherited."""
