@@ -8,6 +8,7 @@ Source: the design's composition root; reliability rules 3 and 16 (first start, 
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.answer_memory import AnswerMemory
@@ -29,15 +30,12 @@ from ottla.metadata.store import MetadataStore
 from ottla.network.frame import ReceiveBudget
 from ottla.node.configuration import Configuration
 from ottla.node.data import (
-    STORE_CLUSTER,
     Data,
     OpenStore,
-    agree_on_cluster,
     agree_on_own_store,
     close_logs,
     follow,
     known_cluster,
-    new_cluster_id,
     open_logs,
     open_store,
     watch_logs,
@@ -52,6 +50,7 @@ from ottla.node.doors import (
     router_for,
 )
 from ottla.node.giving_up import GivingUp
+from ottla.node.identity import STORE_CLUSTER, agree_on_cluster, new_cluster_id
 from ottla.node.logins import begin_with
 from ottla.node.work import Work, begin_work, keep_house
 from ottla.security.credentials import FirstUser
@@ -94,6 +93,7 @@ class Broker:
         environment: Environment | None = None,
         open_store: OpenStore | None = None,
         first_users: tuple[FirstUser, ...] = (),
+        shared_doors: Mapping[str, tuple[str, int]] | None = None,
         intercept: Intercept | None = None,
     ) -> None:
         """Build a broker; nothing is opened before ``start``.
@@ -101,14 +101,16 @@ class Broker:
         ``memory``: keep all files in memory. ``environment``: disk, net, clock and threads; None
         means the operating system's. ``open_store``: opens the metadata store that the cluster's
         nodes share; None means this node's own, in the first log directory. ``first_users``: may
-        log in to a cluster that has no SCRAM credentials yet. ``intercept``: stands between the
-        connections and the router; for tests.
+        log in to a cluster that has no SCRAM credentials yet. ``shared_doors``: by listener, host
+        and port that several nodes accept connections from; None: there are none. ``intercept``:
+        stands between the connections and the router; for tests.
         """
         self._env = environment or Environment.real(memory=memory)
         self.configuration = Configuration(
             config, memory=memory, open_files_max=self._env.open_files_max
         )
-        self._giving_up = GivingUp(self.configuration.log_dirs)
+        self._giving_up = GivingUp(self.configuration.log_dirs, has_metadata=open_store is None)
+        self._shared_doors = shared_doors or {}
         self._open_given_store = open_store
         self._first_users = first_users
         self._intercept = intercept
@@ -182,22 +184,25 @@ class Broker:
             self._schedule.every(interval_ms, doors.certificates.renew)
         return node
 
-    async def stop(self) -> None:
+    async def stop(self, *, grace_seconds: float | None = None) -> None:
         """Answer what is in flight, then close everything, durably. Harmless when not started.
 
+        ``grace_seconds``: how long clients may take for their answers; None: as the options say.
         The stop is completed even if a caller is cancelled; further callers wait for its end.
         """
+        if grace_seconds is None:
+            grace_seconds = self.configuration.at_start[options.STOP_TIMEOUT_MS] / 1000
         if self._stopping is None:
-            self._stopping = begin_task(self._stop(), name="stop", ended=_stop_ended)
+            self._stopping = begin_task(self._stop(grace_seconds), name="stop", ended=_stop_ended)
         await asyncio.shield(self._stopping)
 
-    async def _stop(self) -> None:
+    async def _stop(self, grace_seconds: float) -> None:
         opened = self._opened
         if opened.is_serving:
             self.stall_meter.stop()
             logger.info("the longest turn of the loop took %s", self.stall_meter.longest)
         self._schedule.stop()
-        await self._close_doors(opened)
+        await self._close_doors(opened, grace_seconds)
         self._awake_clock.stop()
         if opened.doors is not None:
             await opened.doors.leave()
@@ -253,19 +258,24 @@ class Broker:
         listener = make_listener(reception, data, env, configuration, self._memory)
         await begin_with(self._first_users, data, env, configuration)
         opened.doors = doors = await bind(
-            listener, reception, data, env, configuration, giving_up=self._giving_up
+            listener,
+            reception,
+            data,
+            env,
+            configuration,
+            giving_up=self._giving_up,
+            shared=self._shared_doors,
         )
         await join_and_open(doors, data)
         return doors
 
-    async def _close_doors(self, opened: Opened) -> None:
+    async def _close_doors(self, opened: Opened, grace_seconds: float) -> None:
         if opened.work is None:
             return
         if opened.doors is None:  # They could not be opened. What has begun ends all the same.
             opened.work.answer_waiting()
         else:
-            grace_ms = self.configuration.at_start[options.STOP_TIMEOUT_MS]
-            await opened.doors.close(opened.work, grace_seconds=grace_ms / 1000)
+            await opened.doors.close(opened.work, grace_seconds=grace_seconds)
 
 
 def _stop_ended(stop: asyncio.Task[None]) -> None:

@@ -78,6 +78,18 @@ def register(commands: Commands) -> None:
         metavar="DIR",
         help="TLS, a user, ACLs: makes certificates and clients' settings; ./ottla-secure",
     )
+    parser.add_argument(
+        "--nodes",
+        type=_node_count,
+        metavar="N",
+        help="N nodes, each a process, as one cluster; auto: one per core; 1",
+    )
+    parser.add_argument(
+        "--node-ports",
+        type=_port,
+        metavar="PORT",
+        help="where the nodes' own ports begin, 0 for free ones; behind --port",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no ready lines")
 
 
@@ -86,6 +98,8 @@ def serve(arguments: Namespace) -> None:
     try:
         if arguments.memory and arguments.data is not None:
             raise Failure("--memory and --data exclude each other", code=Exit.USAGE)
+        if arguments.node_ports is not None and arguments.nodes is None:
+            raise Failure("--node-ports is of no use without --nodes", code=Exit.USAGE)
         config = read_config(
             Path(arguments.config) if arguments.config else None,
             arguments.definitions,
@@ -99,13 +113,14 @@ def serve(arguments: Namespace) -> None:
             from ottla.cli.secure import prepare
 
             secured = prepare(config, _directory(arguments.secure))
-        _run(
-            config,
-            _first_users(arguments.first_users),
-            secured,
-            memory=arguments.memory,
-            quiet=arguments.quiet,
-        )
+        users = _first_users(arguments.first_users)
+        if arguments.nodes is not None and arguments.nodes > 1:
+            from ottla.cli.serve_nodes import Asked, run_nodes
+
+            asked = Asked(arguments.nodes, arguments.node_ports, arguments.memory, arguments.quiet)
+            run_nodes(config, users, secured, asked)
+            return
+        _run(config, users, secured, memory=arguments.memory, quiet=arguments.quiet)
     except Failure as failure:
         leave(failure)
     except OttlaError as error:
@@ -123,6 +138,18 @@ def _first_users(texts: list[str]) -> tuple[FirstUser, ...]:
 
 def _directory(typed: str) -> str:
     return os.path.abspath(os.path.expanduser(typed))
+
+
+def _node_count(text: str) -> int:
+    from ottla.supervision.layout import AUTO_NODES_MAX, NODES_MAX
+
+    if text == "auto":
+        from ottla.env.cores import usable_cores
+
+        return min(usable_cores(), AUTO_NODES_MAX)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= NODES_MAX:
+        raise ArgumentTypeError(f"{text!r} is neither auto nor a number from 1 to {NODES_MAX}")
+    return int(text)
 
 
 def _port(text: str) -> int:
@@ -213,7 +240,7 @@ def _run(
         assert secured is not None, "only its user is compared"
         raise secured.password_differs(None if memory else config[options.LOG_DIRS][0]) from error
     except OSError as error:
-        raise _explain_os_error(error, config) from error
+        raise explain_os_error(error, config) from error
 
 
 async def _serve(
@@ -295,6 +322,7 @@ def ready_lines(
     node_id: int,
     cluster_id: str,
     listeners: Sequence[Listening],
+    node_ports: Sequence[Sequence[int]] = (),
     data: str | None,
     data_is_new: bool,
     is_durable: bool,
@@ -303,6 +331,7 @@ def ready_lines(
 ) -> str:
     """Return what is printed when clients may come. ``data`` None: in memory.
 
+    ``node_ports``: by listener, the ports of the nodes 1, 2, ...; none: there is only ``node_id``.
     ``first_steps``: lines in the place of what a client without a password may try.
     """
     protocol, host, port = listeners[0]
@@ -315,14 +344,22 @@ def ready_lines(
         durable = "fsynced" if is_durable else "in the page cache, not yet fsynced"
         kept = f"{shown} ({age})    acks=all means {durable}"
     where = "" if port == DEFAULT_PORT else f" -b {reach}"
+    who = f"{len(node_ports[0])} nodes" if node_ports else f"broker {node_id}"
     lines = (
-        f"ottla {__version__}  broker {node_id}  cluster {cluster_id}  ready in {milliseconds} ms",
+        f"ottla {__version__}  {who}  cluster {cluster_id}  ready in {milliseconds} ms",
         *(f"  Kafka    {_listening(at)}" for at in listeners),
+        *(f"  Nodes    {_shown(ports)}" for ports in node_ports),
         f"  Data     {kept}",
         f"  Try      ottla produce hello{where}   |   kcat -b {reach} -L",
     )
     # A client that has to log in needs more than a line can say: docs/security.md.
     return "\n".join(lines if protocol == PLAINTEXT else (*lines[:-1], *first_steps))
+
+
+def _shown(ports: Sequence[int]) -> str:
+    """Return which node has which port."""
+    numbered = ", ".join(f"{node} at {port}" for node, port in enumerate(ports, 1))
+    return f"{numbered}    clients find them by the address above"
 
 
 def _listening(at: Listening) -> str:
@@ -341,7 +378,8 @@ _NOTES = {
 }
 
 
-def _explain_os_error(error: OSError, config: Config) -> Failure:
+def explain_os_error(error: OSError, config: Config) -> Failure:
+    """Return the failure that tells people why a broker cannot start."""
     from ottla.env.server_tls import ServerTlsUnusable
 
     if isinstance(error, ServerTlsUnusable):

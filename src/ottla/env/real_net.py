@@ -169,12 +169,7 @@ class AsyncioNet:
 
         Raises OSError naming the address.
         """
-        addresses = await _resolve(host, port)
-        try:
-            sockets = _bind_all(addresses, backlog)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
+        sockets = await self.sockets(host, port, backlog)
         listening = TcpListening(factory, sockets, host, backlog)
         if paused:
             return listening
@@ -184,6 +179,18 @@ class AsyncioNet:
             await listening.close()
             raise
         return listening
+
+    async def sockets(self, host: str, port: int, backlog: int) -> list[socket.socket]:
+        """Return what listens on ``port`` of every address of ``host``; port 0: a free one.
+
+        Raises OSError naming the address.
+        """
+        addresses = await _resolve(host, port)
+        try:
+            return _bind_all(addresses, backlog)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
 
     def file_sender(self, transport: asyncio.BaseTransport) -> "SocketFileSender | None":
         """Return sendfile on the connection's socket, or None when it is encrypted."""

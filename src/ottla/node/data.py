@@ -6,7 +6,6 @@ Source: reliability rules 3 and 16 (first start, clean stop).
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -14,9 +13,7 @@ from ottla.cluster.adoption import adopt
 from ottla.cluster.known_directories import look_for_known
 from ottla.config import broker as options
 from ottla.env.executor import run
-from ottla.env.rng import Rng
 from ottla.environment import Environment
-from ottla.ids import TopicId, topic_id_text
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.directories.manager import LogManager
 from ottla.log.directories.space import SpaceLimits
@@ -24,17 +21,15 @@ from ottla.log.files.checkpoints import read_meta_properties
 from ottla.log.files.layout import META_PROPERTIES
 from ottla.metadata.image import ImageFollower
 from ottla.metadata.keys import Keys
-from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataStore, Put
-from ottla.metadata.values import MetaValue, decode_meta, encode_meta
+from ottla.metadata.store import MetadataStore
 from ottla.node.configuration import Configuration
 from ottla.node.giving_up import METADATA_FILE, GivingUp
+from ottla.node.identity import agree_on_cluster, look_for_metadata_elsewhere, new_cluster_id
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.settings import space_limits_of
 
 logger = logging.getLogger(__name__)
 
-STORE_CLUSTER = "local"
-"""The name of the one cluster in the embedded store's keys."""
 OpenStore = Callable[[], Awaitable[MetadataStore]]
 """What opens a store that others share, or that a simulation keeps."""
 
@@ -89,7 +84,7 @@ def open_logs(
     log_dirs, disk = configuration.log_dirs, environment.disk
     known = known_cluster(environment, configuration, giving_up)
     if cluster_id is None:
-        _look_for_metadata_elsewhere(environment, log_dirs)
+        look_for_metadata_elsewhere(disk, log_dirs)
         cluster_id = known or new_cluster_id(environment.rng)
     manager = LogManager(
         disk=disk,
@@ -108,13 +103,15 @@ def open_logs(
 
 
 def watch_logs(manager: LogManager, log_dirs: tuple[str, ...], giving_up: GivingUp) -> None:
-    """Say which logs cannot be served, and give up when the metadata's directory fails.
+    """Say which logs cannot be served, and give up when a directory fails that must not.
 
     Raises LogDirectoryUnusable when it has failed already.
     """
-    first = manager.directories[log_dirs[0]]
-    if first.failure is not None:
-        raise giving_up.without_metadata(str(first.failure)) from first.failure
+    for path in log_dirs:
+        directory = manager.directories[path]
+        failure = giving_up.why_not_without(directory)
+        if failure is not None:
+            raise failure from directory.failure
     manager.listeners.append(giving_up.directory_changed)
     for where, fault in manager.offline.items():
         logger.error("%s is offline: %s", where, fault)
@@ -138,17 +135,6 @@ async def open_store(
     )
     store.on_broken = giving_up.store_broke
     return store
-
-
-async def agree_on_cluster(store: MetadataStore, keys: Keys, cluster_id: str) -> str:
-    """Return the id of the store's cluster: a store that has none takes over ``cluster_id``."""
-    meta = Put(keys.meta, encode_meta(MetaValue(cluster_id)))
-    try:
-        await store.commit([Guard(keys.meta, mod_rev=ABSENT)], [meta])
-    except GuardFailed as error:
-        if error.found is not None:
-            return decode_meta(error.found.value).cluster_id
-    return cluster_id
 
 
 async def agree_on_own_store(
@@ -210,23 +196,3 @@ async def close_logs(
     if replicas is not None:
         stop = partial(stop, high_watermark_of=replicas.hosting.high_watermark_of)
     await run(environment.executor, stop)
-
-
-def _look_for_metadata_elsewhere(environment: Environment, log_dirs: tuple[str, ...]) -> None:
-    """Refuse to begin without the metadata when another log directory has it.
-
-    Topics would be taken in again, without their configs: retention takes what is to stay.
-    """
-    disk, (first, *others) = environment.disk, log_dirs
-    if not others or disk.exists(f"{first}/{METADATA_FILE}"):
-        return
-    for other in others:
-        with suppress(OSError):
-            if disk.exists(f"{other}/{METADATA_FILE}"):
-                why = f"the cluster's metadata is not here, but in {other}"
-                raise LogDirectoryUnusable(first, why, f"name {other} first in log.dirs")
-
-
-def new_cluster_id(rng: Rng) -> str:
-    """Return a random id in the form that Kafka's tools make."""
-    return topic_id_text(TopicId(rng.random_bytes(16)))

@@ -102,7 +102,11 @@ class Doors(NamedTuple):
 
 
 def router_for(
-    data: Data, work: Work, environment: Environment, configuration: Configuration, memory: Memory
+    data: Data,
+    work: Work,
+    environment: Environment,
+    configuration: Configuration,
+    memory: Memory,
 ) -> Router:
     """Return the router with every API."""
     config, image, controller = configuration.at_start, data.follower.image, work.controller
@@ -183,8 +187,11 @@ async def bind(
     configuration: Configuration,
     *,
     giving_up: GivingUp,
+    shared: Mapping[str, tuple[str, int]],
 ) -> Doors:
     """Take the addresses, so that they can be told; nobody is served yet.
+
+    ``shared``: by listener, a further address that several nodes accept connections from.
 
     Raises OSError, MetadataError, InvalidConfig; then no address is taken.
     """
@@ -198,14 +205,17 @@ async def bind(
             cover = None
             if certificates is not None and served.tls is not None:
                 cover = await certificates.cover_of(served)
-            addresses[endpoint.name] = await listener.start(
-                host=endpoint.host,
-                port=endpoint.port,
+            begin = partial(
+                listener.start,
                 name=endpoint.name,
                 paused=True,
                 open_dispatch=_opener(reception, served, logins),
                 cover=cover,
             )
+            addresses[endpoint.name] = await begin(host=endpoint.host, port=endpoint.port)
+            if endpoint.name in shared:
+                host, port = shared[endpoint.name]
+                await begin(host=host, port=port)
     except BaseException:
         if logins is not None:
             logins.close()

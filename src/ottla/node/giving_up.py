@@ -18,7 +18,11 @@ METADATA_FILE = "metadata.sqlite"
 class GivingUp:
     """Whether a node goes on."""
 
-    def __init__(self, log_dirs: Sequence[str]) -> None:
+    def __init__(self, log_dirs: Sequence[str], *, has_metadata: bool = True) -> None:
+        """``has_metadata``: the cluster's metadata is in the first of ``log_dirs``."""
+        self._has_metadata = has_metadata
+        self._working = set(log_dirs)
+        """Use: a node whose last directory fails has nothing to serve."""
         self._first = log_dirs[0]
         self._file = f"{self._first}/{METADATA_FILE}"
         self._what = "the cluster's metadata" if len(log_dirs) > 1 else "all data"
@@ -40,8 +44,21 @@ class GivingUp:
 
     def directory_changed(self, directory: LogDirectory) -> None:
         """Give up when the disk took the metadata; what is in other directories serves on else."""
-        if directory.failure is not None and directory.path == self._first:
-            self.give_up(self.without_metadata(str(directory.failure)))
+        failure = self.why_not_without(directory)
+        if failure is not None:
+            self.give_up(failure)
+
+    def why_not_without(self, directory: LogDirectory) -> LogDirectoryUnusable | None:
+        """Return why the node cannot go on if ``directory`` has failed; None: it can."""
+        if directory.failure is None:
+            return None
+        self._working.discard(directory.path)
+        if self._has_metadata and directory.path == self._first:
+            return self.without_metadata(str(directory.failure))
+        if self._working:
+            return None
+        fix = "no other one is left: see what is wrong with the disk, then start again"
+        return LogDirectoryUnusable(directory.path, str(directory.failure), fix)
 
     def store_broke(self, why: str) -> None:
         """Give up: nothing can be changed any more."""

@@ -95,12 +95,12 @@ def test_ready_lines_promise_no_more_than_there_is():
 
 def test_errors_of_the_system_become_advice():
     config = read_config(None, [], data="/d", port=1)
-    explained = serve._explain_os_error(PermissionError(errno.EACCES, "Denied", "/d/x"), config)
+    explained = serve.explain_os_error(PermissionError(errno.EACCES, "Denied", "/d/x"), config)
     assert "data directory /d" in str(explained)
     assert "/d/x" in str(explained)
-    explained = serve._explain_os_error(BlockingIOError(errno.EAGAIN, "busy"), config)
+    explained = serve.explain_os_error(BlockingIOError(errno.EAGAIN, "busy"), config)
     assert "in use" in str(explained)
-    explained = serve._explain_os_error(OSError(errno.EADDRNOTAVAIL, "no"), config)
+    explained = serve.explain_os_error(OSError(errno.EADDRNOTAVAIL, "no"), config)
     assert "cannot listen on 127.0.0.1:1" in str(explained)
 
 

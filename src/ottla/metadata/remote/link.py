@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from struct import Struct
+from typing import cast
 
 from ottla.errors import MalformedMessage
 from ottla.metadata.store import OPS_MAX, VALUE_BYTES_MAX
@@ -40,8 +41,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport), "a stream"
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass.
         self.is_open = True
         self._room.set()
 

@@ -1,0 +1,175 @@
+"""What the nodes of one host share: the sockets that listen, the metadata, the cluster's id.
+
+Owns how they are opened and closed, before the first node starts and after the last has ended.
+Nothing is started when a port is taken, when the data is another's, or when it has partitions of a
+node that would not run.
+"""
+
+from collections.abc import Sequence
+from os.path import abspath
+from posixpath import dirname
+from typing import NamedTuple
+
+from ottla.config import broker as options
+from ottla.config.config import Config
+from ottla.env.clock import Clock, SystemClock
+from ottla.env.disk import Disk
+from ottla.env.executor import Executor, ThreadExecutor
+from ottla.env.real_disk import RealDisk
+from ottla.env.rng import Rng, SystemRng
+from ottla.env.shared_sockets import SharedSockets
+from ottla.errors import CorruptFile
+from ottla.ids import NodeId
+from ottla.log.directories.directory import LogDirectoryUnusable
+from ottla.log.files.checkpoints import MetaProperties, read_meta_properties
+from ottla.log.files.layout import META_PROPERTIES
+from ottla.metadata.image import ImageFollower
+from ottla.metadata.keys import Keys
+from ottla.metadata.memory_store import MemoryStore
+from ottla.metadata.sqlite_store import SqliteStore, StoreInUse
+from ottla.metadata.store import MetadataStore
+from ottla.node.giving_up import METADATA_FILE
+from ottla.node.identity import (
+    STORE_CLUSTER,
+    agree_on_cluster,
+    look_for_metadata_elsewhere,
+    new_cluster_id,
+)
+from ottla.node.left_out import left_out, tell
+from ottla.supervision.errands import Socket
+from ottla.supervision.layout import NODES_DIRECTORY, ListenerPorts, node_ids
+
+
+class Outside(NamedTuple):
+    """The ports of ``ottla.env`` that a supervisor needs."""
+
+    disk: Disk
+    clock: Clock
+    rng: Rng
+    store_executor: Executor
+    """One thread, for the metadata store only."""
+
+    @classmethod
+    def real(cls) -> "Outside":
+        """Return the operating system's."""
+        executor = ThreadExecutor(1, "ottla-metadata")
+        return cls(RealDisk(), SystemClock(), SystemRng(), executor)
+
+
+class Doors:
+    """Every socket that listens, of the supervisor and of its nodes."""
+
+    def __init__(self) -> None:
+        self.bound: tuple[ListenerPorts, ...] = ()
+        """Use: the ports, none of them 0."""
+        self._sockets = SharedSockets()
+
+    async def open(self, planned: Sequence[ListenerPorts], backlog: int) -> None:
+        """Bind and listen everywhere. Raises OSError naming the address; then nothing is bound."""
+        bound: list[ListenerPorts] = []
+        try:
+            for each in planned:
+                door, *nodes = [
+                    await self._sockets.listen(each.host, port, backlog)
+                    for port in (each.door, *each.nodes)
+                ]
+                bound.append(each._replace(door=door, nodes=tuple(nodes)))
+        except BaseException:
+            self.close()
+            raise
+        self.bound = tuple(bound)
+
+    def of(self, node: NodeId) -> list[Socket]:
+        """Return what a node listens on: the doors, and ports of its own."""
+        wanted = [
+            (each.host, port) for each in self.bound for port in (each.door, each.nodes[node - 1])
+        ]
+        return [Socket(host, port, self._sockets.descriptors(host, port)) for host, port in wanted]
+
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Return host and port of each listener's door."""
+        return {each.name: (each.host, each.door) for each in self.bound}
+
+    def close(self) -> None:
+        """Listen no more. Harmless when closed."""
+        self._sockets.close()
+
+
+class SharedData(NamedTuple):
+    """The metadata, opened, and whose it is."""
+
+    store: MetadataStore
+    cluster_id: str
+    is_new: bool
+
+
+async def open_in_memory(outside: Outside) -> SharedData:
+    """Return a new cluster that ends with this process."""
+    store = MemoryStore(outside.clock)
+    cluster_id = await agree_on_cluster(store, Keys(STORE_CLUSTER), new_cluster_id(outside.rng))
+    return SharedData(store, cluster_id, is_new=True)
+
+
+async def open_data(config: Config, count: int, outside: Outside) -> SharedData:
+    """Open the metadata in the first log directory, for ``count`` nodes.
+
+    Blocks, for little. Raises LogDirectoryUnusable, OSError, CorruptFile, UnreadableValue.
+    """
+    log_dirs = tuple(map(abspath, config[options.LOG_DIRS]))
+    disk, first = outside.disk, log_dirs[0]
+    look_for_metadata_elsewhere(disk, log_dirs)
+    for log_dir in log_dirs:
+        _make(disk, log_dir)
+        if count > 1:
+            _make(disk, f"{log_dir}/{NODES_DIRECTORY}")
+    known = _identity(disk, first)
+    try:
+        store = await SqliteStore.open(
+            f"{first}/{METADATA_FILE}",
+            disk=disk,
+            clock=outside.clock,
+            executor=outside.store_executor,
+        )
+    except StoreInUse as error:
+        why = "another process uses this data directory"
+        raise LogDirectoryUnusable(first, why, "stop it, or choose another one") from error
+    try:
+        own = new_cluster_id(outside.rng) if known is None else known.cluster_id
+        keys = Keys(STORE_CLUSTER)
+        cluster_id = await agree_on_cluster(store, keys, own)
+        await _refuse_too_few(store, keys, count, first, outside.clock)
+    except BaseException:
+        await store.close()
+        raise
+    return SharedData(store, cluster_id, is_new=known is None)
+
+
+def _identity(disk: Disk, log_dir: str) -> MetaProperties | None:
+    try:
+        return read_meta_properties(disk, f"{log_dir}/{META_PROPERTIES}")
+    except CorruptFile as error:
+        fix = "put the file back from a copy, or choose another directory"
+        raise LogDirectoryUnusable(log_dir, str(error), fix) from error
+
+
+def _make(disk: Disk, directory: str) -> None:
+    """Make a directory durably, if it is missing."""
+    if not disk.exists(directory):
+        disk.make_directory(directory)
+        disk.sync_directory(dirname(directory) or ".")
+
+
+async def _refuse_too_few(
+    store: MetadataStore, keys: Keys, count: int, log_dir: str, clock: Clock
+) -> None:
+    """Raise LogDirectoryUnusable when a node that would not run has partitions."""
+    follower = ImageFollower(store, keys, clock)
+    await follower.start()
+    try:
+        found = left_out(follower.image, node_ids(count))
+    finally:
+        await follower.close()
+    if found:
+        why = f"with --nodes {count} nobody would serve what other nodes have: {tell(found)}"
+        fix = f"ottla serve --nodes {max(found)}"
+        raise LogDirectoryUnusable(log_dir, why, fix)
