@@ -10,10 +10,10 @@ import sys
 from itertools import filterfalse
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli import serve
 from ottla.cli.failure import Exit, Failure, leave_at_once
 from ottla.cli.interruption import SIGNALS, is_ignored
 from ottla.cli.output import note
+from ottla.cli.serving import Listening, explain_os_error, ready_lines
 from ottla.config import broker as options
 from ottla.config import log as log_options
 from ottla.config.config import Config
@@ -37,19 +37,21 @@ class Asked(NamedTuple):
     first_node_port: int | None
     is_memory: bool
     is_quiet: bool
+    started: float
+    """When the command began, in seconds."""
 
 
 def run_nodes(
     config: Config, users: tuple[FirstUser, ...], secured: "Secured | None", asked: Asked
 ) -> None:
-    """Run the nodes to their end. Raises Failure, OttlaError."""
+    """Run the nodes to their end. Raises Failure, OttlaError, InvalidConfig."""
     try:
         asyncio.run(_serve(config, users, secured, asked))
     except NodesFailed as error:
         code = Exit.USAGE if error.is_usage else Exit.FAILED
         raise Failure(error.what, why=error.why, fix=error.fix, code=code) from error
     except OSError as error:
-        raise serve.explain_os_error(error, config) from error
+        raise explain_os_error(error, config) from error
 
 
 async def _serve(
@@ -119,18 +121,18 @@ def _tell_ready(
     config: Config, supervisor: Supervisor, secured: "Secured | None", asked: Asked
 ) -> None:
     doors = {each.name: (each.host, each.door) for each in supervisor.ports}
-    told = serve.ready_lines(
+    told = ready_lines(
         node_id=config[options.NODE_ID],
         cluster_id=supervisor.cluster_id,
         listeners=[
-            serve.Listening(served.protocol, *doors[served.endpoint.name])
+            Listening(served.protocol, *doors[served.endpoint.name])
             for served in listeners_of(config)
         ],
         node_ports=[each.nodes for each in supervisor.ports],
         data=None if asked.is_memory else config[options.LOG_DIRS][0],
         data_is_new=supervisor.data_is_new,
         is_durable=config[log_options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
-        milliseconds=round((SystemClock().monotonic() - serve.STARTED) * 1000),
+        milliseconds=round((SystemClock().monotonic() - asked.started) * 1000),
         first_steps=() if secured is None else secured.first_steps(),
     )
     with contextlib.suppress(BrokenPipeError):  # whoever started it may listen no more

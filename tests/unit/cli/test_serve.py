@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from ottla.cli.serve import Listening, _serve, read_config, ready_lines
+from ottla.cli.serve import _serve, read_config
+from ottla.cli.serving import Listening, ready_lines
 from ottla.client.wire.settings import parse_bootstrap
 
 

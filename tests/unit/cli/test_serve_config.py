@@ -2,9 +2,10 @@ import errno
 
 import pytest
 
-from ottla.cli import serve
+from ottla.cli import serving
 from ottla.cli.failure import Exit, Failure, explain
-from ottla.cli.serve import Listening, read_config, ready_lines
+from ottla.cli.serve import read_config
+from ottla.cli.serving import Listening, ready_lines
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.config import broker as options
 from ottla.config.listeners import Endpoint
@@ -95,12 +96,12 @@ def test_ready_lines_promise_no_more_than_there_is():
 
 def test_errors_of_the_system_become_advice():
     config = read_config(None, [], data="/d", port=1)
-    explained = serve.explain_os_error(PermissionError(errno.EACCES, "Denied", "/d/x"), config)
+    explained = serving.explain_os_error(PermissionError(errno.EACCES, "Denied", "/d/x"), config)
     assert "data directory /d" in str(explained)
     assert "/d/x" in str(explained)
-    explained = serve.explain_os_error(BlockingIOError(errno.EAGAIN, "busy"), config)
+    explained = serving.explain_os_error(BlockingIOError(errno.EAGAIN, "busy"), config)
     assert "in use" in str(explained)
-    explained = serve.explain_os_error(OSError(errno.EADDRNOTAVAIL, "no"), config)
+    explained = serving.explain_os_error(OSError(errno.EADDRNOTAVAIL, "no"), config)
     assert "cannot listen on 127.0.0.1:1" in str(explained)
 
 
