@@ -7,7 +7,7 @@ UnifiedLog.append and LogValidator, as the seed on Kafka's log describes them; e
 Kafka 4.3 answers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import Enum
 from itertools import islice
 from typing import NamedTuple
@@ -15,7 +15,6 @@ from typing import NamedTuple
 from ottla.errors import ErrorCode, KafkaError, RecordError, RecordsRejected
 from ottla.log.config import LogConfig
 from ottla.log.segment.scan import Batch
-from ottla.log.segment.segment import RELATIVE_OFFSET_MAX
 from ottla.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_LENGTH_MIN,
@@ -72,9 +71,6 @@ class AppendOrigin(Enum):
 
     COORDINATOR = "coordinator"
     """This broker itself: one or more batches, control batches too; the log gives offsets."""
-
-    REPLICATION = "replication"
-    """The partition's leader: one or more batches that carry their offsets and epochs already."""
 
 
 CLIENT = AppendOrigin.CLIENT
@@ -328,54 +324,3 @@ def place(
         )
         base_offset = last_offset + 1
     return placed
-
-
-def place_replicated(batches: tuple[AnalysedBatch, ...], log_end_offset: int) -> list[Batch]:
-    """Say what stands where in batches that carry their offsets and epochs already.
-
-    Raises KafkaError INVALID_RECORD for an offset below the one before it or the log's end.
-    """
-    placed: list[Batch] = []
-    expected = log_end_offset
-    for position, header in batches:
-        if header.base_offset < expected:
-            why = f"batch at offset {header.base_offset}, the log goes on at {expected}"
-            raise KafkaError(ErrorCode.INVALID_RECORD, why)
-        expected = header.next_offset
-        placed.append(
-            Batch(
-                position,
-                header.size_bytes,
-                header.base_offset,
-                header.last_offset,
-                header.partition_leader_epoch,
-                header.max_timestamp,
-            )
-        )
-    return placed
-
-
-def stretches(
-    batches: Sequence[AnalysedBatch], room_bytes: int, segment_bytes: int
-) -> Iterator[tuple[AnalysedBatch, ...]]:
-    """Cut replicated batches where segments end: the first has ``room_bytes`` left.
-
-    What another node wrote fits its segments, not always ours. A batch that is larger than a
-    segment is a stretch of its own.
-    """
-    begin = size_bytes = 0
-    for index, (_, header) in enumerate(batches):
-        first_offset = batches[begin].header.base_offset
-        is_far = header.last_offset - first_offset > RELATIVE_OFFSET_MAX
-        if index > begin and (size_bytes + header.size_bytes > room_bytes or is_far):
-            yield tuple(batches[begin:index])
-            begin, size_bytes, room_bytes = index, 0, segment_bytes
-        size_bytes += header.size_bytes
-        if index == begin and size_bytes > room_bytes:
-            room_bytes = segment_bytes  # It rolls.
-    yield tuple(batches[begin:])
-
-
-def moved_to(batches: Sequence[AnalysedBatch], begin: int) -> tuple[AnalysedBatch, ...]:
-    """Return the batches with positions counted from byte ``begin``."""
-    return tuple(AnalysedBatch(position - begin, header) for position, header in batches)

@@ -74,14 +74,15 @@ class LogHealth:
     def ensure_open(self) -> None:
         """Raise KafkaError KAFKA_STORAGE_ERROR unless the log is in service."""
         if not self.is_in_service:
-            raise self._unusable()
+            raise self.unusable()
 
     def ensure_settled(self) -> None:
         """Raise as ``ensure_open`` does; nobody may be swapping segments either."""
         self.ensure_open()
         assert not self.is_swapping, self.topic_partition
 
-    def _unusable(self) -> KafkaError:
+    def unusable(self) -> KafkaError:
+        """Return the refusal, KAFKA_STORAGE_ERROR, of what a log in this state cannot do."""
         why = f"the log of {self.topic_partition} is {self.state.value}"
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 

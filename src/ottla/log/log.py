@@ -23,17 +23,14 @@ from ottla.log.append import (
     AppendOrigin,
     analyse,
     check_client_batch,
-    moved_to,
     place,
-    place_replicated,
-    stretches,
 )
 from ottla.log.config import LogConfig
 from ottla.log.contents.invariants import check_log
 from ottla.log.contents.leader_epochs import EpochEnd, LeaderEpochs
 from ottla.log.contents.rolling import must_roll
 from ottla.log.contents.segments import Segments
-from ottla.log.files.faults import SyncFailed, sync
+from ottla.log.files.faults import SyncFailed, sync, sync_directory
 from ottla.log.flushes import Flushes
 from ottla.log.health import OPEN, LogState
 from ottla.log.producers.producers import Producers
@@ -130,14 +127,14 @@ class Log(Flushes):
     ) -> AppendResult:
         """Check ``records`` and write them. The whole way at once, on this thread.
 
-        ``leader_epoch`` is stamped on the batches unless they come by replication. The bytes are
-        patched in place when they are writable. Raises KafkaError: see ``analyse`` and
-        ``append_analysed``; TooLongForLoop for a small batch that decompresses to a large one.
+        ``leader_epoch`` is stamped on the batches. The bytes are patched in place when they are
+        writable. Raises KafkaError: see ``analyse`` and ``append_analysed``; TooLongForLoop for a
+        small batch that decompresses to a large one.
         """
         now_ms = self._clock.wall_ms()
         if origin is CLIENT and not records.readonly:
             if self.state is not OPEN:
-                raise self._unusable()
+                raise self.unusable()
             view, header = check_client_batch(
                 records, self.config, now_ms, LOOP_DECOMPRESSED_BYTES_MAX
             )
@@ -149,13 +146,11 @@ class Log(Flushes):
         """Give offsets and write. On the loop; one write to the page cache, nothing is synced.
 
         Raises KafkaError: RECORD_LIST_TOO_LARGE for more bytes than a segment takes;
-        KAFKA_STORAGE_ERROR when the disk refused (nothing is appended; of replicated batches, those
-        before the segment that it refused) or the log has failed;
-        INVALID_RECORD for replicated offsets that do not continue the log; for a producer's batch
-        and a marker see ``ProducerStates.check`` and ``check_marker``.
+        KAFKA_STORAGE_ERROR when the disk refused (nothing is appended) or the log has failed; for a
+        producer's batch and a marker see ``ProducerStates.check`` and ``check_marker``.
         """
         if self.state is not LogState.OPEN:
-            raise self._unusable()
+            raise self.unusable()
         if analysis.origin is CLIENT or analysis.is_own_data:
             return self._append_one(analysis.records, analysis.batches[0].header, leader_epoch)
         return self._append_batches(analysis, leader_epoch)
@@ -185,7 +180,7 @@ class Log(Flushes):
         if size_bytes > config.segment_bytes:
             raise _too_large(size_bytes, config)
         if active.size_bytes:
-            self._roll_if_due(size_bytes, base_offset, last_offset, max_timestamp)
+            self.roll_if_due(size_bytes, last_offset, max_timestamp)
             active = self.segments.active
         patch_offsets(records, base_offset, leader_epoch)
         if append_time != NO_TIMESTAMP:
@@ -193,7 +188,7 @@ class Log(Flushes):
         try:
             active.append(records, last_offset, max_timestamp)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self.write_refused(error) from error
         if leader_epoch != self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
         if has_producer:
@@ -202,10 +197,8 @@ class Log(Flushes):
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset)
 
     def _append_batches(self, analysis: Analysis, leader_epoch: int) -> AppendResult:
-        """Append any number of batches, of a coordinator or another replica."""
-        records, origin, batches, transaction_version = analysis
-        if origin is AppendOrigin.REPLICATION:
-            return self._append_replicated(records, batches)
+        """Append any number of batches of a coordinator."""
+        records, _, batches, transaction_version = analysis
         append_time = NO_TIMESTAMP
         self.producers.check_own(records, batches, transaction_version)
         if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -217,43 +210,33 @@ class Log(Flushes):
         base_offset, last_offset = placed[0].base_offset, placed[-1].last_offset
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset)
 
-    def _append_replicated(
-        self, records: memoryview, batches: tuple[AnalysedBatch, ...]
-    ) -> AppendResult:
-        """Append batches as another node wrote them, cut where segments end here."""
-        place_replicated(batches, self.log_end_offset)  # None is written if one does not go on.
-        segment_bytes = self.config.segment_bytes
-        room_bytes = segment_bytes - self.segments.active.size_bytes
-        for stretch in stretches(batches, room_bytes, segment_bytes):
-            begin = stretch[0].position
-            end = stretch[-1].position + stretch[-1].header.size_bytes
-            own = moved_to(stretch, begin)
-            self._write(records[begin:end], own, place_replicated(own, self.log_end_offset))
-        base_offset, last_offset = batches[0].header.base_offset, self.log_end_offset - 1
-        return AppendResult(base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
-
     def _write(
         self, records: memoryview, batches: tuple[AnalysedBatch, ...], placed: list[Batch]
     ) -> None:
         """Write placed batches to one segment; it rolls before if it should."""
         last_offset = placed[-1].last_offset
         max_timestamp = max(batch.max_timestamp for batch in placed)
-        self._roll_if_due(len(records), placed[0].base_offset, last_offset, max_timestamp)
+        self.roll_if_due(len(records), last_offset, max_timestamp)
         try:
             self.segments.active.append_all(records, placed)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self.write_refused(error) from error
         for batch in placed:
             self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
         self.producers.note_all(records, batches, placed, self.segments.active)
         self.log_end_offset = last_offset + 1
 
-    def _roll_if_due(
-        self, size_bytes: int, base_offset: int, last_offset: int, max_timestamp: int
+    def roll_if_due(
+        self,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp: int,
+        *,
+        base_offset: int | None = None,
     ) -> None:
-        """Roll when the active segment cannot or should not take the batches.
+        """Roll when the active segment cannot or should not take batches that end so; see ``roll``.
 
-        The first time after a start it has to read when that segment began.
+        The first time after a start it has to read when that segment began. Raises KafkaError.
         """
         try:
             is_over = must_roll(
@@ -271,7 +254,7 @@ class Log(Flushes):
         if is_over:
             self.roll(base_offset)
 
-    def _refused(self, error: OSError) -> KafkaError:
+    def write_refused(self, error: OSError) -> KafkaError:
         """Undo a write that the disk refused. The log goes on if that works, and fails if not."""
         try:
             active = self.segments.active
@@ -286,6 +269,8 @@ class Log(Flushes):
     def roll(self, base_offset: int | None = None) -> None:
         """Close the active segment for good and start one at ``base_offset`` (None: the log end).
 
+        Where a segment begins above the log end, all that is before it is durable: recovery could
+        not tell a lost end from offsets that were never there (reliability rule 9).
         Syncs next to nothing: what the old segment and the name of the new one need is done by the
         next flush, off the loop; nothing above the flushed offset is promised to anybody. Only of a
         compacted log the old segment is synced here (with ``flush.messages=1``, when almost all of
@@ -296,10 +281,17 @@ class Log(Flushes):
         base_offset = self.log_end_offset if base_offset is None else base_offset
         segments = self.segments
         is_unflushed = self.flushed_offset != self.log_end_offset
+        is_jump = base_offset != self.log_end_offset
         try:
             segments.active.seal(sync=False)
-            if is_unflushed and self.config.is_compacted and self.config.flush_messages == 1:
+            if is_jump or (
+                is_unflushed and self.config.is_compacted and self.config.flush_messages == 1
+            ):
                 sync(segments.active.file)
+            if is_jump:
+                for segment in segments.unsynced:
+                    sync(segment.file)
+                sync_directory(self._disk, self.directory)
         except SyncFailed as error:
             self._fail(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

@@ -16,6 +16,7 @@ from ottla.log.aborted import aborted_transactions
 from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
 from ottla.log.directories.manager import LogManager
+from ottla.log.replicated import append_replicated, check_replicated
 from ottla.records.batch_walk import next_offset
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
@@ -247,7 +248,7 @@ def test_the_same_history_written_here_gives_the_same_files(directories, tmp_pat
         while position < len(data):
             size = 12 + int.from_bytes(data[position + 8 : position + 12], "big")
             batch = data[position : position + size]
-            log.append(batch, leader_epoch=0, origin=AppendOrigin.REPLICATION)
+            append_replicated(log, check_replicated(memoryview(batch)))
             position += size
     manager.stop()
     assert indexes_in(tmp_path / "logs") == indexes_in(root / "clean")

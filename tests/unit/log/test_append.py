@@ -110,8 +110,7 @@ def test_a_client_may_send_one_batch_a_coordinator_more(batch):
 def test_own_batches_are_whole_or_refused(batch, cut):
     records = batch()
     records = records[: max(len(records) - cut, 0)]
-    for origin in (AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION):
-        assert refusal(records, origin=origin) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(records, origin=AppendOrigin.COORDINATOR) is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_only_large_compressed_batches_leave_the_loop(batch):

@@ -3,6 +3,7 @@ import pytest
 from ottla.errors import ErrorCode, InvariantBroken, KafkaError
 from ottla.log.append import AppendOrigin
 from ottla.log.log import LogState
+from ottla.log.replicated import append_replicated, check_replicated
 from ottla.records.batch import TimestampType, iterate_headers, read_header
 from tests.by_time import offset_for_timestamp, offset_of_max_timestamp
 
@@ -173,7 +174,7 @@ def test_an_offset_too_far_from_the_base_rolls(place, open_partition, batch):
     log = open_partition(*place)
     far = batch(1, base_offset=2**31 + 5)
     append(log, batch(1))
-    append(log, far, origin=AppendOrigin.REPLICATION)
+    append_replicated(log, check_replicated(far))
     assert names(place, log) == ["0" * 20 + ".log", f"{2**31 + 5:020d}.log"]
     assert log.log_end_offset == 2**31 + 6
     found = log.read(1, max_bytes=10**6, upper_offset=log.log_end_offset, min_one_message=True)
@@ -213,7 +214,7 @@ def test_replicated_batches_keep_their_offsets_and_epochs(log, batch, read_all):
             + bytes(batch(1, base_offset=15, leader_epoch=5))
         )
     )
-    append(log, records, epoch=99, origin=AppendOrigin.REPLICATION)
+    append_replicated(log, check_replicated(memoryview(records)))
     assert [offset for offset, _, _ in read_all(log)] == [10, 11, 15]
     assert log.leader_epochs.entries == [(3, 10), (5, 15)]
     assert log.end_offset_for_epoch(3) == (3, 15)
@@ -222,7 +223,7 @@ def test_replicated_batches_keep_their_offsets_and_epochs(log, batch, read_all):
 def test_replicated_offsets_that_go_back_are_refused(log, batch):
     append(log, batch(5))
     with pytest.raises(KafkaError) as caught:
-        append(log, batch(1, base_offset=4), origin=AppendOrigin.REPLICATION)
+        append_replicated(log, check_replicated(batch(1, base_offset=4)))
     assert caught.value.code is ErrorCode.INVALID_RECORD
     assert log.log_end_offset == 5
 

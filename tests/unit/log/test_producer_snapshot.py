@@ -11,6 +11,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin
 from ottla.log.producers.snapshot import decode_snapshot, encode_snapshot
 from ottla.log.producers.states import ProducerStates
+from ottla.log.replicated import append_replicated, check_replicated
 from ottla.records.batch import TimestampType
 from ottla.records.control import (
     ControlType,
@@ -146,7 +147,7 @@ def test_replicated_batches_and_markers_are_noted_unchecked(log, batch):
     one = batch(2, base_offset=0, producer_id=7, producer_epoch=0, base_sequence=40)
     two = batch(1, base_offset=2, producer_id=7, producer_epoch=0, base_sequence=42)
     both = memoryview(bytearray(one) + two)
-    log.append(both, leader_epoch=0, origin=AppendOrigin.REPLICATION)
+    append_replicated(log, check_replicated(both))
     assert [each.last_offset for each in log.producers.states.get(7).batches] == [1, 2]
     marker = build_end_transaction_marker(
         EndTransactionMarker(ControlType.COMMIT, 0),

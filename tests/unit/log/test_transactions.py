@@ -12,6 +12,7 @@ from ottla.log.aborted import aborted_transactions
 from ottla.log.append import AppendOrigin, analyse
 from ottla.log.producers import producers
 from ottla.log.producers.transactions import ALL_STABLE
+from ottla.log.replicated import append_replicated, check_replicated
 from ottla.log.segment.transaction_index import ENTRY
 from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
 from ottla.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
@@ -192,7 +193,7 @@ def test_markers_come_several_at_once_and_by_replication(place, log, write, open
         timestamp_ms=NOW,
     )
     late[:8] = (5).to_bytes(8, "big")
-    log.append(memoryview(late), leader_epoch=0, origin=AppendOrigin.REPLICATION)
+    append_replicated(log, check_replicated(memoryview(late)))
     assert aborted_in(log) == [(1, 0, 2, 1), (3, 4, 5, 6)]
 
 

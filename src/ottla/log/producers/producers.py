@@ -25,7 +25,7 @@ from ottla.log.segment.scan import Batch
 from ottla.log.segment.segment import Segment
 from ottla.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.log.segment.transaction_proof import is_confirmed, read_marker
-from ottla.records.batch import BatchHeader
+from ottla.records.batch import BatchHeader, read_header
 
 PRODUCERS_PER_ROLL_MAX = 2_000
 """Known by a log whose roll takes a snapshot itself: some milliseconds."""
@@ -135,6 +135,21 @@ class Producers:
                 continue
             data = records[position : position + batch.size_bytes]
             aborted = _note_marker(self.states, header, data, offset, timestamp, now_ms)
+            if aborted is not None:
+                segment.note_aborted(aborted)
+
+    def note_replicated(
+        self, records: memoryview, positions: Sequence[int], segment: Segment
+    ) -> None:
+        """Note the batches at ``positions``, which another node wrote, one after the other.
+
+        They are written to ``segment`` already. Each end of a transaction is judged by what was
+        open at its marker, as the leader did, and not by what is open behind the last batch.
+        """
+        now_ms = self._now_ms()
+        for position in positions:
+            header = read_header(records, position)
+            aborted = _note(self.states, header, records, position, now_ms)
             if aborted is not None:
                 segment.note_aborted(aborted)
 
@@ -324,6 +339,17 @@ def _misses(segment: Segment, offset: int) -> bool:
         header.is_control and begin <= header.base_offset < offset
         for header in headers_at(file, positions)
     )
+
+
+def _note(
+    states: ProducerStates, header: BatchHeader, records: memoryview, position: int, now_ms: int
+) -> AbortedTransaction | None:
+    offset, timestamp = header.last_offset, header.max_timestamp
+    if not header.is_control:
+        states.update(header, offset, timestamp, now_ms)
+        return None
+    data = records[position : position + header.size_bytes]
+    return _note_marker(states, header, data, offset, timestamp, now_ms)
 
 
 def _note_marker(  # noqa: PLR0917 - what is known of one batch

@@ -62,6 +62,7 @@ class BulkWalk:
 
     __slots__ = (
         "_buffer",
+        "_bytes_min",
         "_chunk_bytes",
         "_end",
         "_file",
@@ -75,7 +76,7 @@ class BulkWalk:
 
     def __init__(
         self,
-        file: File,
+        file: File | None,
         end: int,
         *,
         base_offset: int,
@@ -83,9 +84,13 @@ class BulkWalk:
         may_skip: bool,
         index_interval_bytes: int = sys.maxsize,
     ) -> None:
-        """``may_skip``: offsets may be missing between batches, as compaction leaves them."""
+        """``may_skip``: offsets may be missing between batches, as compaction leaves them.
+
+        ``file`` is None only in ``over``.
+        """
         self._file = file
         self._end = end
+        self._bytes_min = BULK_BYTES_MIN
         self._chunk_bytes = VERIFY_CHUNK_BYTES if verify_crc else HEADERS_CHUNK_BYTES
         self._state = state = array("q", bytes(8 * kernel.WALK_STATE_SIZE))
         state[kernel.FILE_END] = end
@@ -99,6 +104,36 @@ class BulkWalk:
         self._producers = array("q")
         self._offset_output = self._time_output = array("I")
         self._noted_output = array("q")
+
+    @classmethod
+    def over(
+        cls,
+        data: memoryview,
+        position: int,
+        *,
+        end: int,
+        base_offset: int,
+        verify_crc: bool,
+        index_interval_bytes: int = sys.maxsize,
+    ) -> "BulkWalk":
+        """Return one over ``data``, as if it stood at ``position`` of a file that ends at ``end``.
+
+        Offsets may be missing between its batches. Reads no file.
+        """
+        bulk = cls(
+            None,
+            end,
+            base_offset=base_offset,
+            verify_crc=verify_crc,
+            may_skip=True,
+            index_interval_bytes=index_interval_bytes,
+        )
+        bulk._bytes_min = 0
+        bulk._state[kernel.DATA_POSITION] = position
+        bulk._state[kernel.DATA_END] = position + len(data)
+        bulk._buffer = data
+        bulk._allocate_outputs(min(len(data) // HEADER_SIZE_BYTES + 1, _OUTPUT_COUNT))
+        return bulk
 
     def advance(
         self,
@@ -117,7 +152,7 @@ class BulkWalk:
         what the batch there must have; the rest is what is known of the segment up to there.
         Blocks. Raises OSError.
         """
-        if self._end - position < BULK_BYTES_MIN:
+        if self._end - position < self._bytes_min:
             return None
         if not self._buffer:
             self._allocate()
@@ -166,20 +201,25 @@ class BulkWalk:
     def _allocate(self) -> None:
         # One buffer for all: a fresh one per read would be cleared by the kernel, page by page.
         self._buffer = memoryview(bytearray(min(self._chunk_bytes, self._end)))
-        self._offset_output = array("I", bytes(4 * 2 * _OUTPUT_COUNT))
-        self._time_output = array("I", bytes(4 * 3 * _OUTPUT_COUNT))
-        self._noted_output = array("q", bytes(8 * _OUTPUT_COUNT))
+        self._allocate_outputs(_OUTPUT_COUNT)
+
+    def _allocate_outputs(self, count: int) -> None:
+        self._offset_output = array("I", bytes(4 * 2 * count))
+        self._time_output = array("I", bytes(4 * 3 * count))
+        self._noted_output = array("q", bytes(8 * count))
         self._producers = array("q", bytes(8 * _SLOT * _PRODUCER_SLOTS_MIN))
 
     def _read_on(self) -> bool:
         """Have the data begin at the next batch; False when that brings no byte more of it."""
-        state, buffer = self._state, self._buffer
+        file, state, buffer = self._file, self._state, self._buffer
         position, end = state[kernel.POSITION], state[kernel.DATA_END]
+        if file is None:
+            return False
         begin = state[kernel.DATA_POSITION]
         length = min(len(buffer), state[kernel.FILE_END] - position)
         if (begin == position and end > begin) or length < HEADER_SIZE_BYTES:
             return False
-        read = self._file.read_into(position, buffer[:length])
+        read = file.read_into(position, buffer[:length])
         state[kernel.DATA_POSITION] = position
         state[kernel.DATA_END] = position + read
         return read >= HEADER_SIZE_BYTES

@@ -18,7 +18,7 @@ from contextlib import suppress
 from ottla.env.disk import Buffer, Disk, File
 from ottla.errors import KafkaError
 from ottla.log.files import faults
-from ottla.log.segment.bulk_walk import BulkWalk
+from ottla.log.segment.bulk_walk import BulkWalk, Stretch
 from ottla.log.segment.indexes import SegmentIndexes, agrees
 from ottla.log.segment.scan import Batch, Walk, seek
 from ottla.log.segment.segment_files import SegmentFiles
@@ -352,13 +352,34 @@ class Segment(SegmentFiles):
         The first of them must have ``next_offset`` and ``leader_epoch``. Returns the offset behind
         the last one: ``next_offset`` itself when there is none.
         """
-        latest = self.latest
-        assert latest is not None
-        indexes = self.indexes
-        entry, time_entry = indexes.offsets.last(), indexes.times.last()
+        entry = self.indexes.offsets.last()
         if entry is not None and entry.offset >= next_offset:
             return next_offset
-        stretch = bulk.advance(
+        stretch = self._stretch_ahead(bulk, next_offset, leader_epoch)
+        if stretch is None:
+            return next_offset
+        self._take(stretch)
+        return stretch.next_offset
+
+    def append_ahead(
+        self, data: memoryview, bulk: BulkWalk, *, next_offset: int, leader_epoch: int
+    ) -> Stretch | None:
+        """Write the ordinary batches that ``data`` begins with; return what was written.
+
+        ``bulk`` goes over ``data`` as if it stood behind ``size_bytes``. None: the first batch is
+        not ordinary. Raises OSError, as ``append`` does.
+        """
+        stretch = self._stretch_ahead(bulk, next_offset, leader_epoch)
+        if stretch is not None:
+            start = self.size_bytes
+            self.file.write_at(start, data[: stretch.end_position - start])
+            self._take(stretch)
+        return stretch
+
+    def _stretch_ahead(self, bulk: BulkWalk, next_offset: int, leader_epoch: int) -> Stretch | None:
+        latest, time_entry = self.latest, self.indexes.times.last()
+        assert latest is not None
+        return bulk.advance(
             self.size_bytes,
             next_offset=next_offset,
             leader_epoch=leader_epoch,
@@ -367,8 +388,9 @@ class Segment(SegmentFiles):
             entry_timestamp=NO_TIMESTAMP if time_entry is None else time_entry.timestamp,
             bytes_since_entry=self._bytes_since_index_entry,
         )
-        if stretch is None:
-            return next_offset
+
+    def _take(self, stretch: Stretch) -> None:
+        indexes = self.indexes
         indexes.extend(stretch)
         if stretch.offset_entries:
             self.index_bytes = indexes.bytes_after_next()
@@ -377,7 +399,6 @@ class Segment(SegmentFiles):
         # The tail's list has to be without gaps: it begins anew behind the stretch.
         del self._tail_last_offsets[:], self._tail_positions[:]
         self.size_bytes = stretch.end_position
-        return stretch.next_offset
 
     def _forget(self, joint: tuple[int, TimestampOffset] | None) -> None:
         del self._tail_last_offsets[:], self._tail_positions[:]
