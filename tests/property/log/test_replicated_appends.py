@@ -10,9 +10,9 @@ from ottla.env.clock import ManualClock
 from ottla.env.memory_disk import MemoryDisk
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.log.append import AppendOrigin
 from ottla.log.config import LogConfig
 from ottla.log.directories.recovery import open_log
+from ottla.log.replicated import append_replicated, check_replicated
 from ottla.records.batch import patch_offsets, read_header
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
@@ -21,10 +21,13 @@ NOW = 1_700_000_000_000
 TP = TopicPartition("t", 0)
 
 
-def open_partition(segment_bytes):
-    disk = MemoryDisk(durability=True)
-    disk.make_directory("/t-0")
-    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=100, is_compacted=True)
+def open_partition(segment_bytes, disk=None, *, is_compacted=False):
+    if disk is None:
+        disk = MemoryDisk(durability=True)
+        disk.make_directory("/t-0")
+    config = LogConfig(
+        segment_bytes=segment_bytes, index_interval_bytes=100, is_compacted=is_compacted
+    )
     opening = {"recovery_point": 0, "log_start_offset": 0, "is_clean": False}
     return open_log(disk, ManualClock(NOW), "/t-0", TP, config, **opening)
 
@@ -61,13 +64,13 @@ def stored(log):
 )
 def test_a_follower_has_the_leaders_bytes(seed, count, segment_bytes, gaps, data):
     batches = batches_of(seed, count, gaps=gaps)
-    log = open_partition(segment_bytes)
+    log = open_partition(segment_bytes, is_compacted=data.draw(st.booleans()))
     begin = 0
     while begin < count:
         end = data.draw(st.integers(begin + 1, count))
         piece = b"".join(batches[begin:end])
         first, last = read_header(batches[begin]), read_header(batches[end - 1])
-        result = log.append(memoryview(piece), leader_epoch=99, origin=AppendOrigin.REPLICATION)
+        result = append_replicated(log, check_replicated(memoryview(piece)))
         assert (result.base_offset, result.last_offset) == (first.base_offset, last.last_offset)
         assert log.log_end_offset == last.last_offset + 1
         log.check()
@@ -81,6 +84,12 @@ def test_a_follower_has_the_leaders_bytes(seed, count, segment_bytes, gaps, data
     for segment in log.segments:
         held = [one.size_bytes for one in headers if one.base_offset >= segment.base_offset]
         assert segment.size_bytes <= max([segment_bytes, *held[:1]])
+    # A start after a kill finds the same, in whatever topic, whatever offsets are missing.
+    again = open_partition(segment_bytes, log._disk, is_compacted=data.draw(st.booleans()))
+    again.check()
+    assert stored(again) == b"".join(batches)
+    assert again.log_end_offset == log.log_end_offset
+    assert again.leader_epochs.entries == log.leader_epochs.entries
 
 
 @given(seed=st.integers(0, 2**16), count=st.integers(2, 20))
@@ -89,7 +98,7 @@ def test_nothing_of_a_piece_is_written_when_one_batch_does_not_go_on(seed, count
     log = open_partition(400)
     piece = b"".join([*batches, batches[0]])
     with pytest.raises(KafkaError) as refused:
-        log.append(memoryview(piece), leader_epoch=0, origin=AppendOrigin.REPLICATION)
+        append_replicated(log, check_replicated(memoryview(piece)))
     assert refused.value.code is ErrorCode.INVALID_RECORD
     assert log.log_end_offset == 0
     assert stored(log) == b""

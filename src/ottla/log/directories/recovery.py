@@ -5,10 +5,13 @@ Owns the decision what is a torn tail and what is corruption (reliability rules 
     bad batch at or above the recovery point   never acknowledged: cut off, with all behind it
     bad batch below it, or a log that ends     corruption: CorruptFile, and nothing is touched
     before it                                  (bit rot must not be mistaken for a torn tail)
-    batch with a later offset than expected    corruption, too: a torn write does not jump ahead
+    offsets missing before a whole batch       as compaction leaves them, also in a copy of the log
+    and a batch behind it that needs them      corruption: the offset of the one between is damaged
+    offsets missing before a segment           corruption: the end of the one before is lost, if
+                                               it is not below the recovery point
 
-What is kept was synced again before anyone is served. Also finishes or undoes what a crash cut
-short: segments being deleted, cleaned or swapped. A second recovery changes nothing.
+What is kept was synced again before anyone is served. What a crash cut short (segments being
+deleted, cleaned or swapped) is finished or undone first. A second recovery changes nothing.
 Called by log.manager; blocks; source: Kafka's LogLoader.
 """
 
@@ -22,6 +25,7 @@ from ottla.ids import INT64_MAX, TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.contents.leader_epochs import LeaderEpochs
 from ottla.log.contents.segments import Segments
+from ottla.log.directories.interrupted import finish_interrupted_work
 from ottla.log.files.checkpoints import (
     read_epoch_checkpoint,
     read_partition_metadata,
@@ -29,17 +33,12 @@ from ottla.log.files.checkpoints import (
 )
 from ottla.log.files.faults import sync, sync_directory
 from ottla.log.files.layout import (
-    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA,
-    SWAP_SUFFIX,
-    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    TRANSACTION_SUM_SUFFIX,
     parse_segment_file,
 )
 from ottla.log.log import Log
@@ -51,7 +50,6 @@ from ottla.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from ottla.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_ID
 
 ZEROS_READ_BYTES = 1024 * 1024
-_OF_TRANSACTIONS = (TRANSACTION_INDEX_SUFFIX, TRANSACTION_SUM_SUFFIX)
 
 
 def open_log(
@@ -157,6 +155,14 @@ class _Checkpointed(NamedTuple):
     log_start_offset: int
 
 
+class _Gap(NamedTuple):
+    """A whole batch with a later offset than expected: compaction took some, or it is damaged."""
+
+    position: int
+    expected: int
+    base_offset: int
+
+
 class _Recovery:
     """One pass over a partition's segments. ``next_offset`` and ``epochs`` are its result."""
 
@@ -173,8 +179,10 @@ class _Recovery:
         self._config = config
         self._segments = segments
         self._recovery_point, self._log_start_offset = told
-        self.next_offset = segments[-1].base_offset
+        self.next_offset = self._base_offset = segments[-1].base_offset
         self._leader_epoch = NO_LEADER_EPOCH
+        self._gap: _Gap | None = None
+        """The last batch before which offsets are missing, in the segment looked at."""
         stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.epochs = LeaderEpochs(stored)
         self._stored_epochs = stored
@@ -274,21 +282,22 @@ class _Recovery:
     def _continues(self, successor: Segment) -> bool:
         """Tell whether ``successor`` goes on where the segments so far end (rule 9).
 
-        One that begins earlier and is empty is left over from a roll that failed.
+        One that begins earlier and is empty is left over from a roll that failed. What was copied
+        from another node continues, too: see ``log.replicated``.
         """
         if successor.base_offset < self.next_offset:
             if successor.size_bytes:
                 why = f"begins before offset {self.next_offset}, where its predecessor ends"
                 raise CorruptFile(successor.path, why)
             return False
-        return successor.base_offset == self.next_offset or self._may_skip_to(successor.base_offset)
-
-    def _may_skip_to(self, offset: int) -> bool:
-        """Tell whether offsets may be missing before ``offset``: compaction took them.
-
-        The log may be compacted no longer. Compaction saves the recovery point first.
-        """
-        return self._config.is_compacted or offset <= self._recovery_point
+        return (
+            successor.base_offset == self.next_offset
+            or self._config.is_compacted
+            # Not any more, perhaps: compaction saves the recovery point before it takes anything.
+            or successor.base_offset <= self._recovery_point
+            # Too far for any end of the one before: it was synced before that roll.
+            or successor.base_offset > self._base_offset + RELATIVE_OFFSET_MAX + 1
+        )
 
     def _recover_segment(self, segment: Segment, keep_below: int, *, trusted: bool) -> Walk:
         """Note the batches of ``segment`` again, from a point its indexes agree on to the end.
@@ -308,10 +317,11 @@ class _Recovery:
             index_interval_bytes=segment.index_interval_bytes,
         )
         expected: int | None = segment.base_offset if resume == 0 else None
-        self.next_offset = segment.base_offset
+        self.next_offset = self._base_offset = segment.base_offset
+        self._gap = None
         is_first = True
         for batch in walk:
-            why = self._contradiction(segment, batch.base_offset, batch.last_offset, expected)
+            why = self._contradiction(segment, batch, expected)
             # Formats 0 and 1 know no epochs, and may follow a batch that does.
             epoch = (
                 self._leader_epoch if batch.leader_epoch == NO_LEADER_EPOCH else batch.leader_epoch
@@ -337,19 +347,29 @@ class _Recovery:
             expected = self.next_offset = segment.note_ahead(
                 bulk, next_offset=batch.last_offset + 1, leader_epoch=batch.leader_epoch
             )
+            if expected != batch.last_offset + 1:
+                self._gap = None
             walk.position = segment.size_bytes
         self.walked[segment.base_offset] = WalkedProducers(resume, bulk.producer_positions())
         return walk
 
-    def _contradiction(
-        self, segment: Segment, base_offset: int, last_offset: int, expected: int | None
-    ) -> str | None:
+    def _contradiction(self, segment: Segment, batch: Batch, expected: int | None) -> str | None:
+        """Return why ``batch`` cannot stand where it does; None: it can.
+
+        No checksum covers its offset: see durability.md, rule 9.
+        """
+        base_offset, last_offset, gap = batch.base_offset, batch.last_offset, self._gap
         lowest = segment.base_offset if expected is None else expected
+        if gap is not None and gap.expected <= base_offset < lowest:
+            why = (
+                f"a whole batch has offset {gap.base_offset}, expected {gap.expected}; "
+                f"the next one has {base_offset}"
+            )
+            raise CorruptFile(segment.path, why, gap.position)
         if base_offset < lowest or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             return f"offsets {base_offset} to {last_offset}, expected {lowest}"
-        if expected is not None and base_offset > expected and not self._may_skip_to(base_offset):
-            why = f"a whole batch has offset {base_offset}, expected {expected}"
-            raise CorruptFile(segment.path, why)
+        is_gap = expected is not None and base_offset > expected
+        self._gap = _Gap(batch.position, lowest, base_offset) if is_gap else None
         return None
 
     def _ensure_epoch_as_stored(self, segment: Segment, batch: Batch, *, trusted: bool) -> None:
@@ -421,61 +441,3 @@ class _Recovery:
         for batch in beginnings(walk, bulk):
             if batch.leader_epoch > self.epochs.latest:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
-
-
-# -- interrupted work -------------------------------------------------------------------------
-
-
-def finish_interrupted_work(disk: Disk, directory: str) -> list[str]:
-    """Remove what a crash left behind and finish swaps that were decided (rules 14 and 15).
-
-    Returns the names of the files that are in the directory then.
-    """
-    names = disk.list_directory(directory)
-    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-    leftovers = [
-        name for name in names if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX))
-    ]
-    for name in leftovers:
-        disk.remove(f"{directory}/{name}")
-    for name in swaps:
-        parsed = parse_segment_file(name.removesuffix(SWAP_SUFFIX))
-        if parsed is not None and parsed[1] == LOG_SUFFIX:
-            _finish_swap(disk, directory, name, parsed[0])
-    for name in disk.list_directory(directory) if swaps else []:
-        path = f"{directory}/{name}"
-        if name.removesuffix(SWAP_SUFFIX).endswith(_OF_TRANSACTIONS) and name.endswith(SWAP_SUFFIX):
-            disk.rename(path, path.removesuffix(SWAP_SUFFIX))
-        elif name.endswith(SWAP_SUFFIX):
-            # Sparse indexes of a swapped segment: caches, and of no use without its log.
-            disk.remove(path)
-    if not (leftovers or swaps):
-        return names  # As always but after a crash: one listing less per partition of a start.
-    disk.sync_directory(directory)
-    return disk.list_directory(directory)
-
-
-def _finish_swap(disk: Disk, directory: str, name: str, base_offset: int) -> None:
-    """Let the swap file ``name`` replace the segments whose offsets it covers."""
-    file = disk.open_read_only(f"{directory}/{name}")
-    try:
-        walk = Walk(file, 0, file.size(), verify_crc=True)
-        next_offset = base_offset
-        for batch in walk:
-            next_offset = batch.last_offset + 1
-    finally:
-        file.close()
-    if walk.stopped_by is not None:
-        raise CorruptFile(f"{directory}/{name}", walk.stopped_by, walk.position)
-    for other in disk.list_directory(directory):
-        parsed = parse_segment_file(other)
-        if parsed is None:
-            continue
-        if parsed[0] == base_offset or base_offset < parsed[0] < next_offset:
-            path = f"{directory}/{other}"
-            disk.rename(path, path + DELETED_SUFFIX)
-    disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
-    disk.sync_directory(directory)
-    for other in disk.list_directory(directory):
-        if other.endswith(DELETED_SUFFIX):
-            disk.remove(f"{directory}/{other}")
