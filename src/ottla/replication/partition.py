@@ -253,6 +253,13 @@ class Partition(PartitionFlushes):
                     f"{self.min_insync_replicas}",
                 )
 
+    def release(self, log: Log) -> None:
+        """Go on with ``log``: see ``PartitionFlushes``. It may have been cut, or begin anew."""
+        committed = max(min(self.high_watermark, log.log_end_offset), log.log_start_offset)
+        self.high_watermark = committed
+        log.producers.transactions.commit_to(committed)
+        super().release(log)
+
     # The high watermark.
 
     @property

@@ -186,6 +186,11 @@ class LogCopy:
         return self.log.topic_partition
 
     @property
+    def start_offset(self) -> int:
+        """Where its log starts."""
+        return self.log.log_start_offset
+
+    @property
     def offset_lag(self) -> int:
         """How far it is behind its log."""
         return max(self.log.log_end_offset - self.end_offset, 0)

@@ -188,6 +188,26 @@ class OffsetCheckpoints:
                     self._write(path, left, outcome)
         return outcome
 
+    def lower(self, where: TopicPartition, log_dir: str, offset: int) -> CheckpointJob:
+        """Let no recovery point of a partition in ``log_dir`` be above ``offset``, durably.
+
+        Neither on disk nor in a job on its way. Blocks when it is to be written. The job returned
+        has run: hand it to ``LogManager.checkpointed`` on the loop. It holds if there are no
+        ``failures``.
+        """
+        path = f"{log_dir}/{RECOVERY_POINT_CHECKPOINT}"
+        outcome = CheckpointJob(self, {})
+        with self._lock:
+            for job in list(self._jobs):
+                offsets = job.files.get(path, {})
+                if offsets.get(where, 0) > offset:
+                    offsets[where] = offset
+            offsets = self._on_disk.get(path, {})
+            if offsets.get(where, 0) > offset:
+                outcome.files[path] = {**offsets, where: offset}
+                self._write(path, outcome.files[path], outcome)
+        return outcome
+
     def _tells_of(self, names: Collection[TopicPartition]) -> bool:
         """Tell whether an entry of one of ``names`` is on disk, or may be on its way there.
 

@@ -16,11 +16,12 @@ log.copying and log.recovery. Source: reliability rules 3, 14 and 15.
 import logging
 from contextlib import suppress
 from posixpath import basename, dirname
+from typing import Protocol
 
 from ottla.env.clock import Clock
 from ottla.env.disk import Disk
 from ottla.errors import CorruptFile, OttlaError
-from ottla.log.directories.copying import LogCopy, SourceUnreadable
+from ottla.log.directories.copying import SourceUnreadable
 from ottla.log.directories.recovery import open_log
 from ottla.log.files.faults import SyncFailed, sync_directory
 from ottla.log.files.layout import deleted_directory, unique_part
@@ -29,10 +30,28 @@ from ottla.log.log import Log
 logger = logging.getLogger(__name__)
 
 
+class Copy(Protocol):
+    """What takes the place of ``log``."""
+
+    log: Log
+    directory: str
+
+    def complete(self) -> None:
+        """Make it whole and durable. Blocks. Raises OSError or SourceUnreadable."""
+
+    @property
+    def start_offset(self) -> int:
+        """Where the log starts then."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where it ends, once it is complete."""
+
+
 class TakeOver:
     """Completes ``copy`` and gives it the name of its log."""
 
-    def __init__(self, disk: Disk, clock: Clock, copy: LogCopy) -> None:
+    def __init__(self, disk: Disk, clock: Clock, copy: Copy) -> None:
         """Take a copy whose log directory has been told of the log start offset."""
         self._disk = disk
         self._clock = clock
@@ -118,19 +137,19 @@ class TakeOver:
         self.lost = error
 
     def _open(self, directory: str) -> Log:
-        before = self.copy.log
+        before, end = self.copy.log, self.copy.end_offset
         log = open_log(
             self._disk,
             self._clock,
             directory,
             before.topic_partition,
             before.config,
-            recovery_point=before.log_end_offset,
-            log_start_offset=before.log_start_offset,
+            recovery_point=end,
+            log_start_offset=self.copy.start_offset,
             is_clean=True,
         )
-        found, expected = log.log_end_offset, before.log_end_offset
-        if found != expected:
+        found = log.log_end_offset
+        if found != end:
             log.abandon()
-            raise CorruptFile(directory, f"the copy ends at {found}, its log at {expected}")
+            raise CorruptFile(directory, f"the copy ends at {found}, its log at {end}")
         return log
