@@ -1,13 +1,19 @@
 """``ottla doctor``: what a data directory holds, and what is odd about it. Changes nothing.
 
-Quick: names and small files. ``ottla log verify`` reads every byte.
+Quick: names and small files. ``ottla log verify`` reads every byte. Given HOST:PORT it looks at a
+cluster: ``doctor_cluster``.
 """
 
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.arguments import Commands, add_command, add_output_option
+from ottla.cli.arguments import (
+    Commands,
+    add_client_options,
+    add_command,
+    add_output_option,
+)
 from ottla.cli.failure import Exit, Failure, leave
 from ottla.cli.log import show_findings
 from ottla.cli.output import FORMATS, Format, chosen, note
@@ -21,25 +27,57 @@ DEFAULT_DIRECTORY = "ottla-data"
 
 def register(commands: Commands) -> None:
     """Declare the command."""
-    about = "Tell whose a data directory is, how it was left, and what to do about what is odd."
+    about = (
+        "Tell whose a data directory is, how it was left, and what to do about what is odd.\n"
+        "Of a cluster, by HOST:PORT: whether clients reach it, what is offline or nearly full, who "
+        "might get in."
+    )
     parser = add_command(commands, "doctor", about, doctor)
     parser.add_argument(
-        "directory",
-        metavar="DIR",
+        "place",
+        metavar="DIR|HOST:PORT",
         nargs="?",
-        default=DEFAULT_DIRECTORY,
-        help=f"the data directory; {DEFAULT_DIRECTORY}",
+        help=f"the data directory, or a broker of the cluster; {DEFAULT_DIRECTORY}",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="of a cluster: warnings count as failure, too"
+    )
+    parser.add_argument(
+        "--no-logins", action="store_true", help="of a cluster: do not try passwords of examples"
     )
     add_output_option(parser, *FORMATS)
+    add_client_options(parser)
 
 
 def doctor(options: Namespace) -> None:
-    """Examine the directory. Exits with 1 when records are lost or cannot be served."""
+    """Examine a directory or a cluster. Exits with 1 when something is lost or cannot be served."""
+    if _is_address(options):
+        from ottla.cli.doctor_cluster import doctor_of_cluster
+
+        doctor_of_cluster(options)
+    else:
+        _of_directory(options, options.place or DEFAULT_DIRECTORY)
+
+
+def _is_address(options: Namespace) -> bool:
+    """Whether a cluster is meant; then its address is ``options.bootstrap``."""
+    place = options.place
+    if place is None:
+        is_told = options.bootstrap != options.parser.get_default("bootstrap")
+        return is_told or bool(options.settings) or options.command_config is not None
+    _, colon, port = place.rpartition(":")
+    if not colon or not port.isdecimal() or "/" in place:
+        return False
+    options.bootstrap = place
+    return True
+
+
+def _of_directory(options: Namespace, place: str) -> None:
     from ottla.env.real_disk import RealDisk
     from ottla.log.inspect.examine import examine
     from ottla.log.inspect.findings import Severity
 
-    path = options.directory.rstrip("/") or "/"
+    path = place.rstrip("/") or "/"
     disk = RealDisk()
     try:
         if not disk.is_directory(path):
