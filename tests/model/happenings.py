@@ -107,6 +107,14 @@ def _of_a_leader(state, one):
                     s, one, replica_state.propose_shrink(leads, (other,), needed)
                 ),
             )
+    others = tuple(other for other in leads.state.isr if other != one)
+    if len(others) > 1:
+        yield (
+            f"shrink {one}-all",
+            lambda s: protocol.proposes(
+                s, one, replica_state.propose_shrink(leads, others, needed)
+            ),
+        )
     for other in NODES:
         if other != one and replica_state.may_join(leads, other, node.high_watermark):
             yield (

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.directories.making import MakingJob, RemovalJob, Wanted
 from ottla.log.directories.manager import LogManager
 from ottla.log.log import Log
@@ -31,7 +31,7 @@ from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
 from ottla.pending import Pending
-from ottla.replication.partition import Partition, PartitionSettings
+from ottla.replication.partition import NOT_REGISTERED, Partition, PartitionSettings
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +112,9 @@ class Hosting:
         self._is_working = False
         """Use: one step is under way. The next one is taken when it ends."""
         self._is_stopped = False
+        self._fenced: dict[tuple[TopicId, int], LeaderEpoch] | None = {}
+        """Up to which leader epoch a partition of several replicas is not led here, for those that
+        are being made: see ``Partition.fence``. None: this process is not registered yet."""
         self._idle: list[Pending[None]] = []
 
     def high_watermark_of(self, where: TopicPartition) -> int | None:
@@ -156,7 +159,11 @@ class Hosting:
     # What the image says.
 
     def host_all(self, image: MetadataImage) -> None:
-        """Host every partition that the image says this node holds; at start. Blocks."""
+        """Host every partition that the image says this node holds; at start. Blocks.
+
+        Those of several replicas are led when ``registered`` was called.
+        """
+        self._fenced = None
         wanted: dict[TopicPartition, PartitionState] = {}
         is_new = not self._log_manager.away()  # All that is anywhere is found.
         topic_ids: list[Wanted] = []
@@ -171,6 +178,20 @@ class Hosting:
         made = self._log_manager.maker.made(job)
         for where, topic_id, _ in topic_ids:
             self._host(where, topic_id, wanted[where], made[where], is_new=is_new)
+
+    def registered(self) -> None:
+        """Fence what was granted before this process registered: the image just told that it did.
+
+        A leadership over several replicas counts only when it is granted after that.
+        """
+        self._fenced = {}
+        for partition in list(self.partitions.values()):
+            if len(partition.state.replicas) > 1:
+                partition.fence(_fenced_epoch_of(partition.state, self._node_id))
+        for where, (topic_id, state) in self._making.items():
+            if len(state.replicas) > 1:
+                epoch = _fenced_epoch_of(state, self._node_id)
+                self._fenced[topic_id, where.partition] = epoch
 
     def apply(self, delta: MetadataDelta) -> None:
         """Note what comes, host no more what goes, and see to the rest later."""
@@ -326,10 +347,19 @@ class Hosting:
             executor=self._executor,
             moved=self._moved,
             checkpointed_high_watermark=self._log_manager.high_watermarks.get(where, 0),
+            fenced_epoch=self._fenced_epoch(topic_id, where),
         )
         partition.configure(settings)
         self.partitions[where] = partition
         self._configured(partition)
+
+    def _fenced_epoch(self, topic_id: TopicId, where: TopicPartition) -> LeaderEpoch:
+        before = self.partitions.get(where)
+        if before is not None and before.topic_id == topic_id:  # It could not be opened then.
+            return before.fenced_epoch
+        if self._fenced is None:
+            return NOT_REGISTERED
+        return self._fenced.pop((topic_id, where.partition), LeaderEpoch(-1))
 
     def _remove(self, steps: list[_Step]) -> None:
         for step in steps:
@@ -420,6 +450,12 @@ def _slice_of(queue: "deque[_Step | Pending[None]]") -> list[_Step]:
         steps.append(step)
         queue.popleft()
     return steps
+
+
+def _fenced_epoch_of(state: PartitionState, node: NodeId) -> LeaderEpoch:
+    from ottla.replication.elections import fenced_epoch_of  # noqa: PLC0415 - one node needs none
+
+    return fenced_epoch_of(state, node)
 
 
 def _stopped() -> KafkaError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
+from ottla.ids import INT32_MAX, LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.append import Analysis
 from ottla.log.config import LogConfig
 from ottla.log.contents.leader_epochs import EpochEnd
@@ -30,7 +30,6 @@ from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.replication.append import FLUSH_FAILED, GONE, LEADERSHIP_MOVED
 from ottla.replication.commit_queue import CommitQueue
 from ottla.replication.divergence import end_of_leaders_epoch
-from ottla.replication.elections import effective_min_isr
 from ottla.replication.flushing import PartitionFlushes, PartitionHeld
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
 HIGH_WATERMARK = -1
 """In DeleteRecords: all that is committed."""
+NOT_REGISTERED = LeaderEpoch(INT32_MAX)
+"""As a fenced epoch: no leadership over several replicas counts."""
 
 
 class PartitionSettings(NamedTuple):
@@ -56,13 +57,14 @@ class Partition(PartitionFlushes):
         "_commits",
         "_moved",
         "_node_id",
-        "_view",
+        "fenced_epoch",
         "high_watermark",
         "is_leader",
         "min_insync_replicas",
         "state",
         "topic_id",
         "topic_partition",
+        "view",
     )
 
     def __init__(
@@ -77,10 +79,12 @@ class Partition(PartitionFlushes):
         executor: Executor,
         moved: Callable[[TopicPartition], None],
         checkpointed_high_watermark: int = 0,
+        fenced_epoch: LeaderEpoch = LeaderEpoch(-1),  # noqa: B008 - immutable
     ) -> None:
         """Lead from the start, if ``state`` says so; ``moved`` is told that readers may see more.
 
         ``checkpointed_high_watermark``: what was known to be committed when it was written.
+        ``fenced_epoch``: see ``fence``.
 
         Other replicas may have lost what this one has: then nothing above it is shown until they
         have said how far they are.
@@ -96,15 +100,18 @@ class Partition(PartitionFlushes):
             known = min(checkpointed_high_watermark, log.log_end_offset)
             self.high_watermark = max(known, log.log_start_offset)
         """Use: exclusive end of what consumers see. Invariant: log start <= it <= log end."""
-        self.is_leader = state.leader == node_id
-        """Whether this node leads the partition now."""
         self._node_id = node_id
+        self.fenced_epoch = fenced_epoch
+        """Use: see ``fence``."""
+        self.is_leader = self._is_granted(state)
+        """Whether this node leads the partition now."""
         self._clock = clock
         self._moved = moved
         self._commits: CommitQueue | None = None
         """Use: ``commits``. None: nobody has waited yet, as for most partitions of a large node."""
-        self._view: LeaderView | None = None
-        """What followers have said. Invariant: of the present leader epoch; None without them."""
+        self.view: LeaderView | None = None
+        """Use: set by ``take_view``. What followers have said. Invariant: of the present leader
+        epoch; None without them."""
         log.producers.transactions.commit_to(self.high_watermark)
         if self.is_leader:
             self.lead(state)
@@ -119,7 +126,26 @@ class Partition(PartitionFlushes):
             and state.partition_epoch < present.partition_epoch
         ):
             return
-        if state.leader == self._node_id:
+        self._take_role(state)
+
+    def fence(self, epoch: LeaderEpoch) -> None:
+        """Lead several replicas in no leader epoch up to ``epoch``: another process was granted it.
+
+        That one may have lost what it had not synced, and others may know it. -1: none is fenced.
+        """
+        self.fenced_epoch = epoch
+        if self.is_leader != self._is_granted(self.state):
+            self._take_role(self.state)
+
+    def _is_granted(self, state: PartitionState) -> bool:
+        if state.leader != self._node_id or len(state.replicas) == 1:
+            return state.leader == self._node_id
+        from ottla.replication.elections import is_granted  # noqa: PLC0415 - one node needs none
+
+        return is_granted(state, self._node_id, self.fenced_epoch)
+
+    def _take_role(self, state: PartitionState) -> None:
+        if self._is_granted(state):
             self.lead(state)
         else:
             self.follow(state)
@@ -131,11 +157,11 @@ class Partition(PartitionFlushes):
         With a new epoch all that followers have said is void.
         """
         if len(state.replicas) > 1:
-            from ottla.replication.replica_state import hear  # noqa: PLC0415 - one node needs none
+            from ottla.replication.replica_state import hear  # noqa: PLC0415 - as above
 
-            self._view = hear(self._view, state, self.log.log_end_offset)
+            self.view = hear(self.view, state, self.log.log_end_offset)
         else:
-            self._view = None
+            self.view = None
         self.state = state
         self.is_leader = True
         self._advance()
@@ -144,37 +170,46 @@ class Partition(PartitionFlushes):
         """Lead no more, or still not: another node does, or none. The caller tells who waits."""
         self.state = state
         self.is_leader = False
-        self._view = None
+        self.view = None
 
     def stop(self) -> None:
         """Lead and follow no more, for good: the topic is gone, or this replica of it."""
         self.is_leader = False
-        self._view = None
+        self.view = None
         if self._commits is not None:
             self._commits.refuse(GONE)
 
-    def follower_fetched(self, node: NodeId, end_offset: int, broker_epoch: int) -> None:
+    def follower_fetched(
+        self, node: NodeId, end_offset: int, broker_epoch: int, *, now_ms: int = 0
+    ) -> None:
         """Note that a follower, which fetches in this leader epoch, has synced to ``end_offset``.
 
-        Its history does not diverge from the log's. ``broker_epoch``: its registration. Raises
+        Its history does not diverge from the log's. ``broker_epoch``: its registration. ``now_ms``:
+        by the clock by which it may lag (isr_changes). Raises
         KafkaError: as ``check_leader``; UNKNOWN_LEADER_EPOCH for a node that has no replica: it may
         have heard earlier than this one that it gets one.
         """
         self.check_leader()
-        view = self._view
+        view = self.view
         if view is None or node not in self.state.replicas:
             why = f"node {node} has no replica of {self.topic_partition}"
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, why)
         from ottla.replication.replica_state import follower_fetched  # noqa: PLC0415 - as above
 
-        self._view = follower_fetched(
+        self.view = follower_fetched(
             view,
             node,
             end_offset,
             broker_epoch=broker_epoch,
             log_end_offset=self.log.log_end_offset,
-            now_ms=int(self._clock.monotonic() * 1000),
+            now_ms=now_ms,
         )
+        self._advance()
+
+    def take_view(self, view: LeaderView) -> None:
+        """Go by ``view`` from now on: a proposal was made, or is gone. This node leads."""
+        assert self.is_leader
+        self.view = view
         self._advance()
 
     @property
@@ -191,7 +226,7 @@ class Partition(PartitionFlushes):
         """Take over changed settings; they hold from the next append on."""
         self.log.config = settings.log
         self.min_insync_replicas = settings.min_insync_replicas
-        if self._view is not None:
+        if self.view is not None:
             self._advance()
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
@@ -244,7 +279,8 @@ class Partition(PartitionFlushes):
         """Raise KafkaError if nothing can be appended here with ``acks``, whatever the records."""
         self.check_leader()
         if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
-            needed = effective_min_isr(self.state, self.min_insync_replicas)
+            # As elections.effective_min_isr, which one node alone does not load.
+            needed = min(self.min_insync_replicas, len(self.state.replicas))
             if len(self.state.isr) < needed:
                 raise KafkaError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -288,8 +324,8 @@ class Partition(PartitionFlushes):
         log = self.log
         # This node's own copy counts as far as it is durable, if that is what flushing is to mean.
         committed = log.flushed_offset if log.config.flush_messages == 1 else log.log_end_offset
-        if self._view is not None:
-            committed = self._committed(self._view, committed)
+        if self.view is not None:
+            committed = self._committed(self.view, committed)
         if committed > self.high_watermark:
             self.high_watermark = committed
             transactions = log.producers.transactions

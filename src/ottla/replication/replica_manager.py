@@ -84,6 +84,8 @@ class ReplicaManager:
             gone=self._gone,
         )
         self._image: MetadataImage | None = None
+        self._broker_epoch = -1
+        """Use: a new one tells that this process has registered (again)."""
         """Use: to tell who leads what is not hosted here. None: nothing was heard yet."""
         self._partitions = self.hosting.partitions
         self.find = cast("Callable[[tuple[str, int]], Partition | None]", self._partitions.get)
@@ -252,6 +254,14 @@ class ReplicaManager:
         """
         self._image = image
         self.hosting.apply(delta)
+        if self._node_id in delta.brokers:
+            self._registered(image)
+
+    def _registered(self, image: MetadataImage) -> None:
+        broker = image.brokers.get(self._node_id)
+        if broker is not None and broker.epoch != self._broker_epoch:
+            self._broker_epoch = broker.epoch
+            self.hosting.registered()
 
     def _gone(self, partition: Partition) -> None:
         self._watcher.forget(partition)
