@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ottla.config import broker as options
@@ -71,12 +72,9 @@ def _consumer_group_describe(services: Services) -> Handler[Any]:
 
 
 def _list_groups(services: Services) -> Handler[Any]:
-    def make() -> Handler[Any]:
-        from ottla.handlers.apis.list_groups import ListGroups
+    from ottla.handlers.apis.list_groups import ListGroups
 
-        return ListGroups(services.groups, elements_max=_elements_max(services))
-
-    return WhenReady(services.coordinators, make)
+    return ListGroups(services.groups, elements_max=_elements_max(services))
 
 
 def _describe_groups(services: Services) -> Handler[Any]:
@@ -128,14 +126,11 @@ def _write_txn_markers(services: Services) -> Handler[Any]:
 
 
 def _list_transactions(services: Services) -> Handler[Any]:
-    def make() -> Handler[Any]:
-        from ottla.handlers.apis.list_transactions import ListTransactions
+    from ottla.handlers.apis.list_transactions import ListTransactions
 
-        return ListTransactions(
-            services.transactions, services.clock, elements_max=_elements_max(services)
-        )
-
-    return WhenReady(services.coordinators, make)
+    return ListTransactions(
+        services.transactions, services.clock, elements_max=_elements_max(services)
+    )
 
 
 def _describe_transactions(services: Services) -> Handler[Any]:
@@ -152,7 +147,18 @@ def _member_names_max(services: Services) -> int:
     return services.config[coordinator_options.GROUP_MEMBER_NAMES_MAX]
 
 
-GROUP_ROUTES: dict[ApiKey, MakeHandler] = {
+def _when_ready(make: MakeHandler) -> MakeHandler:
+    """Return what makes the handler, or a stand-in for it while there are no coordinators."""
+
+    def made(services: Services) -> Handler[Any]:
+        if services.coordinators.made is not None:
+            return make(services)
+        return WhenReady(services.coordinators, partial(make, services))
+
+    return made
+
+
+_OF_COORDINATORS: dict[ApiKey, MakeHandler] = {
     ApiKey.OFFSET_COMMIT: _offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.OFFSET_DELETE: _offset_delete,
@@ -165,7 +171,6 @@ GROUP_ROUTES: dict[ApiKey, MakeHandler] = {
     ApiKey.LIST_GROUPS: _list_groups,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.DELETE_GROUPS: _delete_groups,
-    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
     ApiKey.END_TXN: _end_txn,
@@ -173,5 +178,9 @@ GROUP_ROUTES: dict[ApiKey, MakeHandler] = {
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+}
+GROUP_ROUTES: dict[ApiKey, MakeHandler] = {
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,  # Idempotence needs no coordinator.
+    **{key: _when_ready(make) for key, make in _OF_COORDINATORS.items()},
 }
 """Who makes the handler of each of these APIs."""

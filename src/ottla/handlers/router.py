@@ -340,7 +340,9 @@ class Router:
         """Return the handler of a served API; it is made when it is first asked for."""
         handler = self._handlers.get(key)
         if handler is None:
-            handler = self._handlers[key] = self._makers[key]()
+            handler = self._makers[key]()
+            if not _is_stand_in(handler):
+                self._handlers[key] = handler
         return handler
 
     def _compile(self, key: ApiKey, version: int) -> Route:
@@ -358,6 +360,8 @@ class Router:
             else None,
             name=key.name,
         )
+        if _is_stand_in(handler):
+            return route
         self._routes[key, version] = route
         if isinstance(handler, DirectHandler):
             direct = handler.direct(
@@ -366,6 +370,11 @@ class Router:
             if direct is not None:
                 self._directs[key, version] = direct
         return route
+
+
+def _is_stand_in(handler: Handler[Any]) -> bool:
+    """Whether it serves only until what the handler needs is there, as ``WhenReady`` does."""
+    return getattr(handler, "is_stand_in", False)
 
 
 Intercept = Callable[[Router], Serve]

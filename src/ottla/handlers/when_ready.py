@@ -1,8 +1,8 @@
 """A handler that is made when the coordinators are.
 
-For what clients ask every broker, also one whose coordinators nobody has needed so far: the loop
-does not stand still while they are imported. What clients ask a coordinator comes after
-FindCoordinator, which waits by itself.
+For the first request that needs the coordinators of a broker where nobody has needed them so far:
+the loop does not stand still while they are imported. Usually that is FindCoordinator, which waits
+by itself; but clients may ask anything first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.handlers.call import Call, Handler, Response
+from ottla.handlers.call import Call, Handler, LongHandler, Response
 from ottla.pending import Pending
 from ottla.protocol.schema import Message
 from ottla.sliced import Steps
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class WhenReady:
-    """Stands in for the handler of one API until its first request is served."""
+    """Stands in for the handler of one API until the coordinators are there."""
+
+    is_stand_in = True
+    """The router asks for the handler anew at the next request."""
 
     def __init__(
         self, coordinators: CoordinatorsOnDemand, make: Callable[[], Handler[Any]]
@@ -36,11 +39,26 @@ class WhenReady:
             return self._serve_first(request, call)
         return self._handler.handle(request, call)
 
-    def _serve_first(self, request: Any, call: Call) -> Steps[Any]:  # noqa: ANN401 - as above
+    def handle_long(self, request: Any, call: Call) -> Response:  # noqa: ANN401 - of any API
+        """Serve a long request; the handler serves it in its own way for these."""
+        return self._serve_first(request, call, is_long=True)
+
+    def _serve_first(
+        self,
+        request: Any,  # noqa: ANN401 - as above
+        call: Call,
+        *,
+        is_long: bool = False,
+    ) -> Steps[Any]:
         yield self._coordinators.ready()
         if self._handler is None:
             self._handler = self._make()
-        response = self._handler.handle(request, call)
+        handler = self._handler
+        response: Response
+        if is_long and isinstance(handler, LongHandler):
+            response = handler.handle_long(request, call)
+        else:
+            response = handler.handle(request, call)
         if response is None or isinstance(response, Message | Pending):
             return response
         return (yield from response)

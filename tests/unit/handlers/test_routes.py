@@ -8,9 +8,10 @@ from ottla.config.files import broker_config
 from ottla.handlers.apis.api_versions import ApiVersions
 from ottla.handlers.call import Call
 from ottla.handlers.client import Client
+from ottla.handlers.group_routes import GROUP_ROUTES
 from ottla.handlers.routes import ROUTES
 from ottla.handlers.when_ready import WhenReady
-from ottla.pending import Pending
+from ottla.pending import Pending, outcome_of
 from ottla.protocol.apis import API_TABLE, ApiKey
 
 
@@ -47,6 +48,22 @@ async def test_every_advertised_api_has_a_handler_and_codecs_for_its_versions(se
         for version in range(api.versions.first, api.versions.last + 1):
             assert callable(api.request.decoder(version))
             assert callable(api.response.encoder(version))
+
+
+async def test_what_needs_coordinators_waits_for_them_off_the_loop(services):
+    """Whoever asks a fresh broker to join a group would else hold its loop up by 75 imports."""
+    router = module.router_of(services)
+    assert services.coordinators.made is None
+    waiting = {key for key in router.served() if isinstance(router._handler(key), WhenReady)}
+    assert services.coordinators.made is None, "no handler has made them"
+    assert waiting == set(GROUP_ROUTES) - {ApiKey.INIT_PRODUCER_ID}
+    key, version = ApiKey.OFFSET_COMMIT, 8
+    router._compile(key, version)
+    assert (key, version) not in router._routes, "the stand-in does not stay"
+    await outcome_of(services.coordinators.ready())
+    router._compile(key, version)
+    assert (key, version) in router._directs
+    assert not any(isinstance(router._handler(each), WhenReady) for each in waiting)
 
 
 class Scripted:
@@ -101,3 +118,17 @@ def test_the_first_request_waits_for_the_coordinators_and_the_next_does_not(kind
     both[1].close()
     assert len(made) == 1
     assert handler.handle("third", call) is response
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_long_first_request_is_served_in_the_handlers_way_for_these(is_long):
+    usual, long = Pending(), Pending()
+
+    class Long(Scripted):
+        def handle_long(self, request, call):
+            return long
+
+    handler = WhenReady(Unready(), lambda: Long(usual))
+    steps = (handler.handle_long if is_long else handler.handle)("first", None)
+    next(steps)
+    assert returned(steps) is (long if is_long else usual)

@@ -15,6 +15,7 @@ from ottla.handlers.call import Call
 from ottla.ids import ProducerId
 from ottla.pending import Pending
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.sliced import Steps
 
 if TYPE_CHECKING:
     from ottla.coordinator.transaction.machine import Answer
@@ -31,7 +32,11 @@ class InitProducerId:
 
     def handle(
         self, request: InitProducerIdRequest, call: Call
-    ) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
+    ) -> (
+        InitProducerIdResponse
+        | Pending[InitProducerIdResponse]
+        | Steps[Pending[InitProducerIdResponse]]
+    ):
         """Return an id and its epoch; INVALID_REQUEST for an id without epoch or the reverse.
 
         COORDINATOR_LOAD_IN_PROGRESS while the metadata store does not answer: clients retry.
@@ -41,7 +46,15 @@ class InitProducerId:
             return _refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
             return self._producer_ids.next().then(_answer, lambda error: _refused(error.code))
+        return self._of_transaction(request, call)
+
+    def _of_transaction(
+        self, request: InitProducerIdRequest, call: Call
+    ) -> Steps[Pending[InitProducerIdResponse]]:
+        yield self._coordinators.ready()
         from ottla.coordinator.transaction import machine  # noqa: PLC0415 - idempotence needs none
+
+        assert request.transactional_id is not None, "of a transaction"
 
         event = machine.InitProducerId(
             request.transactional_id,

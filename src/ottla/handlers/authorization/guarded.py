@@ -45,6 +45,8 @@ class Guarded:
     def __init__(self, handler: Handler[Any], guard: Guard) -> None:
         self._handler = handler
         self._guard = guard
+        self.is_stand_in: bool = getattr(handler, "is_stand_in", False)
+        """Use: as the handler's; see ``router``."""
         self._handle_long = handler.handle_long if isinstance(handler, LongHandler) else None
 
     def handle(self, request: Message, call: Call) -> Response:
