@@ -289,6 +289,13 @@ class Partition(PartitionFlushes):
                     f"{self.min_insync_replicas}",
                 )
 
+    def followed(self, high_watermark: int) -> None:
+        """Take over how far the leader is committed: not above this log's end, and never lower."""
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.log.producers.transactions.commit_to(high_watermark)
+            self._moved(self.topic_partition)
+
     def release(self, log: Log) -> None:
         """Go on with ``log``: see ``PartitionFlushes``. It may have been cut, or begin anew."""
         committed = max(min(self.high_watermark, log.log_end_offset), log.log_start_offset)

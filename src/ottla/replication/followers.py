@@ -1,0 +1,65 @@
+"""What a leader answers a follower: where their logs part, else what comes after its end.
+
+Unlike a consumer a follower reads up to the log's end, and its fetch says what it has synced. Below
+whoever speaks Fetch; knows no connection, no session and no wait. Source: KIP-101, KIP-595
+(diverging epoch in Fetch), KIP-903.
+"""
+
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId
+from ottla.log.contents.leader_epochs import EpochEnd
+from ottla.records.region import Region
+from ottla.replication.divergence import divergence
+from ottla.replication.follower import Asked
+from ottla.replication.isr_changes import IsrChanges
+from ottla.replication.partition import Partition
+
+
+class FollowerAnswer(NamedTuple):
+    """One partition's part of the answer to a follower."""
+
+    high_watermark: int
+    """Exclusive, the leader's."""
+    log_start_offset: int
+    """The leader's."""
+    diverging: EpochEnd | None = None
+    """Where the leader's log left the epoch of the follower's last record; then nothing is read."""
+    region: Region | None = None
+    """Batches from the fetch offset on; the last one may be cut. None: there is nothing new."""
+    begins_at: int | None = None
+    """The follower ends below the log start offset: it has to begin anew there."""
+
+
+def answer_follower(
+    partition: Partition, changes: IsrChanges, node: NodeId, asked: Asked, *, max_bytes: int
+) -> FollowerAnswer:
+    """Answer what ``node`` asks of a partition that this node leads. May block on a cold index.
+
+    The first batch is whole whatever its size. Raises KafkaError: as ``Partition.check_leader``
+    with the epoch asked for, and ``Partition.follower_fetched``; OFFSET_OUT_OF_RANGE above the end,
+    and for an epoch of which nothing is known here.
+    """
+    partition.check_leader(asked.leader_epoch)
+    log = partition.log
+    at = FollowerAnswer(partition.high_watermark, log.log_start_offset)
+    offset, epoch = asked.fetch_offset, asked.last_fetched_epoch
+    if offset < log.log_start_offset:
+        return at._replace(begins_at=log.log_start_offset)
+    if epoch >= 0:
+        end = partition.end_offset_for_epoch(epoch)
+        if end.epoch < 0:
+            why = f"{partition.topic_partition}: nothing is known of leader epoch {epoch}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+        left = divergence(end, offset, epoch)
+        if left is not None:
+            return at._replace(diverging=left)
+    if offset > log.log_end_offset:
+        why = f"{partition.topic_partition}: {offset} is above the end {log.log_end_offset}"
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+    changes.follower_fetched(partition, node, offset, asked.broker_epoch)
+    result = log.read(
+        offset, max_bytes=max_bytes, upper_offset=log.log_end_offset, min_one_message=True
+    )
+    return at._replace(high_watermark=partition.high_watermark, region=result.region)

@@ -1,0 +1,201 @@
+"""A follower has what its leader has, durably, before it says so; the leader commits only then."""
+
+import asyncio
+
+import pytest
+
+from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId
+from ottla.log.directories.cutting import LogCuts
+from ottla.log.upkeep.front import drop_segments_below, raise_start_offset
+from ottla.pending import Pending, pending_of
+from ottla.replication.cutting import Cutting
+from ottla.replication.followers import answer_follower
+from ottla.replication.following import Fetched, Following
+from ottla.replication.isr_changes import IsrChanges
+
+OTHER = NodeId(2)
+REGISTERED = 7
+CONFIG = {"segment_bytes": 700, "index_interval_bytes": 100}
+
+
+class Pair:
+    """A leader and a follower, nodes with disks of their own; requests go by hand."""
+
+    def __init__(self, make_node):
+        self.nodes = [make_node(partitions=1, **CONFIG) for _ in range(2)]
+        self.changes = None
+        self.lead(0, 1)
+
+    def lead(self, which, epoch, isr=(1, 2)):
+        """Let one of the nodes lead and the other one follow. Each calls itself node 1."""
+        self.leading, self.following = self.nodes[which], self.nodes[1 - which]
+        leading, following = self.leading, self.following
+        leading.change(leading.led(0, epoch=epoch, isr=isr, old=leading.partition().state))
+        self.changes = IsrChanges(leading.clock, lambda *_: Pending(), lambda: 10_000)
+        self.changes.watch(leading.partition())
+        before = following.partition().state
+        following.change(following.led(0, leader=OTHER, epoch=epoch, isr=isr, old=before))
+        node = following
+        cutting = Cutting(LogCuts(node.log_manager, node.clock), node.executor, node.clock)
+        self.follower = Following(node.partition(), cutting, lambda: REGISTERED)
+
+    def answer(self, asked, max_bytes=500):
+        partition = self.leading.partition()
+        found = answer_follower(partition, self.changes, OTHER, asked, max_bytes=max_bytes)
+        data = b"" if found.region is None else found.region.read()
+        return Fetched(
+            found.high_watermark,
+            found.log_start_offset,
+            memoryview(data),
+            found.diverging,
+            found.begins_at,
+        )
+
+    async def take(self, asked, fetched):
+        pending = pending_of(self.follower.take(asked, fetched))
+        for _ in range(300):
+            for _ in range(5):
+                await asyncio.sleep(0)
+            if pending.is_done:
+                if pending.error is not None:
+                    raise pending.error
+                return pending.value
+            self.following.executor.run_next()
+        pytest.fail("it never ends")
+
+    async def catch_up(self):
+        """Fetch until a fetch brings nothing new; twice, for the high watermark."""
+        nothing = 0
+        for _ in range(200):
+            asked = self.follower.next_request()
+            fetched = self.answer(asked)
+            assert await self.take(asked, fetched)
+            self.following.partition().check()
+            is_new = len(fetched.records) or fetched.diverging or fetched.begins_at
+            nothing = 0 if is_new else nothing + 1
+            if nothing == 2:
+                return
+        pytest.fail("it never catches up")
+
+
+@pytest.fixture
+def pair(make_node):
+    return Pair(make_node)
+
+
+def fill(node, words, count, size=60):
+    answers = [node.append((0, words.batch(b"%d" % at * size))) for at in range(count)]
+    node.executor.run_all()
+    return answers
+
+
+def stored(log):
+    return b"".join(segment.file.read_at(0, segment.size_bytes) for segment in log.segments)
+
+
+async def test_acks_all_waits_until_the_follower_has_synced(pair, words):
+    (waiting,) = fill(pair.leading, words, 1)
+    asked = pair.follower.next_request()
+    fetched = pair.answer(asked)
+    taking = pending_of(pair.follower.take(asked, fetched))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    log = pair.following.partition().log
+    assert log.log_end_offset == 1
+    assert pair.follower.next_request() is None, "not before it is synced"
+    assert not waiting.is_done
+    while not taking.is_done:
+        pair.following.executor.run_next()
+        await asyncio.sleep(0)
+    assert log.flushed_offset == 1
+    assert not waiting.is_done
+    pair.answer(pair.follower.next_request())
+    assert waiting.is_done
+    assert words.codes(waiting) == [ErrorCode.NONE]
+
+
+async def test_it_catches_up_byte_for_byte_over_segments_and_cut_answers(pair, words):
+    waiting = fill(pair.leading, words, 40)
+    await pair.catch_up()
+    log = pair.following.partition().log
+    assert stored(log) == stored(pair.leading.partition().log)
+    assert log.segment_count > 3
+    assert pair.following.partition().high_watermark == 40
+    assert all(answer.is_done for answer in waiting)
+    # What it has said is durable.
+    disk = pair.following.disk.inner.crash(SeededRng(1))
+    path = f"{log.directory}/{0:020d}.log"
+    assert disk.size_of(path) == pair.leading.disk.size_of(path)
+
+
+async def test_what_a_deposed_leader_had_alone_is_cut_off(pair, words):
+    fill(pair.leading, words, 10)
+    await pair.catch_up()
+    alone = fill(pair.leading, words, 5)
+    assert not any(answer.is_done for answer in alone)
+    pair.lead(1, 2)
+    fill(pair.leading, words, 3, size=20)
+    await pair.catch_up()
+    log = pair.following.partition().log
+    assert log.log_end_offset == 13
+    assert stored(log) == stored(pair.leading.partition().log)
+    assert log.leader_epochs.entries == pair.leading.partition().log.leader_epochs.entries
+    assert all(words.codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] for answer in alone)
+
+
+async def test_one_that_ends_below_the_leaders_start_begins_anew_there(pair, words):
+    fill(pair.leading, words, 2)
+    await pair.catch_up()
+    fill(pair.leading, words, 30)
+    log = pair.leading.partition().log
+    raise_start_offset(log, 20)
+    drop_segments_below(log, pair.leading.disk, 20, 100)
+    await pair.catch_up()
+    copy = pair.following.partition().log
+    assert (copy.log_start_offset, copy.log_end_offset) == (20, 32)
+    assert pair.following.partition().high_watermark == 32
+    assert stored(log).endswith(stored(copy))
+
+
+async def test_only_the_answer_to_the_newest_request_is_taken(pair, words):
+    fill(pair.leading, words, 2)
+    late = pair.follower.next_request()
+    answer = pair.answer(late)
+    asked = pair.follower.next_request()
+    assert not await pair.take(late, answer)
+    assert pair.following.partition().log.log_end_offset == 0
+    assert await pair.take(asked, answer)
+    assert not await pair.take(asked, answer), "nor the same one twice"
+
+
+async def test_an_answer_of_a_former_leader_is_dropped(pair, words):
+    fill(pair.leading, words, 2)
+    asked = pair.follower.next_request()
+    answer = pair.answer(asked)
+    node = pair.following
+    node.change(node.led(0, leader=OTHER, epoch=2, isr=(1, 2), old=node.partition().state))
+    assert not await pair.take(asked, answer)
+    with pytest.raises(KafkaError) as refused:
+        pair.answer(pair.follower.next_request())
+    assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_a_damaged_answer_leaves_nothing(pair, words):
+    fill(pair.leading, words, 2)
+    asked = pair.follower.next_request()
+    answer = pair.answer(asked)
+    damaged = bytearray(answer.records)
+    damaged[80] ^= 1
+    with pytest.raises(KafkaError) as refused:
+        await pair.take(asked, answer._replace(records=memoryview(damaged)))
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert pair.following.partition().log.log_end_offset == 0
+    await pair.catch_up()
+    assert pair.following.partition().log.log_end_offset == 2
+
+
+async def test_who_leads_asks_nobody(pair):
+    pair.nodes[1].change(pair.nodes[1].led(0, epoch=2, isr=(1, 2)))
+    assert pair.follower.next_request() is None
