@@ -1,5 +1,6 @@
 """Puts the coordinators of a node together: that of groups, and that of transactions."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.cluster.producer_ids import ProducerIds
@@ -13,6 +14,7 @@ from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.shard import Context
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.markers import MarkerWriter
+from ottla.coordinator.transaction.peers import Elsewhere, Peers
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.shard import Collaborators, Transactions
 from ottla.ids import NodeId, TopicPartition
@@ -69,9 +71,14 @@ def coordinators_of(
     image: MetadataImage,
     producer_ids: ProducerIds,
     settings: CoordinatorSettings,
+    *,
     node_id: NodeId,
+    open_peers: Callable[[], Peers],
 ) -> Coordinators:
-    """Return a node's coordinators, which are not started yet."""
+    """Return a node's coordinators, which are not started yet.
+
+    ``open_peers`` makes what asks other nodes; called at the first question.
+    """
     by_group = ConsumerSettingsByGroup(settings.groups.consumer)
     groups = GroupCoordinator(
         CoordinatorRuntime(
@@ -86,7 +93,10 @@ def coordinators_of(
         GroupConfigs(image, by_group),
     )
     turns = Turns(context.clock) if context.turns is None else context.turns
-    markers = MarkerWriter(context.replica_manager, groups, image, context.clock, turns)
+    elsewhere = Elsewhere(image, node_id, open_peers)
+    markers = MarkerWriter(
+        context.replica_manager, groups, image, context.clock, turns, elsewhere=elsewhere
+    )
     collaborators = Collaborators(settings.transactions, producer_ids, markers)
     transactions = TransactionCoordinator(
         CoordinatorRuntime(
@@ -99,5 +109,6 @@ def coordinators_of(
         ),
         markers,
         settings.transactions,
+        elsewhere,
     )
     return Coordinators(groups, transactions)

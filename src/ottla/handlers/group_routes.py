@@ -116,7 +116,9 @@ def _end_txn(services: Services) -> Handler[Any]:
 def _txn_offset_commit(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.txn_offset_commit import TxnOffsetCommit
 
-    return TxnOffsetCommit(services.groups, services.transactions, services.image)
+    return TxnOffsetCommit(
+        services.groups, services.transactions, services.image, services.replica_manager
+    )
 
 
 def _write_txn_markers(services: Services) -> Handler[Any]:

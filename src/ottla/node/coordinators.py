@@ -4,6 +4,8 @@ Imports all that groups and transactions are made of. So nobody imports this mod
 needs a coordinator: see ``ottla.coordinator.on_demand``.
 """
 
+from functools import partial
+
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import coordinator as coordinator_options
 from ottla.config.config import Config
@@ -12,6 +14,7 @@ from ottla.coordinator.group.consumer.settings import ConsumerSettings, Migratio
 from ottla.coordinator.group.settings import GroupSettings
 from ottla.coordinator.making import Coordinators, CoordinatorSettings, coordinators_of
 from ottla.coordinator.shard import Context
+from ottla.coordinator.transaction.peers import Peers
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.env.awake_clock import AwakeClock
 from ottla.environment import Environment
@@ -39,8 +42,16 @@ def make_coordinators(
         data.follower.image,
         producer_ids,
         coordinator_settings_of(configuration.at_start),
-        configuration.node_id,
+        node_id=configuration.node_id,
+        open_peers=partial(_open_peers, data, environment),
     )
+
+
+def _open_peers(data: Data, environment: Environment) -> Peers:
+    """Return what asks other nodes; a single node never does."""
+    from ottla.node.peers import NodePeers  # noqa: PLC0415 - only several nodes need it
+
+    return NodePeers(data.follower.image, environment.net, environment.clock)
 
 
 def coordinator_settings_of(config: Config) -> CoordinatorSettings:

@@ -5,7 +5,6 @@ Owns how they are put together. Knows no client: the doors are opened in front o
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -122,10 +121,15 @@ def begin_work(
             awake_clock=awake_clock,
         )
 
+    def load() -> None:
+        import_module("ottla.node.coordinators")
+        if len(data.follower.image.brokers) > 1:
+            import_module("ottla.node.peers")
+
     coordinators = CoordinatorsOnDemand(
         data.follower.image,
         environment.executor,
-        load=partial(import_module, "ottla.node.coordinators"),
+        load=load,
         make=make,
     )
     data.follower.add_listener(coordinators.apply)

@@ -236,6 +236,8 @@ class GroupCoordinator:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             ended.fail(KafkaError(code, f"{self._runtime.topic}-{partition}"))
         else:
+            # What it stands behind in the shard's line may take a while.
+            shard.partition.producers.void_verifications(marker.producer_id)
             append = partial(
                 shard.append_marker,
                 batch,

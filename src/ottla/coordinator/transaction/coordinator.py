@@ -5,31 +5,23 @@ code of its own, also when the event is refused. What only reads raises KafkaErr
 Source: Kafka's TransactionCoordinator.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
-from typing import NamedTuple
 
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.shard import ShardState
 from ottla.coordinator.transaction import machine
 from ottla.coordinator.transaction.machine import Answer
-from ottla.coordinator.transaction.markers import Marker, MarkerWriter
+from ottla.coordinator.transaction.markers import MarkerWriter
+from ottla.coordinator.transaction.peers import Elsewhere, Marker, Producer
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.shard import Transactions, TransactionsShard
 from ottla.coordinator.transaction.transaction import Transaction
 from ottla.coordinator.transaction.version import BUMPS_EPOCH_SINCE
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import TopicPartition
+from ottla.ids import NodeId, TopicPartition
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.pending import Pending
-
-
-class Producer(NamedTuple):
-    """A producer as it names itself in a transaction."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
 
 
 class TransactionCoordinator:
@@ -40,8 +32,10 @@ class TransactionCoordinator:
         runtime: CoordinatorRuntime[Transactions],
         markers: MarkerWriter,
         settings: TransactionSettings,
+        elsewhere: Elsewhere,
     ) -> None:
         self._runtime = runtime
+        self._elsewhere = elsewhere
         self._settings = settings
         self._markers = markers
 
@@ -58,6 +52,7 @@ class TransactionCoordinator:
         """Follow changes of leadership."""
         del image
         self._runtime.apply(delta)
+        self._markers.apply(delta)
 
     def hosted(self, where: TopicPartition) -> None:
         """Load a partition whose log was made after the image named its leader."""
@@ -67,6 +62,25 @@ class TransactionCoordinator:
         """Close all shards; the next start carries on decided transactions."""
         self._runtime.close()
         self._markers.close()
+
+    def elsewhere(self, transactional_id: str) -> NodeId | None:
+        """Return the other node that coordinates an id; None: this one does, or none now."""
+        partition = self._runtime.partition_for(transactional_id)
+        node = self._elsewhere.leader_of(TopicPartition(self._runtime.topic, partition))
+        return node if node is not None and self._elsewhere.is_live(node) else None
+
+    def ask_elsewhere(
+        self,
+        node: NodeId,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Pending[Mapping[TopicPartition, ErrorCode]]:
+        """Have another node verify or add partitions, for a producer of version 2."""
+        return self._elsewhere.peers.add_partitions(
+            node, producer, partitions, verify_only=verify_only
+        )
 
     # Requests.
 

@@ -1,8 +1,9 @@
 """Writes the markers that end a transaction, until every partition has its own.
 
-Owns the retries. Knows partitions of this node only: the group coordinator writes the markers of
-groups' offsets, because its memory follows them; the replica manager writes all others. Calls back
-once, at the end. A marker that is written twice does no harm.
+Owns the retries. Of this node's partitions the group coordinator writes the markers of groups'
+offsets, because its memory follows them; the replica manager writes all others. For partitions that
+other nodes lead these are asked, once for all partitions of a node. Calls back once, at the end. A
+marker that is written twice does no harm.
 
 A partition refuses the markers of coordinators older than the newest of which it knows. An epoch
 that no coordinator ever had stays in a log for as long as its producer is remembered, and would
@@ -15,20 +16,20 @@ from __future__ import annotations  # else those of inner functions are made at 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from ottla.coordinator.appends import NO_TIMEOUT_MS
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.coordinator.records import EndMarker
 from ottla.coordinator.step_line import StepLine
+from ottla.coordinator.transaction.peers import Elsewhere, Marker
 from ottla.deadlines import Deadlines
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode
-from ottla.ids import TopicPartition
+from ottla.ids import NodeId, TopicPartition
 from ottla.log.append import own
 from ottla.log.results import AppendResult
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.pending import Pending
 from ottla.protocol.messages.produce import ACKS_ALL
 from ottla.records.control import (
@@ -51,17 +52,6 @@ WARN_AFTER = 4
 """Failed tries until the log has a warning: a partition may be loading at first."""
 
 
-class Marker(NamedTuple):
-    """How a producer's transaction ends."""
-
-    producer_id: int
-    producer_epoch: int
-    """In version 2 it is one above the epoch of the records."""
-    is_commit: bool
-    coordinator_epoch: int
-    transaction_version: int
-
-
 class MarkerWriter:
     """The writer of one node's markers. Its methods run on the loop."""
 
@@ -72,11 +62,16 @@ class MarkerWriter:
         image: MetadataImage,
         clock: Clock,
         turns: Turns,
+        *,
+        elsewhere: Elsewhere,
     ) -> None:
         self._replica_manager = replica_manager
         self._groups = groups
         self._image = image
         self._clock = clock
+        self._elsewhere = elsewhere
+        self._waiting: dict[object, Callable[[], None]] = {}
+        """Use: tries again before its time. Invariant: the keys of ``_retries``."""
         self._retries = Deadlines(clock, turns, name="retries of markers")
         self._line = StepLine(turns, "markers of transactions")
 
@@ -92,25 +87,33 @@ class MarkerWriter:
         """Write the marker once to each partition; resolves with their codes when it is durable.
 
         ``attempt``: the number of this try by the node's own coordinator; None: another coordinator
-        asks.
+        asks, and only partitions of this node are written to.
         """
         answer: Pending[list[ErrorCode]] = Pending()
         codes: dict[TopicPartition, ErrorCode] = {}
+        asked = partitions
+        afar, partitions = self._of_other_nodes(partitions, may_ask=attempt is not None)
         data = [where for where in partitions if where.topic != GROUP_METADATA_TOPIC]
         offsets = [where for where in partitions if where.topic == GROUP_METADATA_TOPIC]
-        left = len(offsets) + 1
+        left = len(offsets) + len(afar) + 1
 
         def one_done() -> None:
             nonlocal left
             left -= 1
             if not left:
-                answer.resolve([codes[where] for where in partitions])
+                answer.resolve([codes[where] for where in asked])
 
         def offsets_done(where: TopicPartition, done: Pending[ErrorCode]) -> None:
             assert done.value is not None, "only a KafkaError keeps a marker out"
             codes[where] = done.value
             one_done()
 
+        def afar_done(those: list[TopicPartition], done: Pending[list[ErrorCode]]) -> None:
+            codes.update(zip(those, done.value or (), strict=True))
+            one_done()
+
+        for node, those in afar.items():
+            self._write_afar(node, marker, those).on_done(partial(afar_done, those))
         for where in offsets:
             written = self._write_to_group(self._heard(marker, where, attempt), where)
             written.on_done(partial(offsets_done, where))
@@ -139,6 +142,39 @@ class MarkerWriter:
         else:
             data_done(outcome)
         return answer
+
+    def _of_other_nodes(
+        self, partitions: Sequence[TopicPartition], *, may_ask: bool
+    ) -> tuple[dict[NodeId, list[TopicPartition]], list[TopicPartition]]:
+        """Return by node what other nodes lead, if they ``may_ask``; and the rest."""
+        afar: dict[NodeId, list[TopicPartition]] = {}
+        rest: list[TopicPartition] = []
+        for where in partitions:
+            node = self._elsewhere.leader_of(where) if may_ask else None
+            if node is None:
+                rest.append(where)
+            else:
+                afar.setdefault(node, []).append(where)
+        return afar, rest
+
+    def _write_afar(
+        self, node: NodeId, marker: Marker, partitions: Sequence[TopicPartition]
+    ) -> Pending[list[ErrorCode]]:
+        if self._elsewhere.is_live(node):
+            return self._elsewhere.peers.write_markers(node, marker, partitions)
+        refused: Pending[list[ErrorCode]] = Pending()
+        refused.resolve([ErrorCode.LEADER_NOT_AVAILABLE for _ in partitions])
+        return refused
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """Try again at once what waits, when nodes came or leaders changed."""
+        if delta.brokers or any(
+            change.old is not None and change.old.leader != change.new.leader
+            for change in delta.partitions
+            if change.new is not None
+        ):
+            for key, work in list(self._waiting.items()):
+                self._retries.schedule(key, 0, work)
 
     def write_all(
         self,
@@ -214,6 +250,8 @@ class MarkerWriter:
     def close(self) -> None:
         """Cancel all retries."""
         self._retries.close()
+        self._waiting.clear()
+        self._elsewhere.close()
 
     def _heard(self, marker: Marker, where: TopicPartition, attempt: int | None) -> Marker:
         """Return the marker with an epoch that the partition accepts, if this node may use it.
@@ -258,7 +296,14 @@ class MarkerWriter:
 
     def _retry(self, work: Callable[[], None], attempt: int) -> None:
         delay_seconds = min(RETRY_SECONDS * 2 ** min(attempt, 10), RETRY_SECONDS_MAX)
-        self._retries.schedule(object(), int(delay_seconds * 1000), work)
+        key = object()
+
+        def again() -> None:
+            self._waiting.pop(key, None)
+            work()
+
+        self._waiting[key] = again
+        self._retries.schedule(key, int(delay_seconds * 1000), again)
 
     def _write_to_group(self, marker: Marker, where: TopicPartition) -> Pending[ErrorCode]:
         ended = self._groups.end_transaction(

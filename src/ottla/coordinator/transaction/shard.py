@@ -18,7 +18,8 @@ from ottla.coordinator.records import CoordinatorRecord, EndMarker, StoredRecord
 from ottla.coordinator.shard import Shard, ShardState
 from ottla.coordinator.transaction import machine, records
 from ottla.coordinator.transaction.machine import Answer
-from ottla.coordinator.transaction.markers import Marker, MarkerWriter
+from ottla.coordinator.transaction.markers import MarkerWriter
+from ottla.coordinator.transaction.peers import Marker
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.coordinator.transaction.transaction import (
     IDLE,

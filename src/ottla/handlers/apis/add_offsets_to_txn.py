@@ -6,7 +6,8 @@ It adds the partition of ``__consumer_offsets`` that holds them, which will then
 from collections.abc import Callable
 
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
-from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.peers import Producer
 from ottla.handlers.apis.add_partitions_to_txn import NOT_OF_CLIENTS
 from ottla.handlers.apis.end_txn import told
 from ottla.handlers.call import Call

@@ -7,7 +7,9 @@ Clients send v0-3, with one transaction. Brokers send v4 and v5, with many, also
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.peers import Producer
+from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode
 from ottla.handlers.apis.end_txn import told
 from ottla.handlers.call import Call
@@ -26,6 +28,8 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 from ottla.sliced import STRIDE, Steps, each
 
 MANY_SINCE = 4
+VERSION_2_SINCE = 5
+"""Brokers send it for producers of transaction version 2, which add partitions as they write."""
 NOT_OF_CLIENTS = 0
 """The transaction version of producers that add partitions by this request."""
 
@@ -106,10 +110,14 @@ class AddPartitionsToTxn:
             codes.resolve({})
         else:
             added = self._transactions.add_partitions(
-                producer, wanted, client_version=NOT_OF_CLIENTS
+                producer, wanted, client_version=_client_version(version)
             )
             return added.then(lambda answer: dict.fromkeys(wanted, told(answer.code, version)))
         return codes
+
+
+def _client_version(version: int) -> int:
+    return SERVER_VERSION if version >= VERSION_2_SINCE else NOT_OF_CLIENTS
 
 
 def _results(topics: Topics, codes: Codes) -> Steps[list[AddPartitionsToTxnTopicResult]]:

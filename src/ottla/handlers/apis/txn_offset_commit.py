@@ -8,21 +8,23 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.records import ProducerIdAndEpoch
-from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
-from ottla.coordinator.transaction.machine import DONE, Answer
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.peers import Producer
+from ottla.coordinator.transaction.verifying import Verified
 from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.call import Call
 from ottla.handlers.commit_topics import sort_topics
-from ottla.ids import TopicPartition
+from ottla.ids import NodeId, TopicPartition
 from ottla.metadata.image import MetadataImage
-from ottla.pending import Pending
+from ottla.pending import Pending, failed
 from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import Steps, each
 
 ABORTABLE_SINCE = 4
@@ -34,9 +36,14 @@ class TxnOffsetCommit:
     """Passes the offsets to the group coordinator, if the group is part of the transaction."""
 
     def __init__(
-        self, groups: GroupCoordinator, transactions: TransactionCoordinator, image: MetadataImage
+        self,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        image: MetadataImage,
+        replica_manager: ReplicaManager,
     ) -> None:
         self._groups = groups
+        self._replica_manager = replica_manager
         self._transactions = transactions
         self._image = image
 
@@ -60,8 +67,18 @@ class TxnOffsetCommit:
         partition = self._groups.runtime.partition_for(request.group_id)
         where = TopicPartition(GROUP_METADATA_TOPIC, partition)
 
+        node = self._transactions.elsewhere(request.transactional_id)
+        is_ours = request.group_id and self._groups.runtime.shard_of(partition) is not None
+        verified: Verified | None = None
+        if node is not None and is_ours:
+            verified = Verified(self._replica_manager, producer.producer_id, [where])
+
         def check() -> None:
-            code = self._transactions.verify(producer, [where])[where]
+            if verified is None:
+                code = self._transactions.verify(producer, [where])[where]
+            else:
+                is_so = verified.holds(where)
+                code = ErrorCode.NONE if is_so else ErrorCode.CONCURRENT_TRANSACTIONS
             if code is not ErrorCode.NONE:
                 raise KafkaError(_told(code, version), f"{where} is not in the transaction")
 
@@ -76,21 +93,39 @@ class TxnOffsetCommit:
             producer=ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch),
             check=check,
         )
-        if version < ADDS_SINCE or not request.group_id:
+        if not is_ours or (node is None and version < ADDS_SINCE):
             return self._groups.commit_offsets(asked)
         committed: Pending[list[ErrorCode]] = Pending()
 
-        def added(done: Pending[Answer]) -> None:
-            code = (done.value or DONE).code
-            if code is ErrorCode.NONE:
-                self._groups.commit_offsets(asked).on_done(committed.take_over)
-            else:
-                why = f"{where} cannot be added to the transaction"
-                committed.fail(KafkaError(_told(code, version), why))
+        def over(done: Pending[list[ErrorCode]]) -> None:
+            if verified is not None:
+                verified.end()
+            committed.take_over(done)
 
-        adding = self._transactions.add_partitions(producer, [where], client_version=SERVER_VERSION)
-        adding.on_done(added)
+        def answered(done: Pending[ErrorCode]) -> None:
+            code = done.value or ErrorCode.NONE
+            if code is ErrorCode.NONE:
+                self._groups.commit_offsets(asked).on_done(over)
+                return
+            why = f"{where} is not in the transaction, and cannot be added to it"
+            over(failed(KafkaError(_told(code, version), why)))
+
+        self._ask(producer, where, node, version).on_done(answered)
         return committed
+
+    def _ask(
+        self, producer: Producer, where: TopicPartition, node: NodeId | None, version: int
+    ) -> Pending[ErrorCode]:
+        """Add the group's partition to the transaction, or have another node verify that it is."""
+        if node is None:
+            adding = self._transactions.add_partitions(
+                producer, [where], client_version=SERVER_VERSION
+            )
+            return adding.then(lambda answer: answer.code)
+        asking = self._transactions.ask_elsewhere(
+            node, producer, [where], verify_only=version < ADDS_SINCE
+        )
+        return asking.then(lambda codes: codes[where])
 
 
 def _told(code: ErrorCode, version: int) -> ErrorCode:

@@ -5,7 +5,7 @@ transaction's version (KIP-1228).
 """
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla.coordinator.transaction.markers import Marker
+from ottla.coordinator.transaction.peers import Marker
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call
 from ottla.handlers.gathering import gathered

@@ -106,10 +106,31 @@ class ProducerState:
         """Where the transaction that is open began; -1: none is."""
 
 
+class Verification:
+    """A question to a coordinator elsewhere whether a producer may write to one partition.
+
+    Its "yes" counts only while it is not void: a marker that arrives in between has ended the
+    transaction that the question was about (KIP-890, verification guard).
+    """
+
+    __slots__ = ("is_void", "producer_id")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.is_void = False
+
+
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_generation", "_producers_max", "_states", "expiration_ms", "transactions")
+    __slots__ = (
+        "_generation",
+        "_producers_max",
+        "_states",
+        "_verifications",
+        "expiration_ms",
+        "transactions",
+    )
 
     def __init__(self, expiration_ms: int, *, producers_max: int = PRODUCERS_MAX) -> None:
         self.expiration_ms = expiration_ms
@@ -119,6 +140,8 @@ class ProducerStates:
         """Invariant: in the order they were last heard of, the latest last."""
         self._generation = 0
         """Use: see ``freeze``. Invariant: not below that of any state."""
+        self._verifications: dict[int, list[Verification]] = _NO_VERIFICATIONS
+        """Use: those under way, by producer id. Invariant: none is void."""
         self.transactions = Transactions()
         """Invariant: open are those of the states' ``current_transaction_first_offset``."""
 
@@ -208,6 +231,28 @@ class ProducerStates:
             and state.current_transaction_first_offset != NO_TRANSACTION
         )
 
+    def begin_verification(self, producer_id: int) -> Verification:
+        """Note that a coordinator is asked about a producer; ``end_verification`` must follow."""
+        if not self._verifications:
+            self._verifications = {}
+        verification = Verification(producer_id)
+        self._verifications.setdefault(producer_id, []).append(verification)
+        return verification
+
+    def end_verification(self, verification: Verification) -> None:
+        """Forget a question: nothing will be written on its account any more."""
+        those = self._verifications.get(verification.producer_id)
+        if those is not None and verification in those:
+            those.remove(verification)
+            if not those:
+                del self._verifications[verification.producer_id]
+
+    def void_verifications(self, producer_id: int) -> None:
+        """Let no answer to earlier questions about a producer count: its transaction ends."""
+        if self._verifications:
+            for verification in self._verifications.pop(producer_id, ()):
+                verification.is_void = True
+
     def update(
         self, header: BatchHeader, last_offset: int, max_timestamp: int, now_ms: int
     ) -> None:
@@ -242,6 +287,7 @@ class ProducerStates:
         Returns what it ended; None when the producer had written nothing here. The transaction
         still counts as open: the caller tells ``transactions`` next.
         """
+        self.void_verifications(header.producer_id)
         state = self._heard_of(header, now_ms)
         state.last_timestamp = timestamp
         state.coordinator_epoch = marker.coordinator_epoch
@@ -303,6 +349,10 @@ class ProducerStates:
             if state.current_transaction_first_offset != NO_TRANSACTION:
                 state.last_seen_ms = now_ms
                 states[producer_id] = state
+
+
+_NO_VERIFICATIONS: dict[int, list[Verification]] = {}
+"""Shared by all partitions of which nobody asks. Invariant: empty."""
 
 
 def _copy_of(state: ProducerState, generation: int) -> ProducerState:

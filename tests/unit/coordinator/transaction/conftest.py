@@ -9,7 +9,7 @@ import pytest
 from ottla.coordinator.making import CoordinatorSettings, coordinators_of
 from ottla.coordinator.shard import Context
 from ottla.coordinator.transaction import machine
-from ottla.coordinator.transaction.coordinator import Producer
+from ottla.coordinator.transaction.peers import Producer
 from ottla.coordinator.transaction.settings import TransactionSettings
 from ottla.errors import KafkaError
 from ottla.handlers.apis.produce.transactional import TransactionalAppends
@@ -33,6 +33,10 @@ SETTINGS = TransactionSettings(
     expiration_ms=7 * 24 * 3600 * 1000,
     expiration_check_interval_ms=3600_000,
 )
+
+
+HERE = SimpleNamespace(leader=1)
+"""The state of every partition: this node leads it."""
 
 
 class NextIds:
@@ -86,11 +90,13 @@ class TransactionNode(groups.GroupNode):
             SimpleNamespace(
                 configured=lambda kind: (),
                 topic=self.topics.get,
-                partition=lambda where: None if where in self.partitions_gone else "there",
+                partition=lambda where: None if where in self.partitions_gone else HERE,
+                brokers=(1,),
             ),
             self.producer_ids,
             CoordinatorSettings(self.settings, 2, self.transaction_settings, 2),
-            NodeId(1),
+            node_id=NodeId(1),
+            open_peers=None,
         )
         self.coordinator, self.transactions = self.both.groups, self.both.transactions
         self.runtime = self.coordinator.runtime

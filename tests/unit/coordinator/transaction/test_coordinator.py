@@ -4,7 +4,7 @@ from collections import deque
 
 from ottla.coordinator.group.offsets.committing import CommitRequest, TopicCommit
 from ottla.coordinator.records import ProducerIdAndEpoch
-from ottla.coordinator.transaction.markers import Marker
+from ottla.coordinator.transaction.peers import Marker
 from ottla.env.clock import ManualClock
 from ottla.env.executor import ManualExecutor
 from ottla.env.rng import SeededRng

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.coordinator.transaction.markers import PARTITIONS_PER_STEP, Marker, MarkerWriter
+from ottla.coordinator.transaction.markers import PARTITIONS_PER_STEP, MarkerWriter
+from ottla.coordinator.transaction.peers import Marker
 from ottla.env.clock import ManualClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
@@ -38,6 +39,7 @@ class Node:
             SimpleNamespace(topic=lambda name: None, partition=lambda where: "there"),
             self.clock,
             Turns(BusyClock(), call_soon=self.due.append),
+            elsewhere=SimpleNamespace(leader_of=lambda where: None, close=lambda: None),
         )
 
     def append(self, batches, *, acks, timeout_ms):

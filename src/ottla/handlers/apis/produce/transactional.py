@@ -5,8 +5,9 @@ For any other the coordinator verifies that the partition is part of the transac
 v12 on it adds the partition instead, because such producers add partitions by writing to them.
 Nothing may happen between that check and the append: otherwise a batch could follow its
 transaction's end marker and stay undecided for ever. So small batches are appended in the same turn
-of the loop, and large ones are checked again when they come back from the executor. If the topic
-was deleted and created again meanwhile, the batch is refused.
+of the loop, and large ones are checked again when they come back from the executor. When the
+coordinator is another node, the partition itself tells whether a marker came in between. If the
+topic was deleted and created again meanwhile, the batch is refused.
 
 Source: KIP-890; the answers of a live Kafka 4.3:
 
@@ -15,17 +16,19 @@ Source: KIP-890; the answers of a live Kafka 4.3:
     an id of another producer       INVALID_PRODUCER_ID_MAPPING
     v12: begins above sequence 0    OUT_OF_ORDER_SEQUENCE_NUMBER, if the partition does not know it
     the coordinator is not ready    NOT_ENOUGH_REPLICAS: clients try again
+    it ended while it was verified  INVALID_TXN_STATE
 """
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.coordinator.transaction.coordinator import Producer, TransactionCoordinator
-from ottla.coordinator.transaction.machine import Answer
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.peers import Producer
+from ottla.coordinator.transaction.verifying import Verified
 from ottla.coordinator.transaction.version import SERVER_VERSION
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.apis.produce.producer import is_transactional, producer_of
-from ottla.ids import TopicPartition
+from ottla.ids import NodeId, TopicPartition
 from ottla.pending import Pending
 from ottla.records.batch import read_header
 from ottla.replication.append import AppendOutcome, AppendRefusal
@@ -66,10 +69,26 @@ class TransactionalAppends:
             timeout_ms,
         )
         unknown = [where for where in request.partitions if not request.is_open(where)]
+        node = self._transactions.elsewhere(transactional_id)
+        if node is not None:
+            producer_id = request.producer.producer_id
+            verified = Verified(self._replica_manager, producer_id, request.partitions)
+            request = request._replace(verified=verified)
         if not unknown:
             return request.append(appends, {})
-        if version < ADDS_SINCE:
+        if node is None and version < ADDS_SINCE:
             return request.append(appends, self._transactions.verify(request.producer, unknown))
+        return self._append_when_answered(request, appends, unknown, node)
+
+    def _append_when_answered(
+        self,
+        request: "_Request",
+        appends: Appends,
+        unknown: Sequence[TopicPartition],
+        node: NodeId | None,
+    ) -> Pending[list[AppendOutcome]]:
+        """Ask the coordinator on ``node`` (None: this node's) about partitions, then append."""
+        version = request.version
         # The request's bytes are no longer valid when the coordinator has answered.
         copies = [(where, memoryview(bytearray(records))) for where, records in appends]
         size_bytes = sum(len(records) for _, records in appends)
@@ -77,7 +96,8 @@ class TransactionalAppends:
         gaps = [
             where
             for where, records in appends
-            if where in unknown
+            if version >= ADDS_SINCE
+            and where in unknown
             and is_transactional(records)  # The partition may stand there again, with less.
             and request.is_new(where)
             and read_header(records).base_sequence
@@ -85,12 +105,16 @@ class TransactionalAppends:
         meant = {where: self._replica_manager.topic_id_of(where) for where, _ in appends}
         outcomes: Pending[list[AppendOutcome]] = Pending()
 
-        def added(done: Pending[Answer]) -> None:
+        def answered(done: Pending[Mapping[TopicPartition, ErrorCode]]) -> None:
             let_go()
             assert done.value is not None, "a coordinator answers"
-            codes = dict.fromkeys(unknown, done.value.code)
-            if done.value.code is ErrorCode.NONE:
-                codes |= dict.fromkeys(gaps, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            codes = dict(done.value)
+            for where in gaps:
+                if codes[where] is ErrorCode.NONE:
+                    codes[where] = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            for where in request.partitions:
+                if codes.get(where, ErrorCode.NONE) is ErrorCode.NONE and request.is_void(where):
+                    codes[where] = ErrorCode.INVALID_TXN_STATE
             for where, topic_id in meant.items():
                 if self._replica_manager.topic_id_of(where) != topic_id:  # Deleted meanwhile.
                     codes[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -100,11 +124,21 @@ class TransactionalAppends:
             else:
                 outcomes.resolve(outcome)
 
+        self._ask(request, unknown, node).on_done(answered)
+        return outcomes
+
+    def _ask(
+        self, request: "_Request", unknown: Sequence[TopicPartition], node: NodeId | None
+    ) -> Pending[Mapping[TopicPartition, ErrorCode]]:
+        """Add the partitions to the transaction, or, for older producers, verify them."""
+        if node is not None:
+            return self._transactions.ask_elsewhere(
+                node, request.producer, unknown, verify_only=request.version < ADDS_SINCE
+            )
         adding = self._transactions.add_partitions(
             request.producer, unknown, client_version=SERVER_VERSION
         )
-        adding.on_done(added)
-        return outcomes
+        return adding.then(lambda answer: dict.fromkeys(unknown, answer.code))
 
 
 class _Request(NamedTuple):
@@ -118,9 +152,22 @@ class _Request(NamedTuple):
     version: int
     acks: int
     timeout_ms: int
+    verified: Verified | None = None
+    """Whether what another node confirms still holds; None: this node is the coordinator."""
 
     def append(self, appends: Appends, codes: Mapping[TopicPartition, ErrorCode]) -> Outcomes:
         """Append all but the partitions that have an error in ``codes``."""
+        outcome, verified = self._append(appends, codes), self.verified
+        if verified is None:
+            return outcome
+
+        def over(outcomes: list[AppendOutcome]) -> list[AppendOutcome]:
+            verified.end()
+            return outcomes
+
+        return outcome.then(over) if isinstance(outcome, Pending) else over(outcome)
+
+    def _append(self, appends: Appends, codes: Mapping[TopicPartition, ErrorCode]) -> Outcomes:
         refused = {
             where: AppendRefusal(refusal_code(code, self.version))
             for where, code in codes.items()
@@ -145,6 +192,9 @@ class _Request(NamedTuple):
         """Return why the partition may not be written to now; None when it may."""
         if where not in self.partitions:
             return None
+        if self.verified is not None:
+            why = "the transaction ended while it was verified"
+            return KafkaError(ErrorCode.INVALID_TXN_STATE, why) if self.is_void(where) else None
         code = self.transactions.verify(self.producer, [where])[where]
         return None if code is ErrorCode.NONE else KafkaError(refusal_code(code, self.version))
 
@@ -155,6 +205,13 @@ class _Request(NamedTuple):
             return True
         _, producer_id, epoch = self.producer
         return partition.producers.has_open_transaction(producer_id, epoch)
+
+    def is_void(self, where: TopicPartition) -> bool:
+        """Whether another node's word on a partition that is here does not hold any more."""
+        verified = self.verified
+        if verified is None or self.replica_manager.get(where) is None:
+            return False
+        return not verified.holds(where)
 
     def is_new(self, where: TopicPartition) -> bool:
         """Whether the partition remembers nothing of the producer."""

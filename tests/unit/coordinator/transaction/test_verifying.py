@@ -1,0 +1,96 @@
+"""A coordinator on another node confirms a partition: its word holds until a marker comes."""
+
+import pytest
+
+from ottla.coordinator.transaction.peers import Marker, Producer
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.pending import Pending
+
+WHERE = TopicPartition("t", 0)
+PRODUCER = Producer("far", 7, 0)
+
+
+@pytest.fixture
+def asked(node, monkeypatch):
+    """What node 2, the coordinator, is asked: (verify_only, the Pending of its answer)."""
+    asked = []
+
+    def ask(node_id, producer, partitions, *, verify_only):
+        assert (node_id, producer, list(partitions)) == (2, PRODUCER, [WHERE])
+        asked.append((verify_only, Pending()))
+        return asked[-1][1]
+
+    monkeypatch.setattr(node.transactions, "elsewhere", lambda name: 2, raising=False)
+    monkeypatch.setattr(node.transactions, "ask_elsewhere", ask)
+    return asked
+
+
+def mark(node, *, commit=False, epoch=0):
+    marker = Marker(7, epoch, commit, 0, 0)
+    written = node.transactions.write_markers(marker, [WHERE])
+    node.settle()
+    assert written.value == [ErrorCode.NONE]
+
+
+def code_of(node, produced):
+    node.settle()
+    (outcome,) = produced.value if isinstance(produced, Pending) else produced
+    return getattr(outcome, "code", ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_nothing_is_appended_before_the_coordinator_has_answered(node, asked, version):
+    produced = node.produce(PRODUCER, version=version)
+    node.settle()
+    assert not produced.is_done
+    assert node.stable() == (0, 0)
+    ((verify_only, answer),) = asked
+    assert verify_only == (version < 12)
+    answer.resolve({WHERE: ErrorCode.NONE})
+    assert code_of(node, produced) == ErrorCode.NONE
+    assert node.stable() == (0, 1)
+
+
+def test_an_open_transaction_needs_no_second_answer(node, asked):
+    produced = node.produce(PRODUCER)
+    asked[0][1].resolve({WHERE: ErrorCode.NONE})
+    assert code_of(node, produced) == ErrorCode.NONE
+    assert code_of(node, node.produce(PRODUCER, sequence=1)) == ErrorCode.NONE
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_yes_does_not_outlive_an_abort(node, asked, version):
+    produced = node.produce(PRODUCER, version=version)
+    mark(node)
+    asked[0][1].resolve({WHERE: ErrorCode.NONE})
+    assert code_of(node, produced) == ErrorCode.INVALID_TXN_STATE
+    assert node.stable() == (1, 1), "nothing hangs behind the marker"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+def test_a_refusal_is_told_as_that_of_a_coordinator_here(node, asked, said, told):
+    produced = node.produce(PRODUCER, version=11)
+    asked[0][1].resolve({WHERE: said})
+    assert code_of(node, produced) == told
+    assert node.stable() == (0, 0)
+
+
+@pytest.mark.parametrize("said", [ErrorCode.NONE, ErrorCode.PRODUCER_FENCED])
+def test_questions_that_are_over_leave_nothing_behind(node, asked, said):
+    states = node.node.partition(0).producers
+    produced = node.produce(PRODUCER)
+    assert list(states._verifications) == [7]
+    asked[0][1].resolve({WHERE: said})
+    code_of(node, produced)
+    assert not states._verifications
