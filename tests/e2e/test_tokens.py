@@ -14,6 +14,7 @@ from ottla.client.wire.settings import read_settings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from tests.bearer_tokens import AUDIENCE, ISSUER
+from tests.certificates import certificates
 from tests.token_server import SECRETS, TokenServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -273,6 +274,45 @@ def test_kafka_python(address, server):
     with contextlib.closing(kafka.KafkaProducer(**options)) as producer:
         for count, _ in enumerate(pass_time()):
             assert producer.send(topic, b"value").get(20).offset == count
+
+
+def test_tokens_over_tls(server, tmp_path):
+    """SASL_SSL: our own client, librdkafka, and a client that does not trust the certificate."""
+    import confluent_kafka
+
+    from tools.ottla_peer import OttlaPeer
+
+    authority = str(certificates() / "ca.pem")
+    options = options_of(server) | {"ssl.keystore.location": str(certificates() / "server.pem")}
+    with OttlaPeer(tmp_path / "data", options, protocols=("SASL_SSL",)) as peer:
+        peer.start()
+        address = peer.secured["SASL_SSL"]
+        encrypted = {"security.protocol": "SASL_SSL", "ssl.ca.location": authority}
+        with BlockingClient(settings_of(address, server, **encrypted)) as client:
+            for _ in pass_time():
+                assert client.refresh([]).brokers, "sessions are renewed under TLS, too"
+        stranger = encrypted | {"ssl.ca.location": str(certificates() / "other-ca.pem")}
+        with pytest.raises(ConnectionFailed, match="certificate was refused"):
+            BlockingClient(settings_of(address, server, **stranger)).refresh([])
+        bad = encrypted | {"sasl.oauthbearer.client.secret": "wrong"}
+        with pytest.raises(KafkaError) as refused:
+            BlockingClient(settings_of(address, server, **bad)).refresh([])
+        assert "wrong" not in str(refused.value)
+        told = []
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": address,
+                "sasl.mechanism": "OAUTHBEARER",
+                "oauth_cb": lambda _: (server.grant("alice")["access_token"], time.time() + 3600),
+                **encrypted,
+            }
+        )
+        topic = f"t-{uuid.uuid4().hex}"
+        for _ in pass_time():
+            producer.produce(topic, b"value", on_delivery=lambda error, _: told.append(error))
+            producer.flush(20)
+        assert set(told) == {None}
+        del producer  # Before the broker goes.
 
 
 def test_librdkafka(address, server):
