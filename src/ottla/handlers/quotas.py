@@ -106,8 +106,8 @@ class _Counted(Passage):
         self._key = key
         self._meters = meters
         self._throttle_ms = throttle_ms
-        self._running_since: float | None = now
-        """Use: None while it waits."""
+        self._running_since = now if meters.request is not None else None
+        """Use: None while it waits, and always when time does not count."""
         self._spent_seconds = 0.0
         """Use: of the loop, and not charged yet."""
         self._is_charged = False
@@ -128,15 +128,17 @@ class _Counted(Passage):
 
     def goes_on(self) -> None:
         """Let the time run."""
-        if self._running_since is None:
+        if self._running_since is None and self._meters.request is not None:
             self._running_since = self._clock.monotonic()
 
     def answered(self, *, has_answer: bool = True) -> int:
         """Charge the time so far; return the largest throttle time, and mute the connection."""
-        now = self._clock.monotonic()
-        throttle_ms = max(self._throttle_ms, self._charge_time(now, is_checked=has_answer))
-        mutation = self._meters.mutation
+        throttle_ms, mutation = self._throttle_ms, self._meters.mutation
+        if self._meters.request is not None:
+            now = self._clock.monotonic()
+            throttle_ms = max(throttle_ms, self._charge_time(now, is_checked=has_answer))
         if self._mutates and mutation is not None:
+            now = self._clock.monotonic()
             throttle_ms = max(throttle_ms, mutation.wait_ms(int(now * 1000)))
         if throttle_ms:  # A Produce is muted since it came in; its time runs from the answer on.
             _mute(self._client, throttle_ms)
@@ -167,13 +169,15 @@ class _Counted(Passage):
     def is_fetch_over(self, version: int, fetched: Sequence[FetchedPartition]) -> bool:
         """Charge the bytes of a Fetch and its time; take the bytes back if it has to wait."""
         now = self._clock.monotonic()
-        now_ms = int(now * 1000)
-        throttle_ms = self._charge_time(now, is_checked=True)
+        now_ms, throttle_ms = int(now * 1000), 0
+        if self._meters.request is not None:
+            throttle_ms = self._charge_time(now, is_checked=True)
         fetch = self._meters.fetch
         if fetch is not None:
             size_bytes = answer_bytes(version, fetched)
-            throttle_ms = max(throttle_ms, fetch.charge(size_bytes, now_ms))
-            if throttle_ms:
+            fetch_ms = fetch.charge(size_bytes, now_ms)
+            if fetch_ms or throttle_ms:
+                throttle_ms = max(throttle_ms, fetch_ms)
                 fetch.note(-size_bytes, now_ms)
         self._throttle_ms = throttle_ms
         return throttle_ms > 0
