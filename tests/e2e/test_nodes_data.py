@@ -1,5 +1,7 @@
 """What is on the disks of several nodes, and what the cluster makes of it."""
 
+import time
+
 import pytest
 
 from ottla.broker import Broker
@@ -7,6 +9,7 @@ from ottla.config.files import broker_config
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.files.checkpoints import read_meta_properties
 from tests.nodes import Nodes
+from tools.wire_client import WireClient
 
 
 @pytest.fixture
@@ -72,3 +75,64 @@ async def test_a_directory_that_lost_its_identity_is_of_its_metadatas_cluster_ag
     for _ in range(2):
         assert await start_and_stop(tmp_path / "data") == cluster_id
         assert cluster_id in identity.read_text()
+
+
+def create(nodes, name):
+    with WireClient(nodes.address(nodes.running[0])) as wire:
+        topic = {"name": name, "num_partitions": 6, "replication_factor": 1}
+        answer = wire.call("create_topics", 5, topics=[topic], timeout_ms=30_000)
+    assert answer["topics"][0]["error_code"] == 0
+
+
+def delete(nodes, name):
+    with WireClient(nodes.address(nodes.running[0])) as wire:
+        answer = wire.call("delete_topics", 5, topic_names=[name], timeout_ms=30_000)
+    assert answer["responses"][0]["error_code"] == 0
+
+
+def directories(nodes, node_id, topic):
+    """The names that a node's log directory has for a topic's partitions."""
+    names = nodes.disk(node_id).list_directory("/data")
+    return [name for name in names if name.startswith(f"{topic}-") and "." not in name]
+
+
+def marks(nodes):
+    """How many deleted topics are not forgotten yet."""
+
+    async def count():
+        entries, _ = await nodes.store.scan("/ottla/local/delete/")
+        return len(entries)
+
+    return nodes.run(count)
+
+
+def wait_until(is_so):
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_each_node_deletes_its_own_directories_and_then_the_topic_is_forgotten(nodes):
+    nodes.start(1, 2, 3)
+    create(nodes, "gone")
+    wait_until(lambda: all(len(directories(nodes, one, "gone")) == 2 for one in (1, 2, 3)))
+    delete(nodes, "gone")
+    wait_until(lambda: not any(directories(nodes, one, "gone") for one in (1, 2, 3)))
+    wait_until(lambda: marks(nodes) == 0)
+
+
+def test_a_node_that_was_away_does_not_bring_a_deleted_topic_back(nodes):
+    nodes.start(1, 2, 3)
+    create(nodes, "gone")
+    wait_until(lambda: len(directories(nodes, 2, "gone")) == 2)
+    nodes.kill(2)
+    delete(nodes, "gone")
+    wait_until(lambda: not any(directories(nodes, one, "gone") for one in (1, 3)))
+    assert marks(nodes) == 1
+    nodes.start(2)
+    assert nodes.leaders("gone") == []
+    wait_until(lambda: marks(nodes) == 0)
+    assert directories(nodes, 2, "gone") == []
+    create(nodes, "gone")  # Made anew, it is empty and served.
+    wait_until(lambda: len(directories(nodes, 2, "gone")) == 2)

@@ -21,7 +21,7 @@ from ottla.log.log import Log
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.mirror import update
-from ottla.metadata.store import ABSENT, OPS_MAX, Delete, Entry, Guard, MetadataStore, Op, Put
+from ottla.metadata.store import ABSENT, OPS_MAX, Entry, Guard, MetadataStore, Op, Put
 from ottla.metadata.values import (
     PartitionState,
     TopicValue,
@@ -31,6 +31,7 @@ from ottla.metadata.values import (
     encode_number,
     encode_partition,
     encode_topic,
+    without_node,
 )
 
 logger = logging.getLogger(__name__)
@@ -73,8 +74,18 @@ async def adopt(
         revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
     for mark in marks:
         if not log_manager.may_have_left(decode_name(mark.value)):
-            revision = await store.commit([], [Delete(mark.key)])
+            revision = max(revision, await _clear_mark(store, mark, node_id))
     return revision
+
+
+async def _clear_mark(store: MetadataStore, mark: Entry, node_id: NodeId) -> int:
+    """Take this node from the mark of a deleted topic, or remove it with its last node."""
+
+    def changed(value: bytes | None) -> bytes | None:
+        return None if value is None else without_node(value, node_id)
+
+    entry = await update(store, mark.key, changed)
+    return 0 if entry is None else entry.mod_rev
 
 
 def _tell_of_deleted(log_manager: LogManager, keys: Keys, marks: Sequence[Entry]) -> None:

@@ -6,6 +6,7 @@ keys. A deleted topic leaves a mark until its logs are deleted, so a crash never
 client is answered when this node serves what was created. Source: ADR 5; KIP-516, KIP-464.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
@@ -29,10 +30,12 @@ from ottla.cluster.topics import (
 from ottla.config.config import Config
 from ottla.config.option import InvalidConfig
 from ottla.env.rng import Rng
+from ottla.env.tasks import begin_task
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import LeaderEpoch, TopicId
-from ottla.metadata.image import ImageFollower, TopicImage
+from ottla.ids import LeaderEpoch, NodeId, TopicId
+from ottla.metadata.image import ImageFollower, MetadataDelta, MetadataImage, TopicImage
 from ottla.metadata.keys import ConfigType, Keys
+from ottla.metadata.mirror import update
 from ottla.metadata.store import (
     ABSENT,
     OPS_MAX,
@@ -51,9 +54,11 @@ from ottla.metadata.values import (
     TopicValue,
     decode_topic,
     encode_config,
+    encode_deleted,
     encode_name,
     encode_partition,
     encode_topic,
+    without_node,
 )
 from ottla.pending import Pending, outcome_of
 
@@ -85,6 +90,7 @@ class TopicOutcome(NamedTuple):
 class Hosted(NamedTuple):
     """How far this node has carried out what its image says, by topic name."""
 
+    node_id: NodeId
     done: Callable[[str], Pending[None]]
     """Returns a Pending that is done when the topic's directories match the image, durably."""
     has_directory_left: Callable[[str], bool]
@@ -110,12 +116,16 @@ class Controller:
     ) -> None:
         """Build it; ``internal_topics``: how to create these when a client asks for them."""
         self._hosted = hosted
+        self._node_id = hosted.node_id
+        self._deleting: set[TopicId] = set()
+        """Use: deletions that a client of this node waits for, which end by themselves."""
         self._store = store
         self._keys = keys
         self._follower = follower
         self._image = follower.image
         self._census = TopicCensus(follower.image)
         follower.add_listener(self._census.apply)
+        follower.add_listener(self._see_deletions)
         self._claims = Claims()
         self._rng = rng
         self._placement = placement
@@ -355,11 +365,14 @@ class Controller:
             raise KafkaError(gone)
         take(len(asked.partitions))
         for _ in range(ATTEMPTS_MAX):
+            self._deleting.add(asked.topic_id)
             try:
                 async with self._claims.name(asked.name):
                     topic = await self._mark_deleted(asked)
             except GuardFailed:
                 continue  # It got more partitions in between, or was deleted.
+            finally:
+                self._deleting.discard(asked.topic_id)
             if topic is None:
                 raise KafkaError(gone)
             await outcome_of(self._hosted.done(topic.name))
@@ -381,10 +394,11 @@ class Controller:
         topic = self._image.topic_by_id(asked.topic_id)
         if topic is None:
             return None
+        nodes = sorted({node for state in topic.partitions for node in state.replicas})
         await self._commit(
             [Guard(key, mod_rev=entry.mod_rev)],
             [
-                Put(self._keys.deleted_topic(topic.topic_id), encode_name(topic.name)),
+                Put(self._keys.deleted_topic(topic.topic_id), encode_deleted(topic.name, nodes)),
                 Delete(key),
                 Delete(self._keys.topic_id(topic.topic_id)),
                 Delete(self._keys.config(ConfigType.TOPIC, topic.name)),
@@ -393,19 +407,47 @@ class Controller:
         return topic
 
     async def _forget(self, topic: TopicImage) -> None:
-        """Remove the deleted topic's partitions and its mark from the store.
-
-        Its directories are deleted by now, unless one could not be opened: then the mark stays, so
-        that no later start adopts that directory.
-        """
+        """Remove the deleted topic's partitions from the store, and this node from its mark."""
         ops: list[Op] = [
             Delete(self._keys.partition(topic.topic_id, index))
             for index in range(len(topic.partitions))
         ]
-        if not self._hosted.has_directory_left(topic.name):
-            ops.append(Delete(self._keys.deleted_topic(topic.topic_id)))
         for begin in range(0, len(ops), OPS_MAX):
             await self._commit([], ops[begin : begin + OPS_MAX])
+        await self._clear_mark(topic)
+
+    async def _clear_mark(self, topic: TopicImage) -> None:
+        """Take this node from the mark, which goes with the last node.
+
+        Its directories are deleted by now, unless one could not be opened: then it stays, so that
+        no later start adopts that directory. So does a node that is away.
+        """
+        if self._hosted.has_directory_left(topic.name):
+            return
+
+        def changed(value: bytes | None) -> bytes | None:
+            return None if value is None else without_node(value, self._node_id)
+
+        try:
+            await update(self._store, self._keys.deleted_topic(topic.topic_id), changed)
+        except (Unavailable, Ambiguous) as error:
+            why = f"the metadata store does not answer for sure: {error}"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
+
+    def _see_deletions(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Take this node from the marks of topics that another node was asked to delete."""
+        del image
+        for topic in delta.topics_deleted:
+            is_here = any(self._node_id in state.replicas for state in topic.partitions)
+            if is_here and topic.topic_id not in self._deleting:
+                begin_task(
+                    self._carry_out_deletion(topic), name="delete a topic", ended=_deletion_ended
+                )
+
+    async def _carry_out_deletion(self, topic: TopicImage) -> None:
+        await asyncio.sleep(0)  # Hosting hears of it in this turn.
+        await outcome_of(self._hosted.done(topic.name))
+        await self._clear_mark(topic)
 
     # Common.
 
@@ -417,6 +459,14 @@ class Controller:
             why = f"the metadata store does not answer for sure: {error}"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
         await self._follower.reached(revision)
+
+
+def _deletion_ended(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, KafkaError):
+        logger.info("the next start forgets a deleted topic: %s", error)
+    elif error is not None:
+        logger.error("a deleted topic could not be forgotten", exc_info=error)
 
 
 def _given(topic: NewTopic) -> dict[str, str]:

@@ -7,7 +7,7 @@ a field of the wrong type raises UnreadableValue. Source: cluster design 4.2.
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from math import inf
 from typing import NamedTuple
@@ -133,6 +133,21 @@ def decode_number(data: bytes) -> int:
 def encode_name(name: str) -> bytes:
     """Return the value of ``topic_ids/<topic id>``."""
     return _encode({"name": name})
+
+
+def encode_deleted(name: str, nodes: Iterable[NodeId]) -> bytes:
+    """Return the value of ``delete/<topic id>``; ``nodes`` may still have directories of it."""
+    return _encode({"name": name, "nodes": list(nodes)})
+
+
+def without_node(data: bytes, node: NodeId) -> bytes | None:
+    """Return the value of ``delete/<topic id>`` when ``node`` has no directory of it any more.
+
+    None: no node has; the mark is to be removed. Marks of older versions name no nodes.
+    """
+    fields = _Fields(data)
+    left = [other for other in fields.nodes_or_none("nodes") if other != node]
+    return encode_deleted(fields.text("name"), left) if left else None
 
 
 def decode_name(data: bytes) -> str:
@@ -371,6 +386,9 @@ class _Fields:
                 raise self._wrong(name, "a list of node ids")
             nodes.append(NodeId(value))
         return tuple(nodes)
+
+    def nodes_or_none(self, name: str) -> tuple[NodeId, ...]:
+        return () if self._fields.get(name) is None else self.nodes(name)
 
     def listeners(self, name: str) -> tuple[ListenerAddress, ...]:
         listeners = []

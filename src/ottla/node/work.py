@@ -176,7 +176,7 @@ def _controller(
         partitions_max=config[options.MAX_PARTITIONS],
         may_delete=config[options.DELETE_TOPIC_ENABLE],
         internal_topics=[group_topic_of(config), transaction_topic_of(config)],
-        hosted=Hosted(replica_manager.hosting.done, data.logs.may_have_left),
+        hosted=Hosted(configuration.node_id, replica_manager.hosting.done, data.logs.may_have_left),
     )
 
 

@@ -35,7 +35,7 @@ def controller(following):
         check_config=lambda given: topic_config(given, None),
         partitions_max=1000,
         may_delete=True,
-        hosted=Hosted(lambda topic: resolved(), lambda topic: False),
+        hosted=Hosted(1, lambda topic: resolved(), lambda topic: False),
     )
 
 

@@ -48,7 +48,7 @@ def start(following):
             check_config=lambda given: topic_config(given, broker_config({})),
             partitions_max=partitions_max,
             may_delete=may_delete,
-            hosted=Hosted(lambda topic: resolved(), left.__contains__),
+            hosted=Hosted(1, lambda topic: resolved(), left.__contains__),
         )
 
     return start
