@@ -30,6 +30,9 @@ TOPICS = 1000
 ELEMENTS = 60_000
 TURN_SECONDS_MAX = 0.05
 """Of CPU. Slices take 20 ms together at most; most of these requests in one turn 100 to 600."""
+TIMES_MAX = 3
+"""How often a request that took longer is asked: on a machine short of memory the system's own work
+counts, too. Work that is in no slice takes as long each time."""
 ASKED = [
     ("FETCH", "long unknown v12"),
     ("FETCH", "long unknown v13"),
@@ -105,9 +108,12 @@ def talk(address, meter):
         longest = {}
         topics = Topics(list(ids), list(ids.values()), 1)
         for request in requests(topics, ELEMENTS, only=ASKED):
-            meter.reset()
-            assert len(ask(connection, request.frame)) > 10
-            longest[request.api, request.what] = (meter.longest_seconds, meter.what)
+            turns = []
+            while len(turns) < TIMES_MAX and min(turns, default=(1,))[0] > TURN_SECONDS_MAX:
+                meter.reset()
+                assert len(ask(connection, request.frame)) > 10
+                turns.append((meter.longest_seconds, meter.what))
+            longest[request.api, request.what] = min(turns)
     return longest
 
 
