@@ -1,6 +1,7 @@
 """A follower has what its leader has, durably, before it says so; the leader commits only then."""
 
 import asyncio
+import random
 
 import pytest
 
@@ -70,6 +71,9 @@ class Pair:
         nothing = 0
         for _ in range(200):
             asked = self.follower.next_request()
+            if asked is None:  # What it wrote while it led is not synced yet.
+                self.following.executor.run_all()
+                continue
             fetched = self.answer(asked)
             assert await self.take(asked, fetched)
             self.following.partition().check()
@@ -199,3 +203,54 @@ async def test_a_damaged_answer_leaves_nothing(pair, words):
 async def test_who_leads_asks_nobody(pair):
     pair.nodes[1].change(pair.nodes[1].led(0, epoch=2, isr=(1, 2)))
     assert pair.follower.next_request() is None
+
+
+def values_at(node, offset):
+    """Return the first value of the batch at an offset of the node's log."""
+    from ottla.records.decode import decode_batches
+
+    log = node.partition().log
+    result = log.read(offset, max_bytes=1, upper_offset=log.log_end_offset, min_one_message=True)
+    (batch,) = decode_batches(result.region.read(), 1 << 20)
+    assert batch.header.base_offset == offset
+    return next(iter(batch.records)).value
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_nothing_acknowledged_is_lost_whoever_leads(pair, words, seed):
+    chance, waiting, epoch, leads, number = random.Random(seed), [], 1, 0, 0
+    for _ in range(30):
+        what = chance.choice(["append", "append", "fetch", "fetch", "fetch", "switch"])
+        if what == "append":
+            for _ in range(chance.randrange(1, 6)):
+                number += 1
+                value = b"%d." % number * chance.choice([1, 40])
+                waiting.append((value, pair.leading.append((0, words.batch(value)))))
+            if chance.random() < 0.7:
+                pair.leading.executor.run_all()
+        elif what == "fetch":
+            asked = pair.follower.next_request()
+            if asked is not None:
+                await pair.take(asked, pair.answer(asked, max_bytes=chance.choice([1, 300, 3000])))
+        else:
+            epoch, leads = epoch + 1, 1 - leads
+            pair.lead(leads, epoch)
+        for node in pair.nodes:
+            node.partition().check()
+    waiting.append((b"last", pair.leading.append((0, words.batch(b"last")))))
+    pair.leading.executor.run_all()
+    await pair.catch_up()
+    one, other = pair.leading.partition(), pair.following.partition()
+    assert stored(one.log) == stored(other.log)
+    assert one.log.leader_epochs.entries == other.log.leader_epochs.entries
+    assert one.high_watermark == other.high_watermark == one.log.log_end_offset
+    one.log.check()
+    other.log.check()
+    acknowledged = 0
+    for value, answer in waiting:
+        assert answer.is_done
+        if words.codes(answer) == [ErrorCode.NONE]:
+            acknowledged += 1
+            offset = words.result_of(answer)[0].base_offset
+            assert values_at(pair.leading, offset) == values_at(pair.following, offset) == value
+    assert acknowledged
