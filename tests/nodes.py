@@ -204,9 +204,10 @@ class Nodes:
     async def _start(self, node_id, options):
         memory = self._disks.setdefault(node_id, MemoryDisk(durability=True))
         environment = Environment.real(memory=True)._replace(disk=FaultyDisk(memory))
-        texts = self._options | {"node.id": str(node_id)} | options
+        texts = self._options | {"node.id": str(node_id)}
         if node_id in self._ports:
             texts["listeners"] = f"PLAINTEXT://{self.address(node_id)}"
+        texts |= options
         store = StoreOfNode(self._store)
 
         async def open_store():

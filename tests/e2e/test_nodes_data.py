@@ -5,6 +5,7 @@ import time
 import pytest
 
 from ottla.broker import Broker
+from ottla.cluster.membership import AlreadyRegistered
 from ottla.config.files import broker_config
 from ottla.log.directories.directory import LogDirectoryUnusable
 from ottla.log.files.checkpoints import read_meta_properties
@@ -136,3 +137,25 @@ def test_a_node_that_was_away_does_not_bring_a_deleted_topic_back(nodes):
     assert directories(nodes, 2, "gone") == []
     create(nodes, "gone")  # Made anew, it is empty and served.
     wait_until(lambda: len(directories(nodes, 2, "gone")) == 2)
+
+
+def test_the_controllers_seat_passes_on_when_its_node_ends(nodes):
+    nodes.start(1, 2, 3)
+    assert nodes.call(lambda: nodes.image(3).controller) == 1
+    nodes.kill(1)
+    wait_until(lambda: nodes.call(lambda: nodes.image(3).controller) in (2, 3))
+    nodes.start(1)
+    seat = nodes.call(lambda: nodes.image(1).controller)
+    assert seat in (2, 3), "who has it keeps it"
+    nodes.stop(seat)
+    wait_until(lambda: nodes.call(lambda: nodes.image(1).controller) in nodes.running)
+
+
+def test_a_second_node_with_the_same_id_is_refused(nodes):
+    nodes.start(1, 2)
+    disk = nodes.disk(2)
+    nodes.forget_disk(2)
+    with pytest.raises(AlreadyRegistered, match="node 2 is registered already"):
+        nodes.start(2, listeners="PLAINTEXT://127.0.0.1:0")
+    nodes.take_disk(2, disk)
+    assert sorted(nodes.call(lambda: list(nodes.image(1).brokers))) == [1, 2]

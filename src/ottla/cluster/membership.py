@@ -9,22 +9,26 @@ takes the seat in the same way as one of several nodes will. Source: cluster des
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from ottla.env.clock import Clock
 from ottla.env.tasks import begin_task
 from ottla.errors import OttlaError
 from ottla.ids import NodeId
+from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import (
     ABSENT,
     Guard,
     GuardFailed,
+    MetadataError,
     MetadataStore,
     Put,
     Session,
     SessionState,
 )
 from ottla.metadata.values import (
+    NO_LEADER,
     BrokerValue,
     decode_controller,
     encode_broker,
@@ -119,11 +123,28 @@ class Membership:
             )
         except GuardFailed as error:
             found = error.found
+            if found is not None and found.session == session.id:
+                return found.mod_rev  # It became free in between, and ``apply`` took it.
             if found is not None and decode_controller(found.value) == self._node_id:
                 # By an earlier session of ours: the seat would be lost with that session.
                 why = f"node {self._node_id} has the controller's seat already"
                 raise AlreadyRegistered(why) from error
             return revision  # Another node is the controller.
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Try to take the controller's seat when it has become free; a listener of the image."""
+        if delta.controller_changed and image.controller == NO_LEADER and self._has_joined:
+            begin_task(self._take_seat(), name="take the controller's seat", ended=_seat_taken)
+
+    async def _take_seat(self) -> None:
+        session = self._session
+        if session is None or self.state is not SessionState.CONNECTED:
+            return
+        with suppress(MetadataError):  # Another node has it, or this one joins again soon.
+            await self._store.commit(
+                [Guard(self._keys.controller, create_rev=ABSENT)],
+                [Put(self._keys.controller, encode_controller(self._node_id), session.id)],
+            )
 
     def _heard(self, number: int, state: SessionState) -> None:
         if number != self._sessions_opened:
@@ -170,3 +191,9 @@ class Membership:
             await over.wait()
         finally:
             timer.cancel()
+
+
+def _seat_taken(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        logger.error("the controller's seat could not be taken", exc_info=error)

@@ -241,6 +241,7 @@ async def bind(
 
 async def join_and_open(doors: Doors, data: Data) -> None:
     """Become a member of the cluster, then serve."""
+    data.follower.add_listener(doors.membership.apply)
     revision = await doors.membership.join()
     await data.follower.reached(revision)
     doors.listener.open_doors()  # Not earlier: a client would hear of a cluster without brokers.
