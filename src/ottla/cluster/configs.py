@@ -49,6 +49,10 @@ EACH_TURN = 16
 CHANGES_MAX = 1000
 """The most configs that one alteration may carry: several times the number of options."""
 
+_NEW_CERTIFICATES = (
+    "; to show new certificates, replace the files that ssl.keystore.location names: the broker"
+    " looks at them every ottla.ssl.reload.interval.ms"
+)
 CLUSTER_DEFAULT = ""
 """The name of the broker config that applies to every broker."""
 
@@ -385,6 +389,8 @@ def _check_broker_changes(changes: Sequence[ConfigChange]) -> None:
     )
     if fixed:
         why = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        if any(key.startswith(("ssl.", "listener.name.")) and "ssl." in key for key in fixed):
+            why += _NEW_CERTIFICATES
         raise KafkaError(ErrorCode.INVALID_REQUEST, why)
     for change in wanted:
         refusal = why_refused(change.key, change.value or "")

@@ -25,6 +25,7 @@ from ottla.ids import NodeId, TopicId
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.store import VALUE_BYTES_MAX, Ambiguous, Delete, Put, Unavailable
 from ottla.metadata.values import TopicValue, encode_config, encode_topic
+from ottla.pending import outcome_of
 
 SET, DELETE, APPEND, SUBTRACT = Operation
 TOPIC_ID = TopicId(b"t" * 16)
@@ -111,6 +112,22 @@ async def test_a_change_is_in_the_image_when_the_answer_comes(alter, given):
     assert given() == {"segment.ms": "1", "flush.ms": "2"}
     assert await alter(("flush.ms", SET, "3"), replaces=True) is None
     assert given() == {"flush.ms": "3"}
+
+
+@pytest.mark.parametrize(
+    ("key", "tells"),
+    [
+        ("listener.name.out.ssl.keystore.location", True),
+        ("ssl.truststore.location", True),
+        ("num.partitions", False),
+    ],
+)
+async def test_who_would_alter_certificates_is_told_how_they_are_renewed(configs, key, tells):
+    change = alteration((key, SET, "7"), kind=ResourceType.BROKER, name="1")
+    (outcome,) = await outcome_of(configs.alter([change]))
+    assert outcome.code is ErrorCode.INVALID_REQUEST
+    assert outcome.why.startswith(f"Cannot update these configs dynamically: [{key}]")
+    assert ("ottla.ssl.reload.interval.ms" in outcome.why) == tells
 
 
 async def test_no_change_and_no_configs_leave_nothing_behind(alter, given, following):
