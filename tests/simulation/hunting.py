@@ -54,10 +54,8 @@ def judge_of(problem):
     return next((who for who, how in JUDGES.items() if re.search(how, problem)), "others")
 
 
-def live_until_broken(mutant, seed, hours, world):
+def live_until_broken(seed, hours, world):
     """Live worlds one after the other, in this process; tell the first that broke, and when."""
-    if mutant:
-        plant(mutant)
     from tests.simulation.__main__ import live
 
     lived = 0.0
@@ -71,32 +69,40 @@ def live_until_broken(mutant, seed, hours, world):
     return {"world": None, "hours": lived / 3600, "problem": ""}
 
 
-def child(*arguments):
-    """Do it in another process; return what came of it."""
+def child(seeds, *arguments):
+    """Do it in another process; return what came of it by each seed."""
     command = [sys.executable, "-m", "tests.simulation.hunting", "--child", *arguments]
+    command += [f"--seed={seed}" for seed in seeds]
+    patience = PATIENCE_SECONDS * len(seeds)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+            command, capture_output=True, text=True, check=False, timeout=patience
         )
     except subprocess.TimeoutExpired:
-        return {"world": "?", "hours": 0.0, "problem": "it never ended"}
+        return [{"world": "?", "hours": 0.0, "problem": "it never ended"}] * len(seeds)
     if done.returncode:
-        return {"world": None, "hours": 0.0, "problem": done.stderr[-400:], "failed": True}
-    return json.loads(done.stdout.splitlines()[-1])
+        failed = {"world": None, "hours": 0.0, "problem": done.stderr[-400:], "failed": True}
+        return [failed] * len(seeds)
+    return [json.loads(line) for line in done.stdout.splitlines()[-len(seeds) :]]
 
 
 def whole_until(world, wholes):
     """Return until which second a world is whole without a mutant; ``wholes``: what is known."""
     if world not in wholes:
-        told = child("--world", world)
+        (told,) = child([world], "--world", world)
         is_whole = told["world"] is None and not told.get("failed")
         wholes[world] = math.inf if is_whole else told.get("at", 0.0)
     return wholes[world]
 
 
-def hunt(mutant, seed, hours, wholes):
+def hunt(mutant, seeds, hours, wholes):
+    """Return what came of a mutant's hunts by each seed, in one process; see ``judged``."""
+    found = child(seeds, "--mutant", mutant, "--hours", str(hours))
+    return [judged(mutant, seed, told, wholes) for seed, told in zip(seeds, found, strict=True)]
+
+
+def judged(mutant, seed, told, wholes):
     """Return what came of a hunt: ``how`` is found, not found, unclear or BROKEN."""
-    told = child("--mutant", mutant, "--seed", seed, "--hours", str(hours))
     how = "found"
     if told.get("failed"):
         how = "BROKEN"
@@ -161,9 +167,10 @@ def main():
     given = parser.parse_args()
     seeds = given.seed or ["1"]
     if given.child:
-        mutant = given.mutant[0] if given.mutant else None
-        told = live_until_broken(mutant, seeds[0], given.hours, given.world)
-        print(json.dumps(told))
+        if given.mutant:
+            plant(given.mutant[0])  # Before anything of it is imported.
+        for seed in seeds:
+            print(json.dumps(live_until_broken(seed, given.hours, given.world)), flush=True)
         return 0
     results, wholes = read_results(given.results)
     kept = set(wholes)
@@ -172,13 +179,15 @@ def main():
         return 0
     names = given.mutant or list(MUTANTS)
     known = {(one["mutant"], one["seed"]) for one in results}
-    hunts = [(name, seed) for seed in seeds for name in names if (name, seed) not in known]
+    to_come = [(name, [seed for seed in seeds if (name, seed) not in known]) for name in names]
+    hunts = [(name, left) for name, left in to_come if left]
     with ThreadPoolExecutor(given.jobs) as pool:
-        for told in pool.map(lambda one: hunt(*one, given.hours, wholes), hunts):
-            print(line_of(told), flush=True)
-            results.append(told)
+        for found in pool.map(lambda one: hunt(*one, given.hours, wholes), hunts):
+            for told in found:
+                print(line_of(told), flush=True)
+            results += found
             if given.results is not None:
-                lines = [told]
+                lines = list(found)
                 lines += [{"whole": one, "until": str(wholes[one])} for one in set(wholes) - kept]
                 kept |= set(wholes)
                 with given.results.open("a") as file:
