@@ -171,14 +171,15 @@ class Device:
         if directory is None or parent.durable_names.get(name) is not directory:
             yield f"the name of {log.directory} is not durable"
             return
-        segments = [one for one in log.segments if one.base_offset < bound]
-        yield from self._unnamed(log, [one.path.rpartition("/")[2] for one in segments])
+        ends = log.segments.with_ends(log.log_end_offset)
+        segments = [one for one in ends if one[0].base_offset < bound]
+        yield from self._unnamed(log, [one.path.rpartition("/")[2] for one, _ in segments])
         yield from self._wrong_lengths(log)
-        for segment in segments:
+        for segment, end_offset in segments:
             inode = self._directory(segment.path)
             if inode is None:
                 continue
-            is_whole = segment is not log.segments.active or bound >= log.log_end_offset
+            is_whole = end_offset <= bound
             end = segment.size_bytes if is_whole else self._first_pending(inode, bound)
             unsynced = [at for at, data in inode.pending if data is not None and at < end]
             if unsynced:

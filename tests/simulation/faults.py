@@ -101,6 +101,11 @@ class Nemesis:
         """A fault lasts; a stop is none, once it is asked for."""
         return any(name != "stop" for name in self._lasting.values())
 
+    @property
+    def keeps_from_joining(self):
+        """Something lasts by which a node cannot register itself: it stands, or its store does."""
+        return bool({"pause", "slow-store", "store-error"} & set(self._lasting.values()))
+
     async def rage(self, seconds):
         """Let faults come for so long."""
         world, mix = self.world, self.world.mix

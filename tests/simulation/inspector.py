@@ -13,6 +13,8 @@ from ottla.coordinator.shard import ShardState
 
 LOOK_SECONDS = 5.0
 """The mean time between two looks."""
+ABSENT_SECONDS = 30.0
+"""For how long a node that runs may be in nobody's Metadata: until it has joined again."""
 SETTLED_SECONDS = 20.0
 """After the last answer, until nothing of a request is left: a job that began on a slow disk may
 last for fifteen."""
@@ -31,13 +33,17 @@ class Inspector:
         self.world = world
         self.looks = 0
         self._random = random.Random(f"{world.seed}/inspector")
+        self._present = (None, 0.0)
+        """In which life, and when, the node was a member of its cluster last."""
 
     async def run(self):
         """Look now and then, for ever."""
         while True:
             await self.world.sleep(self._random.expovariate(1 / LOOK_SECONDS))
             node = self.world.node
-            if node.is_up and not node.life.is_paused and self.world.rot is None:
+            if not node.is_up or node.life.is_paused:
+                self._present = (None, 0.0)
+            elif self.world.rot is None:
                 self._guarded(self._look, node)
 
     def _guarded(self, look, node):
@@ -50,6 +56,7 @@ class Inspector:
 
     def _look(self, node):
         self.looks += 1
+        self._look_for_member(node)
         work = node.broker.node.work
         partitions = list(work.replica_manager.hosting.partitions.values())
         if partitions:
@@ -63,6 +70,16 @@ class Inspector:
         for shard in () if made is None else made.groups._runtime.shards:
             if shard.state is ShardState.ACTIVE:
                 shard.machine.check()
+
+    def _look_for_member(self, node):
+        """Find a node that runs on although it lost its membership: no client finds it then."""
+        now, image = self.world.loop.now, node.broker.node.data.follower.image
+        life, since = self._present
+        is_member = bool(image.brokers) and image.controller >= 0
+        if is_member or life is not node.life or self.world.nemesis.keeps_from_joining:
+            self._present = (node.life, now)
+        elif now - since > ABSENT_SECONDS:
+            self.world.problem(f"{node.name} is no member of its cluster since {since:.0f} s")
 
     def _look_for_failed(self, node, hosting):
         """Find partitions that are out of service for good though their disk was never broken."""

@@ -182,3 +182,22 @@ def test_a_deleted_topic_whose_name_would_come_back_is_found():
 
     (problem,) = problems_of(delete)
     assert "has its name in /" in problem
+
+
+def test_nothing_is_told_of_a_full_segment_whose_end_is_promised_to_nobody():
+    """A roll may come while a flush is in flight: world h2.0 at e232602."""
+
+    def roll(world, log):
+        segment = log.segments.active
+        inode = world.node.disk._tree.find(segment.path)
+        at = segment.size_bytes
+        data = log.log_end_offset.to_bytes(8) + b"unsynced"
+        inode.content += data
+        inode.pending.append((at, data))
+        segment.size_bytes += len(data)
+        log.log_end_offset += 1
+        log.roll()
+        assert inode.pending, "it is no compacted log, whose rolls sync"
+        appended(world, log)
+
+    assert problems_of(roll) == []
