@@ -28,6 +28,7 @@ PATIENCE_SECONDS = 1800.0
 LONGER_SECONDS = 60.0
 """For how much longer a world has to be whole without the mutant that broke it."""
 JUDGES = {
+    "the device": r"on the device",
     "what would be left": r", left: ",
     "records: lost, moved, doubled": r"lost:|promised at|doubled|was seen|acknowledged|holes"
     r"|altered|invented|follows|refused, and yet|log start|high watermark|deleted below"
@@ -40,7 +41,7 @@ JUDGES = {
     "service: a client waits for ever": r"is stuck|not served|did not come|nothing is left",
     "service: an answer": r"error \d+|CreateTopics|DeleteTopics|Heartbeat: -?\d+",
     "faults that are logged": r"the log has a fault",
-    "the node's life": r"gave up|stop failed|goes on|out of service",
+    "the node's life": r"gave up|stop failed|goes on|out of service|no member",
     "invariants": r"an invariant|a callback failed|a protocol failed|exception|AssertionError",
     "the loop": r"the loop waits|a turn of the loop",
     "at rest: nothing is left": r"all is quiet|has stopped, and there",
@@ -129,11 +130,15 @@ def line_of(told):
     return "{how:9} {mutant}: {hours:.2f} h, {world}: {problem}".format(**told)
 
 
+SURE = ("found", "not found")
+"""Hunts that say something of their mutant."""
+
+
 def table_of(results):
     """Return what is known of each mutant, as a table for people."""
     lines = ["| mutant | found | median hours | told by |", "| --- | --- | --- | --- |"]
     for mutant in MUTANTS:
-        mine = [one for one in results if one["mutant"] == mutant and one["how"] != "BROKEN"]
+        mine = [one for one in results if one["mutant"] == mutant and one["how"] in SURE]
         hits = [one for one in mine if one["how"] == "found"]
         judges = sorted({judge_of(one["problem"]) for one in hits})
         # One that was not found within its budget takes longer than any that was.

@@ -26,6 +26,7 @@ def problems_of(tamper):
             for one in partitions
             if one.log.segments.active.size_bytes
             and one.log.flushed_offset == one.log.log_end_offset
+            and not one.log.config.is_compacted
             and one.log.topic_partition.topic.startswith("t")
         )
         tamper(world, partition.log)
