@@ -1,4 +1,4 @@
-"""Build the nine extensions, loops over records and one over syncs, where a C compiler is at hand.
+"""Build the ten extensions, loops over records and one over syncs, where a C compiler is at hand.
 
 Everything else is declared in pyproject.toml. The extension comes from the very .py file that is
 installed beside it: whoever cannot build it gets the same results from the interpreted form.
@@ -17,6 +17,7 @@ extensions = cythonize(
         )
         for name in (
             *("records.kernels", "records.batch_walk", "records.time_search", "records.cleaning"),
+            "records.rows",
             *("records.columnar.columns", "records.columnar.writer"),
             *("records.columnar.avro", "records.columnar.row_sums", "env.sync_loop"),
         )

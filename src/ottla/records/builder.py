@@ -28,6 +28,7 @@ from ottla.records.batch import (
 from ottla.records.compression import Codec, compress
 from ottla.records.crc import crc32c
 from ottla.records.record import Record
+from ottla.records.rows import PlainRow, pack_rows
 from ottla.records.varint import append_varint
 
 KeyAndValue = tuple[bytes, bytes | None]
@@ -66,7 +67,56 @@ def build_batch(  # noqa: PLR0913 - the header's fields, all keyword-only
         body = _record_body(record, record.timestamp - base_timestamp, offset_delta)
         append_varint(payload, len(body))
         payload += body
+    return _sealed(
+        payload,
+        (first_offset, offset_delta, base_timestamp, max(each.timestamp for each in records)),
+        (producer_id, producer_epoch, base_sequence, len(records)),
+        codec,
+        level,
+        leader_epoch=leader_epoch,
+        attributes=_attributes(codec, timestamp_type, transactional=transactional, control=control),
+    )
+
+
+def build_batch_of_rows(
+    rows: list[PlainRow],
+    *,
+    codec: int = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+) -> bytearray:
+    """Return a batch of ``rows`` (at least one), its sum set: for producers of many records."""
+    count = len(rows)
+    return _sealed(
+        pack_rows(rows),
+        (0, count - 1, rows[0][0], max(row[0] for row in rows)),
+        (producer_id, producer_epoch, base_sequence, count),
+        codec,
+        level,
+        attributes=codec | (TRANSACTIONAL_BIT if transactional else 0),
+    )
+
+
+def _sealed(
+    payload: bytearray,
+    numbers: tuple[int, int, int, int],
+    producer: tuple[int, int, int, int],
+    codec: int,
+    level: int | None,
+    *,
+    attributes: int,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """Compress ``payload``, put the header in front of it and sum.
+
+    ``numbers``: first offset, last offset's delta, first and largest time. ``producer``: id, epoch,
+    first sequence number, number of records.
+    """
     compressed = compress(codec, payload, level)
+    first_offset, *behind = numbers
     batch = bytearray(HEADER_SIZE_BYTES)
     HEADER.pack_into(
         batch,
@@ -76,14 +126,9 @@ def build_batch(  # noqa: PLR0913 - the header's fields, all keyword-only
         leader_epoch,
         MAGIC_V2,
         0,
-        _attributes(codec, timestamp_type, transactional=transactional, control=control),
-        offset_delta,
-        base_timestamp,
-        max(record.timestamp for record in records),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+        attributes,
+        *behind,
+        *producer,
     )
     batch += compressed
     crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])

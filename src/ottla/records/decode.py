@@ -26,12 +26,14 @@ from ottla.records.compression import decompress
 from ottla.records.kernels import split_records
 from ottla.records.message_set import decode_message_set
 from ottla.records.record import DecodedBatch, Record
+from ottla.records.rows import FoundRow, unpack_rows
 from ottla.records.varint import read_varint
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _RECORD_BYTES_MIN = 7
+DecodedRows = tuple[BatchHeader, list[FoundRow]]
 
 
 def decode_batches(
@@ -76,6 +78,30 @@ def decode_keys_and_values(
         else:
             header, records = decode_message_set(entry, decompressed_bytes_max)
         yield header, [(record.offset, record.key, record.value) for record in records]
+
+
+def decode_rows(magic: int, entry: memoryview, decompressed_bytes_max: int) -> DecodedRows:
+    """Return one of ``whole_batches`` as its header and plain tuples; raises as ``decode_batches``.
+
+    For consumers of many small records.
+    """
+    if magic == MAGIC_V2:
+        header, payload = _opened(entry, decompressed_bytes_max, check_crc=True)
+        data = bytes(payload)
+        is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        found = unpack_rows(
+            data,
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp if is_append_time else -1,
+        )
+        if found is not None:
+            return header, found
+        records = _decode_whole(memoryview(data), header)
+    else:
+        header, records = decode_message_set(entry, decompressed_bytes_max)
+    return header, [(one.offset, one.timestamp, one.key, one.value, one.headers) for one in records]
 
 
 def whole_batches(buffer: "Buffer") -> Iterator[tuple[int, memoryview]]:
