@@ -56,10 +56,13 @@ class LoopThread:
     ) -> Value:
         """Run ``work()`` on the loop; return its value or raise its error. Blocks.
 
-        Raises TimeoutError, and the work goes on then. Not to be called on the loop's own thread.
+        Raises TimeoutError, and the work goes on then. Whatever else ends the wait, such as ^C,
+        cancels the work. Not to be called on the loop's own thread.
         """
-        assert self._loop is not None, "started"
+        loop = self._loop
+        assert loop is not None, "started"
         outcome: Future[Value] = Future()
+        begun: list[asyncio.Task[Value]] = []
 
         def ended(task: asyncio.Task[Value]) -> None:
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
@@ -69,10 +72,21 @@ class LoopThread:
                 outcome.set_result(task.result())
 
         def begin() -> None:
-            begin_task(work(), name=self._name, ended=ended)
+            begun.append(begin_task(work(), name=self._name, ended=ended))
 
-        self._loop.call_soon_threadsafe(begin)
-        return outcome.result(timeout_seconds)
+        def give_up() -> None:
+            for task in begun:
+                task.cancel()
+
+        loop.call_soon_threadsafe(begin)
+        try:
+            return outcome.result(timeout_seconds)
+        except TimeoutError:
+            raise
+        except BaseException:
+            if not outcome.done():
+                loop.call_soon_threadsafe(give_up)
+            raise
 
     def soon(self, call: Callable[[], object]) -> None:
         """Call ``call`` on the loop's thread, soon."""
@@ -88,6 +102,13 @@ class LoopThread:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         self._loop = None
+
+    def abandon(self) -> None:
+        """End loop and thread soon, without waiting: for whoever may be that thread itself."""
+        thread, loop = self._thread, self._loop
+        self._thread = self._loop = None
+        if thread is not None and loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         try:

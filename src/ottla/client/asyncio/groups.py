@@ -108,13 +108,18 @@ class Groups:
         return await self._cluster.retrying(attempt)
 
     async def committed(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        stable: bool = False,
     ) -> dict[TopicPartition, Committed]:
         """Return a group's committed offsets, of ``partitions`` or (None) all there are.
 
-        Partitions without one are absent.
+        Partitions without one are absent. ``stable``: wait while a transaction that commits some of
+        them is open.
         """
-        request = committed_request(group, partitions)
+        request = committed_request(group, partitions, stable=stable)
 
         async def attempt() -> dict[TopicPartition, Committed]:
             connection = await self.coordinator(group)

@@ -46,6 +46,8 @@ from ottla.protocol.messages.sync_group import (
 SESSION_TIMEOUT_MS = 10_000
 REBALANCE_TIMEOUT_MS = 60_000
 HEARTBEATS_PER_SESSION = 3
+HEARTBEAT_SECONDS_MAX = 3.0
+"""So that a member hears of a rebalance soon, however long its session: Kafka's default."""
 _LOST = frozenset(
     (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
 )
@@ -64,6 +66,7 @@ class GroupMember:
         topics: frozenset[str],
         *,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS,
     ) -> None:
         self.group = group
         self.must_join = asyncio.Event()
@@ -72,9 +75,15 @@ class GroupMember:
         self._groups = Groups(cluster)
         self._topics = topics
         self._session_timeout_ms = session_timeout_ms
+        self._rebalance_timeout_ms = rebalance_timeout_ms
         self._member_id = ""
         self._generation = -1
         self._heartbeats: asyncio.Task[None] | None = None
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """The member's id and generation, which its commits carry."""
+        return self._member_id, self._generation
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,6 +123,19 @@ class GroupMember:
             return False
         return True
 
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Change the topics; the group is to be joined again."""
+        if topics != self._topics:
+            self._topics = topics
+            self.must_join.set()
+
+    def abandon(self) -> "list[asyncio.Task[None]]":
+        """Stop the heartbeats without leaving, and return their task."""
+        if self._heartbeats is None:
+            return []
+        self._heartbeats.cancel()
+        return [self._heartbeats]
+
     async def leave(self) -> None:
         """Leave the group, so that the others need not wait. Harmless when not joined."""
         await self._stop_heartbeats()
@@ -150,14 +172,14 @@ class GroupMember:
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=self._session_timeout_ms,
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            rebalance_timeout_ms=self._rebalance_timeout_ms,
             member_id=self._member_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
                 JoinGroupRequestProtocol(name=RANGE, metadata=encode_subscription(self._topics))
             ],
         )
-        patience_ms = REBALANCE_TIMEOUT_MS + self._cluster.settings.request_timeout_ms
+        patience_ms = self._rebalance_timeout_ms + self._cluster.settings.request_timeout_ms
         joined = await connection.call(request, JoinGroupResponse, timeout_ms=patience_ms)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             request.member_id = self._member_id = joined.member_id
@@ -196,7 +218,9 @@ class GroupMember:
 
     async def _beat(self) -> None:
         """Send heartbeats until one is answered that the group has changed, or cannot be sent."""
-        pause_seconds = self._session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION
+        pause_seconds = min(
+            self._session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION, HEARTBEAT_SECONDS_MAX
+        )
         request = HeartbeatRequest(
             group_id=self.group, generation_id=self._generation, member_id=self._member_id
         )

@@ -1,0 +1,438 @@
+"""What a consumer does, whoever waits for it: which partitions, from where, and what is committed.
+
+Owns subscription and membership; ``reading`` reads. ``step`` returns records or a change of the
+assignment; a change is settled by its caller, so that callbacks run where the caller waits, before
+the partitions are given up. On asyncio. Source: KIP-848; Kafka's documentation of group.protocol.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.consumer_member import ConsumerMember
+from ottla.client.asyncio.groups import Groups
+from ottla.client.asyncio.member import GroupMember
+from ottla.client.library.failures import (
+    BadArgument,
+    ClientClosed,
+    ClientError,
+    GroupMoved,
+    translated,
+)
+from ottla.client.library.reading import RESETS, Chunk, Reader
+from ottla.client.library.settings import ConsumerSettings
+from ottla.client.wire.offsets import EARLIEST, LATEST
+from ottla.env.clock import SystemClock
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+GLANCE_SECONDS = 0.1
+"""How often the membership is looked at while there is nothing to read."""
+_CLASSIC_INSTEAD = (
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+)
+"""Answers of a group or a broker that does not take the newer protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Partitions that the consumer gets, or gives up, or has lost to others already."""
+
+    kind: str
+    """"assigned", "revoked" or "lost"."""
+    partitions: tuple[TopicPartition, ...]
+
+
+class ConsumerCore:
+    """One consumer. For use on one loop, but for ``positions``, ``membership`` and ``current``."""
+
+    def __init__(self, cluster: Cluster, settings: ConsumerSettings) -> None:
+        self.settings = settings
+        self.reader = Reader(cluster, settings)
+        self.is_closed = False
+        self.current: Chunk | None = None
+        """Use: the records that the caller is going through."""
+        self._cluster = cluster
+        self._groups = Groups(cluster)
+        self._clock = SystemClock()
+        self._topics: frozenset[str] | None = None
+        self._pattern: re.Pattern[str] | None = None
+        self._member: GroupMember | ConsumerMember | None = None
+        self._is_joined = False
+        self._is_changed = False
+        """Use: whether the member does not know the subscription yet."""
+        self._rebalancing: asyncio.Task[Change | None] | None = None
+        self._next_look = 0.0
+        self._next_commit = 0.0
+        self._committed: dict[TopicPartition, int] = {}
+
+    # -- what to read ------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str], pattern: "str | re.Pattern[str] | None") -> None:
+        """Read these topics, and those that ``pattern`` matches, with the group."""
+        self.check("subscribe")
+        if self.settings.group is None:
+            raise BadArgument("subscribe", "the consumer has no group", fix="give it group=...")
+        if self.reader.places and self._topics is None:
+            raise BadArgument("subscribe", "the consumer has assigned partitions already")
+        names = frozenset(topics)
+        for name in names:
+            if not isinstance(name, str):
+                raise BadArgument("subscribe", f"a topic's name is a text, found {name!r}")
+        self._pattern = re.compile(pattern) if pattern is not None else None
+        self._topics = names
+        self._is_changed = True
+
+    async def assign(self, offsets: Mapping[TopicPartition, int | str | None]) -> None:
+        """Read these partitions and no other, without asking the group for them.
+
+        From an offset, "earliest", "latest", or (None) where the group stands.
+        """
+        self.check("assign")
+        if self._topics is not None:
+            raise BadArgument("assign", "the consumer has subscribed to topics")
+        with translated("assign"):
+            starts = await self._starts(offsets)
+        self._drop_current()
+        self.reader.remove(list(self.reader.places))
+        self.reader.add(starts)
+
+    async def seek(self, partition: TopicPartition, to: int | str) -> None:
+        """Go on with ``partition`` at an offset, at "earliest" or at "latest"."""
+        self._check_assigned("seek", partition)
+        if isinstance(to, str):
+            with translated("seek"):
+                to = (await self._starts({partition: to}))[partition]
+        if to < 0:
+            raise BadArgument("seek", f"{to} is no offset")
+        self._drop_current()
+        self.reader.seek(partition, to)
+
+    async def seek_to_time(self, timestamp_ms: int) -> None:
+        """Go on with all partitions at the first records that are as late; else at the end."""
+        places = list(self.reader.places)
+        self.check("seek")
+        with translated("seek"):
+            found = await self._cluster.list_offsets(dict.fromkeys(places, timestamp_ms))
+            ends = await self._cluster.list_offsets(dict.fromkeys(places, LATEST))
+        self._drop_current()
+        for each in places:
+            offset = found[each].offset
+            self.reader.seek(each, offset if offset >= 0 else ends[each].offset)
+
+    def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
+        """Return nothing of ``partitions``, or go on with them."""
+        wanted = list(partitions)
+        for each in wanted:
+            self._check_assigned("pause", each)
+        self._drop_current()
+        for each in wanted:
+            self.reader.places[each].is_paused = paused
+        self.reader.wake()
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return what comes next, by partition."""
+        return {each: place.position for each, place in list(self.reader.places.items())}
+
+    def membership(self) -> tuple[str, int]:
+        """Return the id and the generation that commits carry; ("", -1) without a membership."""
+        return ("", -1) if self._member is None else self._member.identity
+
+    # -- records and changes -----------------------------------------------------------------------
+
+    async def step(self) -> Chunk | Change:
+        """Return the next records, or the next change of the assignment. Waits for them."""
+        while True:
+            self.check("read")
+            if self._topics is None and not self.reader.places:
+                raise BadArgument("read", "no topic is subscribed, no partition assigned")
+            with translated("read"):
+                change = None if self._is_settled() else await self._rebalance_shielded()
+                if change is not None:
+                    return change
+                await self._commit_if_due()
+            if self.current is not None:  # Its caller was interrupted before it had it.
+                return self.current
+            self.reader.news.clear()
+            chunk = self.reader.take()
+            if chunk is not None:
+                self.current = chunk
+                return chunk
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GLANCE_SECONDS):
+                    await self.reader.news.wait()
+
+    async def settle(self, change: Change) -> None:
+        """Do what a change asks for, after the caller has heard of it."""
+        if change.kind == "assigned":
+            return
+        self._drop_current()
+        if change.kind == "revoked" and self.settings.auto_commit:
+            done = {
+                each: self.reader.places[each].done
+                for each in change.partitions
+                if each in self.reader.places
+            }
+            with suppress(ClientError):  # Whoever gets the partitions reads a little twice.
+                await self._commit(_fresh(self._committed, done))
+        self.reader.remove(change.partitions)
+        for each in change.partitions:
+            self._committed.pop(each, None)
+        if isinstance(self._member, ConsumerMember) and change.kind == "revoked":
+            await self._member.hold(self.reader.places)
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit ``offsets``; None: how far the caller has read. Raises GroupMoved."""
+        self.check("commit")
+        if self.settings.group is None:
+            raise BadArgument("commit", "the consumer has no group", fix="give it group=...")
+        await self._commit(self.positions() if offsets is None else dict(offsets))
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, int]:
+        """Return the group's committed offsets; partitions without one are absent."""
+        self.check("ask for committed offsets")
+        wanted = list(self.reader.places) if partitions is None else list(partitions)
+        with translated("ask for committed offsets"):
+            found = await self._groups.committed(self.settings.group or "", wanted)
+        return {each: one.offset for each, one in found.items()}
+
+    def abandon(self) -> "list[asyncio.Task[None]]":
+        """Let the tasks end, and return them."""
+        self.is_closed = True
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()
+        left = self.reader.abandon()
+        return left + (self._member.abandon() if self._member is not None else [])
+
+    async def close(self, *, clean: bool = True) -> None:
+        """Commit (with auto commit), leave the group, end the tasks. Harmless when closed.
+
+        ``clean``: what the caller got last counts as done.
+        """
+        if self.is_closed:
+            return
+        self.is_closed = True
+        try:
+            if self.settings.auto_commit and self.settings.group is not None:
+                places = self.reader.places.items()
+                read = {each: one.position if clean else one.done for each, one in places}
+                with suppress(ClientError):
+                    await self._commit(_fresh(self._committed, read))
+            if self._member is not None:
+                await self._member.leave()
+        finally:
+            await asyncio.gather(*self.abandon(), return_exceptions=True)
+            self._cluster.close()
+
+    # -- the inside --------------------------------------------------------------------------------
+
+    def check(self, what: str) -> None:
+        """Raise ClientClosed when it is."""
+        if self.is_closed:
+            raise ClientClosed(what, "the consumer is closed")
+
+    def _check_assigned(self, what: str, partition: TopicPartition) -> None:
+        self.check(what)
+        if partition not in self.reader.places:
+            names = ", ".join(map(str, sorted(self.reader.places))) or "none"
+            raise BadArgument(what, f"{partition} is not assigned here; these are: {names}")
+
+    def _drop_current(self) -> None:
+        """Take back what the caller has not got to yet: it is read again."""
+        chunk, self.current = self.current, None
+        if chunk is not None and chunk.partition in self.reader.places:
+            place = self.reader.places[chunk.partition]
+            done = place.done
+            self.reader.seek(chunk.partition, place.position)
+            place.done = done
+
+    async def glance(self) -> bool:
+        """Make further records the current ones, if there are any at once; tell whether."""
+        if self.current is None and not self.is_closed and self._is_settled():
+            self.current = self.reader.glance()
+        return self.current is not None
+
+    def _is_settled(self) -> bool:
+        """Whether the assignment stays as it is."""
+        if self._topics is None:
+            return True
+        member = self._member
+        if self._is_changed or member is None or not self._is_joined or member.must_join.is_set():
+            return False
+        return self._pattern is None or self._clock.monotonic() < self._next_look
+
+    async def _rebalance_shielded(self) -> Change | None:
+        """Rebalance; a caller that gives up does not end it: the next step waits for it again."""
+        if self._rebalancing is None:
+            self._rebalancing = asyncio.get_running_loop().create_task(self._rebalance())
+        task = self._rebalancing
+        try:
+            return await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._rebalancing = None
+
+    async def _rebalance(self) -> Change | None:
+        now = self._clock.monotonic()
+        is_due = self._pattern is not None and now >= self._next_look
+        if self._is_changed or is_due or self._member is None:
+            self._is_changed = False
+            self._next_look = now + self.settings.topics_refresh_ms / 1000
+            await self._subscribe_member(await self._matching())
+        if isinstance(self._member, ConsumerMember):
+            return await self._reconcile(self._member)
+        assert self._member is not None, "subscribed"
+        return await self._rejoin(self._member)
+
+    async def _rejoin(self, member: GroupMember) -> Change | None:
+        """Give everything up and join again, when the group has changed (classic protocol)."""
+        if self._is_joined and not member.must_join.is_set():
+            return None
+        if self.reader.places:
+            return Change("revoked", tuple(sorted(self.reader.places)))
+        partitions = await member.join()
+        self._is_joined = True
+        return await self._begin_at(partitions)
+
+    async def _reconcile(self, member: ConsumerMember) -> Change | None:
+        """Give up what others are to have, take what is free (KIP-848)."""
+        if member.error is not None:
+            raise member.error
+        if member.is_lost:
+            if self.reader.places:
+                return Change("lost", tuple(sorted(self.reader.places)))
+            await member.join()
+        if not member.must_join.is_set():
+            return None
+        target, held = member.target, set(self.reader.places)
+        gone = held - target
+        if gone:
+            return Change("revoked", tuple(sorted(gone)))
+        new = target - held
+        change = await self._begin_at(sorted(new)) if new else None
+        await member.hold(self.reader.places)
+        return change
+
+    async def _begin_at(self, partitions: Iterable[TopicPartition]) -> Change:
+        wanted = tuple(sorted(partitions))
+        self.reader.add(await self._starts(dict.fromkeys(wanted)))
+        return Change("assigned", wanted)
+
+    async def _starts(
+        self, offsets: Mapping[TopicPartition, int | str | None]
+    ) -> dict[TopicPartition, int]:
+        """Return where to begin: at an offset, an end, or (None) where the group stands."""
+        starts = {each: to for each, to in offsets.items() if isinstance(to, int)}
+        unknown = [each for each, to in offsets.items() if to is None]
+        resets = {each: RESETS.get(to, 0) for each, to in offsets.items() if isinstance(to, str)}
+        if 0 in resets.values():
+            raise BadArgument("seek", 'expected an offset, "earliest" or "latest"')
+        if unknown and self.settings.group is not None:
+            found = await self._groups.committed(self.settings.group, unknown, stable=True)
+            starts |= {each: one.offset for each, one in found.items()}
+        for each in unknown:
+            if each in starts:
+                continue
+            if self.settings.auto_offset_reset == "error":
+                why = f"group {self.settings.group} has no offset of {each}"
+                raise ClientError("begin to read", why, fix="commit one, or set auto_offset_reset")
+            resets[each] = EARLIEST if self.settings.auto_offset_reset == "earliest" else LATEST
+        if resets:
+            committed_only = self.settings.read_committed
+            ends = await self._cluster.list_offsets(resets, read_committed=committed_only)
+            starts |= {each: one.offset for each, one in ends.items()}
+        return starts
+
+    async def _matching(self) -> frozenset[str]:
+        names = self._topics or frozenset()
+        if self._pattern is None:
+            return names
+        view = await self._cluster.refresh(None)
+        found = (
+            name
+            for name, topic in view.topics.items()
+            if not topic.is_internal and self._pattern.fullmatch(name)
+        )
+        return names.union(found)
+
+    async def _subscribe_member(self, topics: frozenset[str]) -> None:
+        if isinstance(self._member, GroupMember):
+            self._member.subscribe(topics)
+        elif self._member is not None:
+            await self._member.subscribe(topics)
+        else:
+            self._member = await self._new_member(topics)
+
+    async def _new_member(self, topics: frozenset[str]) -> GroupMember | ConsumerMember:
+        settings, cluster = self.settings, self._cluster
+        group = settings.group or ""
+        await cluster.retrying(lambda: self._groups.coordinator(group))
+        connection = await self._groups.coordinator(group)
+        is_there = ConsumerGroupHeartbeatRequest.API_KEY in connection.exchange.versions
+        if settings.group_protocol == "consumer" or (
+            settings.group_protocol == "auto" and is_there
+        ):
+            newer = ConsumerMember(
+                cluster, group, topics, rebalance_timeout_ms=settings.rebalance_timeout_ms
+            )
+            try:
+                await newer.join()
+            except KafkaError as error:
+                if settings.group_protocol == "consumer" or error.code not in _CLASSIC_INSTEAD:
+                    raise
+            else:
+                self._is_joined = True
+                return newer
+        return GroupMember(
+            cluster,
+            group,
+            topics,
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.rebalance_timeout_ms,
+        )
+
+    async def _commit_if_due(self) -> None:
+        if not self.settings.auto_commit or self.settings.group is None:
+            return
+        now = asyncio.get_running_loop().time()
+        if self._next_commit == 0.0:
+            self._next_commit = now + self.settings.auto_commit_interval_ms / 1000
+        if now < self._next_commit:
+            return
+        self._next_commit = now + self.settings.auto_commit_interval_ms / 1000
+        done = {each: place.done for each, place in self.reader.places.items()}
+        with suppress(GroupMoved):
+            await self._commit(_fresh(self._committed, done))
+
+    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        if not offsets:
+            return
+        group = self.settings.group or ""
+        with translated(f"commit offsets of group {group}"):
+            for left in range(3, -1, -1):
+                member_id, generation = self.membership()
+                try:
+                    await self._groups.commit(
+                        group, offsets, generation=generation, member_id=member_id
+                    )
+                    break
+                except KafkaError as error:
+                    if error.code is not ErrorCode.STALE_MEMBER_EPOCH or not left:
+                        raise
+                    await asyncio.sleep(GLANCE_SECONDS)  # The next heartbeat brings the epoch.
+        self._committed.update(offsets)
+
+
+def _fresh(
+    committed: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Leave out what is committed already."""
+    return {each: at for each, at in offsets.items() if committed.get(each) != at}

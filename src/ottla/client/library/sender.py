@@ -1,0 +1,100 @@
+"""``Sender``: sends batches, and begins and ends the transactions that they are part of.
+
+Owns the order of a transaction's steps; ``sending`` sends, ``transacting`` has the calls to the
+coordinators. On asyncio. Source: KIP-98, KIP-360, KIP-447.
+"""
+
+from ottla.client.library.failures import (
+    BadArgument,
+    ClientClosed,
+    ClientError,
+    Fenced,
+    translated,
+)
+from ottla.client.library.sending import BatchSender
+from ottla.client.wire.transacting import OffsetToCommit
+from ottla.ids import TopicPartition
+
+
+class Sender(BatchSender):
+    """A producer's sender."""
+
+    async def begin(self) -> None:
+        """Begin a transaction, taking the id over first if that is due. Raises Fenced."""
+        if self.is_closed:
+            raise ClientClosed("begin a transaction", "the producer is closed")
+        if self._fatal is not None:
+            raise self._fatal
+        if self.settings.transactional_id is None:
+            why = "the producer has no transactional id"
+            raise BadArgument(
+                "begin a transaction", why, fix="client.producer(transactional_id=..)"
+            )
+        if self.is_in_transaction:
+            raise BadArgument("begin a transaction", "one is open already")
+        if self._needs_identity:
+            with translated("begin a transaction"):
+                self._identity = await self._calls.take_over()
+            self._number_anew()
+        self._spoiled = None
+        self._wrote_in_transaction = False
+        self.is_in_transaction = True
+
+    async def send_offsets(
+        self,
+        group: str,
+        offsets: dict[TopicPartition, OffsetToCommit],
+        *,
+        member: tuple[str, int] = ("", -1),
+    ) -> None:
+        """Have the group remember ``offsets`` from the commit on. ``member``: id and generation."""
+        self.check()
+        if not offsets:
+            return
+        self._wrote_in_transaction = True
+        try:
+            with translated(f"commit offsets of group {group} with the transaction"):
+                await self._calls.commit_offsets(self._identity, group, offsets, member)
+        except ClientError as error:
+            self._spoil(error)
+            raise
+
+    async def end(self, *, commit: bool) -> None:
+        """Commit or abort. A commit that cannot be becomes an abort, and raises why."""
+        failed: ClientError | None = None
+        if commit:
+            try:
+                await self.flush()
+            except ClientError as error:
+                failed = error
+            failed = self._spoiled or failed
+        else:
+            aborted = ClientClosed("send", "the transaction was aborted")
+            for batch in self.gatherer.take_waiting():
+                self._finish(batch, aborted)
+            while self.gatherer.unfinished_count:
+                await self._wait_for_progress()
+            self._unseen = None
+        self.is_in_transaction = False
+        await self._end(commit=commit, failed=failed)
+
+    async def _end(self, *, commit: bool, failed: ClientError | None) -> None:
+        """Have the coordinator end the transaction. Raises ``failed`` after an abort."""
+        if self._fatal is not None:
+            raise self._fatal
+        what = "commit the transaction" if commit else "abort the transaction"
+        if self._wrote_in_transaction:
+            try:
+                with translated(what):
+                    await self._calls.end(self._identity, commit=commit and failed is None)
+            except ClientError as error:
+                # Nobody knows how it ended; who takes the id over finds out.
+                self._needs_identity = True
+                if isinstance(error, Fenced):
+                    self._fatal = error
+                raise
+        for lane in self.gatherer.lanes():
+            lane.is_in_transaction = False
+        if failed is not None:
+            self._needs_identity = True  # Numbers may have been used up.
+            raise failed

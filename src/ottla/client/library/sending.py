@@ -1,0 +1,377 @@
+"""Sends the batches that ``gathering`` has, numbered and retried. On asyncio.
+
+Owns the producer's identity and its tasks. One batch of a partition is in flight at a time; those
+of several partitions of a leader share a request. Source: KIP-98, KIP-360, KIP-447.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.library.failures import (
+    BadArgument,
+    ClientClosed,
+    ClientError,
+    Fenced,
+    as_failure,
+    translated,
+)
+from ottla.client.library.gathering import Batch, Gatherer, Lane, ProducerSettings, Topic
+from ottla.client.library.transacting import TransactionCalls
+from ottla.client.wire.backoff import Backoff
+from ottla.client.wire.errors import ConnectionFailed
+from ottla.client.wire.lanes import EPOCH_MAX, WRITTEN, failure, sequence_after
+from ottla.client.wire.sending import (
+    NO_IDENTITY,
+    Appended,
+    init_producer_request,
+    produce_request,
+    produce_version_limit,
+    read_init_producer,
+    read_produce,
+)
+from ottla.client.wire.view import ClusterView
+from ottla.env.clock import Clock, SystemClock
+from ottla.env.rng import SystemRng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
+from ottla.protocol.messages.produce import ProduceResponse
+from ottla.records.batch import NO_SEQUENCE
+from ottla.records.builder import build_batch_of_rows
+
+REQUEST_BYTES = 8 << 20
+"""Batches beyond this go with another request."""
+LAST_VERSION_BEFORE_IMPLICIT = 11
+"""The last version of Produce that does not itself add partitions to a transaction (KIP-890)."""
+_FORGOTTEN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+"""The leader has lost what it knew of the producer: nothing else of it is in flight there."""
+
+
+class BatchSender:
+    """``start`` it on a loop; ``wake`` it when a batch is due. ``close`` ends its tasks."""
+
+    def __init__(
+        self, cluster: Cluster, settings: ProducerSettings, *, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self.gatherer = Gatherer(settings, SystemRng())
+        self.clock = clock or SystemClock()
+        self.is_closed = False
+        self.is_in_transaction = False
+        self._cluster = cluster
+        self._is_idempotent = settings.is_idempotent and settings.acks == -1
+        self._identity = NO_IDENTITY
+        self._needs_identity = self._is_idempotent
+        self._calls = TransactionCalls(cluster, settings)
+        self._fatal: ClientError | None = None
+        """Use: after this nothing can be sent any more."""
+        self._spoiled: ClientError | None = None
+        """Use: why the open transaction can only be aborted."""
+        self._wrote_in_transaction = False
+        self._unseen: Batch | None = None
+        """Use: the first batch that failed since the last flush."""
+        self._flushing_count = 0
+        self._wake = asyncio.Event()
+        self._progress: asyncio.Event = asyncio.Event()
+        """Use: set, and replaced, whenever a batch is done."""
+        self._task: asyncio.Task[None] | None = None
+        self._deliveries: set[asyncio.Task[None]] = set()
+
+    # -- for callers -------------------------------------------------------------------------------
+
+    async def topic(self, name: str) -> Topic:
+        """Return what is known of a topic, asking for it if it is new."""
+        self.check()
+        with translated(f"send to {name}"):
+            view = await self._cluster.ensure([name], create=self.settings.may_create_topics)
+        return self.gatherer.know(name, len(view.topics[name].partitions))
+
+    def check(self) -> None:
+        """Raise what makes sending impossible."""
+        if self.is_closed:
+            raise ClientClosed("send", "the producer is closed")
+        if self._fatal is not None:
+            raise self._fatal
+        if self.settings.transactional_id is not None and not self.is_in_transaction:
+            why = "a producer with a transactional id sends within a transaction only"
+            raise BadArgument("send", why, fix="use: with producer.transaction(): ...")
+
+    def wake(self) -> None:
+        """Have a look at what is due. On the loop's thread."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="ottla sender")
+        self._wake.set()
+
+    async def wait_for_room(self) -> None:
+        """Return when the buffer has room."""
+        while self.gatherer.is_full:
+            self.wake()
+            await self._wait_for_progress()
+            self.check()
+
+    async def wait_for(self, batch: Batch, *, at_once: bool = False) -> None:
+        """Return when ``batch`` is written or has failed. ``at_once``: do not let it fill."""
+        if at_once:
+            batch.due = 0.0
+            self.wake()
+        if batch.is_done:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        batch.waiters.append(waiter)
+        if batch.is_done:  # by another thread's doing, meanwhile
+            return
+        await waiter
+
+    async def flush(self) -> None:
+        """Send everything; raise the first failure that nobody has heard of."""
+        self._flushing_count += 1
+        try:
+            self.wake()
+            while self.gatherer.unfinished_count:
+                await self._wait_for_progress()
+        finally:
+            self._flushing_count -= 1
+        unseen, self._unseen = self._unseen, None
+        if unseen is not None and unseen.error is not None and not unseen.is_seen:
+            unseen.is_seen = True
+            raise unseen.error
+
+    def abandon(self) -> list["asyncio.Task[None]"]:
+        """Let the tasks end, and return them."""
+        self.is_closed = True
+        tasks = [*self._deliveries, *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    async def close(self) -> None:
+        """End the tasks; what is not sent fails. Harmless when closed."""
+        await asyncio.gather(*self.abandon(), return_exceptions=True)
+        for batch in self.gatherer.take_waiting():
+            self._finish(batch, ClientClosed("send", "the producer was closed before it was sent"))
+
+    # -- the sender's task -------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Start deliveries as batches become due."""
+        while True:
+            self._wake.clear()
+            if self._fatal is not None:
+                self._fail_all(self._fatal)
+            elif not (self._needs_identity and self._deliveries):
+                if self._needs_identity and self.gatherer.unfinished_count:
+                    await self._take_identity()
+                now = self.clock.monotonic()
+                self._start(self.gatherer.take_due(now, everything=self._flushing_count > 0))
+            due = self.gatherer.next_due()
+            pause = None if due is None else max(due - self.clock.monotonic(), 0.001)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+
+    async def _take_identity(self) -> None:
+        """Get a fresh producer id; numbers begin anew. If there is none, what waits fails."""
+        if self.settings.transactional_id is not None:
+            self._fail_all(self._spoiled or ClientClosed("send", "the transaction has failed"))
+            return
+
+        async def attempt() -> None:
+            connection = await self._cluster.any()
+            answer = await connection.call(init_producer_request(), InitProducerIdResponse)
+            self._identity = read_init_producer(answer)
+
+        try:
+            await self._cluster.retrying(attempt)
+        except (KafkaError, ConnectionFailed) as error:
+            self._fail_all(as_failure("get a producer id", error))
+            return
+        self._number_anew()
+
+    def _number_anew(self) -> None:
+        self._needs_identity = False
+        for lane in self.gatherer.lanes():
+            lane.next_sequence, lane.epoch = 0, -1
+            lane.is_in_transaction = False
+
+    def _start(self, batches: list[Batch]) -> None:
+        by_leader: dict[int, list[Batch]] = {}
+        sizes: dict[int, int] = {}
+        for batch in batches:
+            where = batch.lane.partition
+            topic = self._cluster.view.topics.get(where.topic)
+            known = topic.partitions.get(where.partition) if topic else None
+            leader = known.leader if known else -1
+            sizes[leader] = sizes.get(leader, 0) + batch.size_bytes
+            if sizes[leader] > REQUEST_BYTES and leader in by_leader:
+                self._deliver_soon(by_leader.pop(leader))
+                sizes[leader] = batch.size_bytes
+            by_leader.setdefault(leader, []).append(batch)
+        for each in by_leader.values():
+            self._deliver_soon(each)
+
+    def _deliver_soon(self, batches: list[Batch]) -> None:
+        delivery = asyncio.get_running_loop().create_task(self._deliver(batches))
+        self._deliveries.add(delivery)
+        delivery.add_done_callback(self._delivered)
+
+    def _delivered(self, delivery: "asyncio.Task[None]") -> None:
+        self._deliveries.discard(delivery)
+        self._wake.set()
+
+    async def _deliver(self, batches: list[Batch]) -> None:
+        """Send these batches until each is written or must fail."""
+        left = {batch.lane.partition: batch for batch in batches}
+        now = self.clock.monotonic()
+        backoff = Backoff(self._cluster.settings, now, self.settings.delivery_timeout_ms)
+        backoff.connected()
+        encoded: dict[TopicPartition, bytearray] = {}
+        try:
+            while left:
+                for each, batch in left.items():
+                    if each not in encoded:
+                        encoded[each] = self._encode(batch)
+                errors = await self._try(left, encoded)
+                pause = 0.0
+                for each, error in errors.items():
+                    again = self._again(left[each].lane, error, backoff)
+                    if again is None:
+                        self._fail(left.pop(each), error)
+                    else:
+                        pause = max(pause, again)
+                        if isinstance(error, KafkaError) and error.code in _FORGOTTEN:
+                            del encoded[each]  # It gets another number.
+                if left:
+                    self._cluster.forget_leaders()
+                    await asyncio.sleep(pause)
+        finally:
+            for batch in left.values():  # cancelled
+                self._finish(batch, ClientClosed("send", "the producer was closed meanwhile"))
+
+    def _again(
+        self, lane: Lane, error: KafkaError | ConnectionFailed, backoff: Backoff
+    ) -> float | None:
+        """Return the pause before the next try; None if there is none."""
+        now = self.clock.monotonic()
+        code = error.code if isinstance(error, KafkaError) else None
+        if code in _FORGOTTEN and self._is_idempotent and self.settings.transactional_id is None:
+            epoch = self._identity.epoch if lane.epoch < 0 else lane.epoch
+            if epoch >= EPOCH_MAX:
+                return None
+            lane.epoch, lane.next_sequence = epoch + 1, 0
+            return backoff.pause_for_any(now)
+        return backoff.pause_seconds(error, now)
+
+    async def _try(
+        self, left: dict[TopicPartition, Batch], encoded: dict[TopicPartition, bytearray]
+    ) -> dict[TopicPartition, KafkaError | ConnectionFailed]:
+        """Send each batch once; take those that were written out of ``left``, return the others."""
+        errors: dict[TopicPartition, KafkaError | ConnectionFailed] = {}
+        try:
+            view = await self._cluster.ensure({topic for topic, _ in left})
+            by_leader = view.by_leader(left)
+            await self._join_transaction([batch.lane for batch in left.values()])
+        except (KafkaError, ConnectionFailed) as error:
+            return dict.fromkeys(left, error)
+        for leader, targets in by_leader.items():
+            try:
+                asked = {each: encoded[each] for each in targets}
+                appended = await self._produce(view, leader, asked)
+            except (KafkaError, ConnectionFailed) as error:
+                errors.update(dict.fromkeys(targets, error))
+                continue
+            for each in targets:
+                result = appended.get(each)
+                if result is None:
+                    code = ErrorCode.UNKNOWN_SERVER_ERROR
+                    errors[each] = KafkaError(code, f"{each}: the answer is without it")
+                elif result.error in WRITTEN:
+                    self._succeed(left.pop(each), result)
+                else:
+                    errors[each] = failure(each, result)
+        return errors
+
+    async def _produce(
+        self, view: ClusterView, leader: int, encoded: dict[TopicPartition, bytearray]
+    ) -> dict[TopicPartition, Appended]:
+        cluster, acks = self._cluster, self.settings.acks
+        connection = await cluster.connection(leader, "produce")
+        highest = produce_version_limit(view, encoded)
+        identity = self.settings.transactional_id
+        if identity is not None:
+            highest = LAST_VERSION_BEFORE_IMPLICIT
+        timeout_ms = cluster.settings.request_timeout_ms
+        request = produce_request(view, encoded, acks, timeout_ms, identity)
+        if acks == 0:
+            await connection.drain()
+            connection.send_only(request, highest=highest)
+            return dict.fromkeys(encoded, Appended(ErrorCode.NONE, -1, -1, ""))
+        return read_produce(view, await connection.call(request, ProduceResponse, highest=highest))
+
+    async def _join_transaction(self, lanes: list[Lane]) -> None:
+        if self.settings.transactional_id is None:
+            return
+        fresh = [lane for lane in lanes if not lane.is_in_transaction]
+        if fresh:
+            self._wrote_in_transaction = True
+            await self._calls.add_partitions(self._identity, [each.partition for each in fresh])
+        for lane in fresh:
+            lane.is_in_transaction = True
+
+    # -- what becomes of batches -------------------------------------------------------------------
+
+    def _encode(self, batch: Batch) -> bytearray:
+        lane = batch.lane
+        sequence = lane.next_sequence if self._is_idempotent else NO_SEQUENCE
+        lane.next_sequence = sequence_after(lane.next_sequence, len(batch.rows))
+        return build_batch_of_rows(
+            batch.rows,
+            codec=self.settings.codec,
+            level=self.settings.level,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch if lane.epoch < 0 else lane.epoch,
+            base_sequence=sequence,
+            transactional=self.settings.transactional_id is not None,
+        )
+
+    def _succeed(self, batch: Batch, result: Appended) -> None:
+        batch.base_offset = result.base_offset
+        batch.append_time = result.log_append_time
+        self._finish(batch, None)
+
+    def _fail(self, batch: Batch, error: KafkaError | ConnectionFailed) -> None:
+        failed = as_failure(f"write to {batch.lane.partition}", error)
+        self._cluster.forget_leaders()
+        if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self.gatherer.forget(batch.lane.partition.topic)
+        # The broker may or may not have it: the next sequence number would be a guess.
+        self._needs_identity = self._is_idempotent
+        self._spoil(failed)
+        self._finish(batch, failed)
+
+    def _spoil(self, error: ClientError) -> None:
+        if self.settings.transactional_id is None:
+            return
+        if isinstance(error, Fenced):
+            self._fatal = error
+        self._spoiled = self._spoiled or error
+
+    def _fail_all(self, error: ClientError) -> None:
+        for batch in self.gatherer.take_waiting():
+            self._finish(batch, error)
+
+    def _finish(self, batch: Batch, error: ClientError | None) -> None:
+        self.gatherer.finish(batch, error)
+        batch.lane.is_busy = False
+        if error is not None and self._unseen is None:
+            self._unseen = batch
+        for waiter in batch.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        batch.waiters.clear()
+        progress, self._progress = self._progress, asyncio.Event()
+        progress.set()
+        self._wake.set()
+
+    async def _wait_for_progress(self) -> None:
+        await self._progress.wait()
