@@ -38,6 +38,7 @@ from ottla.node.data import (
     known_cluster,
     open_logs,
     open_store,
+    refuse_to_leave_out,
     watch_logs,
 )
 from ottla.node.doors import (
@@ -237,6 +238,8 @@ class Broker:
         opened.follower = follower = ImageFollower(store, keys, env.clock)
         data = Data(manager, keys, store, follower)
         await follow(data, env, configuration, self._giving_up)
+        if self._open_given_store is None:
+            refuse_to_leave_out(data, env, configuration)
         return data
 
     def _begin_work(self, data: Data) -> Work:

@@ -41,6 +41,11 @@ def register(commands: Commands) -> None:
     for name, text, command in (
         ("info", "Tell the cluster's id, brokers, topics and partitions.", info),
         ("brokers", "List brokers, with what each leads.", brokers),
+        (
+            "status",
+            "List nodes, up or down: what each leads, what is offline.",
+            status,
+        ),
         ("apis", "List the requests that a broker takes, and in which versions.", apis),
         ("logdirs", "List log directories with their sizes.", logdirs),
         ("health", "List partitions without a leader or with replicas missing; 1 if any.", health),
@@ -106,6 +111,13 @@ def brokers(options: Namespace) -> None:
         write_rows(rows, BROKER_COLUMNS, out.chosen(options.output), header=not options.no_header)
 
     run(options, command)
+
+
+def status(options: Namespace) -> None:
+    """List nodes, also those that are down."""
+    from ottla.cli.cluster_status import status as list_nodes
+
+    list_nodes(options)
 
 
 def apis(options: Namespace) -> None:

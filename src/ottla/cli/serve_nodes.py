@@ -6,6 +6,7 @@ does.
 
 import asyncio
 import contextlib
+import errno
 import sys
 from itertools import filterfalse
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,6 +52,10 @@ def run_nodes(
         code = Exit.USAGE if error.is_usage else Exit.FAILED
         raise Failure(error.what, why=error.why, fix=error.fix, code=code) from error
     except OSError as error:
+        if error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}:
+            what, _, why = (error.strerror or str(error)).rpartition(": ")
+            fix = "--port with more free ports behind it, or --node-ports 0 for free ones"
+            raise Failure(what, why=why.lower(), fix=fix) from error
         raise explain_os_error(error, config) from error
 
 

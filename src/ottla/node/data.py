@@ -24,7 +24,12 @@ from ottla.metadata.keys import Keys
 from ottla.metadata.store import MetadataStore
 from ottla.node.configuration import Configuration
 from ottla.node.giving_up import METADATA_FILE, GivingUp
-from ottla.node.identity import agree_on_cluster, look_for_metadata_elsewhere, new_cluster_id
+from ottla.node.identity import (
+    NODES_DIRECTORY,
+    agree_on_cluster,
+    look_for_metadata_elsewhere,
+    new_cluster_id,
+)
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.settings import space_limits_of
 
@@ -186,6 +191,22 @@ async def follow(
         rng=environment.rng,
     )
     await follower.reached(revision)
+
+
+def refuse_to_leave_out(data: Data, environment: Environment, configuration: Configuration) -> None:
+    """Raise LogDirectoryUnusable when this is one node of several, and the others have partitions.
+
+    Nobody would serve those. Looks only where there are directories of other nodes.
+    """
+    first = configuration.log_dirs[0]
+    if not environment.disk.exists(f"{first}/{NODES_DIRECTORY}"):
+        return
+    from ottla.node.left_out import left_out, tell  # noqa: PLC0415 - few have several nodes
+
+    found = left_out(data.follower.image, {configuration.node_id})
+    if found:
+        why = f"it is the data of several nodes, and this would be one: {tell(found)}"
+        raise LogDirectoryUnusable(first, why, f"ottla serve --nodes {max(found)}")
 
 
 async def close_logs(

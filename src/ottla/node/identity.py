@@ -16,6 +16,9 @@ from ottla.node.giving_up import METADATA_FILE
 
 STORE_CLUSTER = "local"
 """The name of the one cluster in the embedded store's keys."""
+NODES_DIRECTORY = "nodes"
+"""Where the directories of further nodes of the host are, below each log directory: ``nodes/2``. No
+partition has this name."""
 
 
 async def agree_on_cluster(store: MetadataStore, keys: Keys, cluster_id: str) -> str:

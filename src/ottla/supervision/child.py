@@ -59,6 +59,9 @@ class Child:
         self._restarts = Restarts(may_restart=may_restart)
         self._process: Process | None = None
         self._server: StoreServer | None = None
+        self._exit_code: int | None = None
+        """Use: set when the process has ended, before the end of its link is heard: its last words
+        are read first."""
         self._timer: Timer | None = None
         self._is_stopping = False
         self._last_lines: list[str] = []
@@ -108,6 +111,7 @@ class Child:
             theirs.close()
         self._server = server = StoreServer(self._store, self._clock)
         server.on_other = self._hear
+        server.on_lost = self._link_lost
         await open_channel(lambda: server.link, ours)
         server.tell(WELCOME, write(self._welcome))
         if self._is_stopping:
@@ -157,11 +161,18 @@ class Child:
         self._write_line(f"[node {self.node}] {line}")
 
     def _ended(self, code: int) -> None:
+        self._exit_code = code
+        if self._server is not None and not self._server.link.is_open:
+            self._gone(code)
+
+    def _link_lost(self) -> None:
+        if self._exit_code is not None:
+            self._gone(self._exit_code)
+
+    def _gone(self, code: int) -> None:
+        """Go on when the process has ended and all that it said was heard."""
         was_serving = self._restarts.is_serving
-        self._process = None
-        if self._server is not None:
-            self._server.link.close()
-            self._server = None
+        self._process = self._server = self._exit_code = None
         pause_seconds = self._restarts.ended(self._clock.monotonic())
         if self._is_stopping or pause_seconds is None:
             self.on_over(self, code)

@@ -15,10 +15,10 @@ from ottla.config.config import Config
 from ottla.config.listeners import Endpoint
 from ottla.config.option import InvalidConfig, value_text
 from ottla.ids import NodeId
+from ottla.node.identity import NODES_DIRECTORY
 
 NODES_MAX = 64
 AUTO_NODES_MAX = 16
-NODES_DIRECTORY = "nodes"
 PORT_MAX = (1 << 16) - 1
 
 

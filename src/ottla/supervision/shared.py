@@ -30,6 +30,7 @@ from ottla.metadata.sqlite_store import SqliteStore, StoreInUse
 from ottla.metadata.store import MetadataStore
 from ottla.node.giving_up import METADATA_FILE
 from ottla.node.identity import (
+    NODES_DIRECTORY,
     STORE_CLUSTER,
     agree_on_cluster,
     look_for_metadata_elsewhere,
@@ -37,7 +38,7 @@ from ottla.node.identity import (
 )
 from ottla.node.left_out import left_out, tell
 from ottla.supervision.errands import Socket
-from ottla.supervision.layout import NODES_DIRECTORY, ListenerPorts, node_ids
+from ottla.supervision.layout import ListenerPorts, node_ids
 
 
 class Outside(NamedTuple):

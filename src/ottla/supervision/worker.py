@@ -48,7 +48,7 @@ class Worker:
     """A node, from its first word with the supervisor to its end."""
 
     def __init__(self) -> None:
-        self._store = store = RemoteStore(SystemClock())
+        self._store = store = RemoteStore(SystemClock(), keeps_link=True)
         store.on_other = self._hear
         store.on_lost = self._orphaned
         self._welcome: Welcome | None = None
@@ -64,7 +64,7 @@ class Worker:
         await open_channel(lambda: self._store.link, end)
         await self._news.wait()
         code = 0 if self._welcome is None else await self._try_to_serve(self._welcome)
-        await self._store.close()
+        self._store.link.close()
         return code
 
     async def _try_to_serve(self, welcome: Welcome) -> int:

@@ -47,6 +47,8 @@ from ottla.metadata.store import (
 )
 from ottla.protocol.schema import Message
 
+Service = Callable[[], Coroutine[Any, Any, None]]
+
 REQUESTS_MAX = 256
 """So many requests of one link are served at a time; then it is not read."""
 WATCHES_MAX = 64
@@ -103,20 +105,20 @@ class StoreServer:
         else:
             self._begin(correlation, self._service(kind, correlation, body))
 
-    def _service(self, kind: int, correlation: int, body: memoryview) -> Coroutine[Any, Any, None]:
+    def _service(self, kind: int, correlation: int, body: memoryview) -> Service:
         if kind == Kind.GET:
-            return self._get(correlation, Named.decode(body, 0).name)
+            return partial(self._get, correlation, Named.decode(body, 0).name)
         if kind == Kind.SCAN:
-            return self._scan(correlation, Named.decode(body, 0).name)
+            return partial(self._scan, correlation, Named.decode(body, 0).name)
         if kind == Kind.COMMIT:
-            return self._commit(correlation, Commit.decode(body, 0))
+            return partial(self._commit, correlation, Commit.decode(body, 0))
         if kind == Kind.OPEN_SESSION:
-            return self._open_session(correlation, OpenSession.decode(body, 0).ttl_seconds)
+            return partial(self._open_session, correlation, OpenSession.decode(body, 0).ttl_seconds)
         if kind == Kind.END_SESSION:
-            return self._end_session(correlation, Number.decode(body, 0).number)
+            return partial(self._end_session, correlation, Number.decode(body, 0).number)
         raise MalformedMessage("no request to a store")
 
-    def _begin(self, correlation: int, service: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, correlation: int, service: Service) -> None:
         self._in_service += 1
         if self._in_service >= REQUESTS_MAX:
             self.link.pause_reading()
@@ -129,10 +131,10 @@ class StoreServer:
 
         begin_task(self._answered(correlation, service), name="metadata request", ended=ended)
 
-    async def _answered(self, correlation: int, service: Coroutine[Any, Any, None]) -> None:
+    async def _answered(self, correlation: int, service: Service) -> None:
         """Serve a request; say so if it is refused."""
         try:
-            await service
+            await service()
         except (MetadataError, ValueError) as error:
             self.link.send(Kind.REFUSED, correlation, _refused(error))
 
@@ -204,7 +206,7 @@ class StoreServer:
             if number not in self._watches:
                 self._close_watch(watch)
 
-        work = self._answered(correlation, next_changes())
+        work = self._answered(correlation, next_changes)
         self._waiting[number] = begin_task(work, name="metadata watch", ended=ended)
 
     def _end_watch(self, number: int) -> None:
@@ -303,7 +305,7 @@ class _ServedSession:
             self._expired(self._session.id)
 
 
-async def _closed(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _closed(close: Service) -> None:
     with suppress(MetadataError):  # The store is closed: it ends sessions and watches itself.
         await close()
 

@@ -66,9 +66,13 @@ class _LinkEnded(Unavailable):
 class RemoteStore:
     """A store at the other end of ``link``. Everything happens on one loop."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Build a store whose ``link`` is to be given to a transport."""
+    def __init__(self, clock: Clock, *, keeps_link: bool = False) -> None:
+        """Build a store whose ``link`` is to be given to a transport.
+
+        ``keeps_link``: ``close`` leaves it open, for frames of others; its owner closes it.
+        """
         self._clock = clock
+        self._keeps_link = keeps_link
         self._correlations = count(_UNASKED + 1)
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._pages: dict[int, list[Entry]] = {}
@@ -136,9 +140,10 @@ class RemoteStore:
         return session
 
     async def close(self) -> None:
-        """End the link: sessions end, watches raise Unavailable, commits are ambiguous."""
+        """End the link, unless it is kept: watches raise Unavailable, commits are ambiguous."""
         self._is_closed = True
-        self.link.close()
+        if not self._keeps_link:
+            self.link.close()
         self._fail_all()
 
     def tell(self, kind: int, message: Message) -> None:
