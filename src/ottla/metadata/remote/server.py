@@ -198,10 +198,12 @@ class StoreServer:
 
         async def next_changes() -> None:
             change_set = await anext(watch)
+            del self._waiting[number]  # Before the answer: the next question may follow at once.
             self.link.send(Kind.CHANGES, correlation, changes_message(change_set))
 
         def ended(task: asyncio.Task[None]) -> None:
-            self._waiting.pop(number, None)
+            if self._waiting.get(number) is task:
+                del self._waiting[number]
             self._report(task)
             if number not in self._watches:
                 self._close_watch(watch)
