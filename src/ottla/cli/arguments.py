@@ -6,7 +6,6 @@ takes. Argparse because it is there and costs 10 ms: Typer brings pydantic into 
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
@@ -139,8 +138,7 @@ def add_client_options(parser: Parser) -> None:
         "--bootstrap-server",
         dest="bootstrap",
         metavar="HOST:PORT,...",
-        default=os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
-        help=f"its address; else $OTTLA_BOOTSTRAP, else {DEFAULT_BOOTSTRAP}",
+        help=f"its address; else what settings say, $OTTLA_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}",
     )
     group.add_argument(
         "-X",

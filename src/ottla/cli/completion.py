@@ -187,7 +187,7 @@ def _ask(what: str, parser: argparse.ArgumentParser, before: list[str]) -> list[
 
     async def names() -> list[str]:
         settings = client_settings(
-            bootstrap or parser.get_default("bootstrap"),
+            bootstrap,
             [options["-X"]] if "-X" in options else [],
             Path(file) if file else None,
             DEFAULT_TIMEOUT,
@@ -219,7 +219,7 @@ async def _names(what: str, cluster: "Cluster") -> list[str]:
 
 def _connection_options(parser: argparse.ArgumentParser, before: list[str]) -> dict[str, str]:
     """Return the last value of each option that says which cluster is meant."""
-    if parser.get_default("bootstrap") is None:
+    if "--bootstrap-server" not in parser._option_string_actions:  # noqa: SLF001 - no other way
         return {}
     from itertools import pairwise
 

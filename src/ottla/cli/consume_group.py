@@ -31,9 +31,20 @@ class GroupReader:
     """Reads as one member of a group until there is nothing more, or nobody wants more."""
 
     def __init__(
-        self, cluster: Cluster, member: GroupMember, limits: FetchLimits, *, places: Places
+        self,
+        cluster: Cluster,
+        member: GroupMember,
+        limits: FetchLimits,
+        *,
+        places: Places,
+        ignores_committed: bool = False,
     ) -> None:
-        """``places`` says where to begin in partitions that the group has never read."""
+        """``places`` says where to begin in partitions that the group has never read.
+
+        ``ignores_committed``: and in the others, when they come for the first time.
+        """
+        self._ignores_committed = ignores_committed
+        self._seen: set[TopicPartition] = set()
         self._cluster = cluster
         self._groups = Groups(cluster)
         self._member = member
@@ -96,6 +107,9 @@ class GroupReader:
 
     async def _positions(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         committed = await self._groups.committed(self._member.group, partitions)
+        if self._ignores_committed:
+            committed = {each: at for each, at in committed.items() if each in self._seen}
+            self._seen.update(partitions)
         positions = {each: found.offset for each, found in committed.items()}
         missing = [each for each in partitions if each not in positions]
         return positions | (await self._places(missing) if missing else {})

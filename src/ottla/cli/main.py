@@ -26,6 +26,7 @@ COMMANDS = {
     "quota": "ottla.cli.quota",
     "acl": "ottla.cli.acl",
     "pipeline": "ottla.cli.pipeline",
+    "cat": "ottla.cli.cat",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",
     "completion": "ottla.cli.completion",
@@ -122,6 +123,10 @@ def _parse(arguments: list[str]) -> "Namespace":
         parser.error(_unknown(typed))
     for name in (typed,) if typed in COMMANDS else COMMANDS:
         import_module(COMMANDS[name]).register(commands)
+    if typed == "cat":
+        from ottla.cli.cat import spread
+
+        arguments = [typed, *spread(arguments[1:])]
     chosen, unknown = parser.parse_known_args(_join_places(arguments))
     if unknown:
         chosen.parser.refuse(unknown)

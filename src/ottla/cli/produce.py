@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from ottla.cli.arguments import Commands, add_client_options, add_command
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.input_stream import input_stream, parts_of
 from ottla.cli.output import note, progress
 from ottla.cli.record_format import compile_input
 from ottla.cli.record_json import Headers, read_record_json
 from ottla.cli.run import run
-from ottla.cli.streams import input_descriptor
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.producer import Delivery, Producer, ProducerSettings
 from ottla.client.wire.backoff import MISSING
@@ -26,7 +26,7 @@ from ottla.env.clock import SystemClock
 from ottla.errors import KafkaError
 from ottla.records.compression import Codec
 
-READ_BYTES = 1 << 16
+LINE_MAX_BYTES = 1 << 30
 PROGRESS_SECONDS = 1.0
 PARTITIONS_SHOWN = 8
 LAST_FLUSH_SECONDS = 1.0
@@ -104,26 +104,38 @@ async def _send(
     if sys.stdin.isatty() and not quiet:
         note("one record per line; Ctrl-D ends")
     tally = _Tally(shows_progress=sys.stderr.isatty() and not sys.stdin.isatty() and not quiet)
-    lines = _lines(_input())
-    view = await _existing_or_created(cluster, given, settings)
-    failure: Failure | None = None
-    try:
-        async with Producer(cluster, settings) as producer:
-            try:
-                await _send_lines(producer, view, lines, read, tally)
-            except Failure as error:  # The lines before it are sent all the same, and counted.
-                failure = error
-            except asyncio.CancelledError:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LAST_FLUSH_SECONDS):
-                        await producer.flush()
-                raise
-            await producer.flush()
-    finally:
-        if not quiet:
-            tally.summary()
+    with input_stream(None) as number:  # Before the topic is made.
+        view = await _existing_or_created(cluster, given, settings)
+        lines = parts_of(number, b"\n", LINE_MAX_BYTES)
+        try:
+            await _produce(Producer(cluster, settings), view, lines, read, tally)
+        finally:
+            if not quiet:
+                tally.summary()
     if tally.error is not None:
         raise tally.error
+
+
+async def _produce(
+    producer: Producer,
+    topic: TopicView,
+    lines: AsyncIterator[bytes],
+    read: Callable[[bytes], Line],
+    tally: "_Tally",
+) -> None:
+    """Send all lines, also those before a bad one. Raises Failure."""
+    async with producer:
+        failure: Failure | None = None
+        try:
+            await _send_lines(producer, topic, lines, read, tally)
+        except Failure as error:
+            failure = error
+        except asyncio.CancelledError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_FLUSH_SECONDS):
+                    await producer.flush()
+            raise
+        await producer.flush()
     if failure is not None:
         raise failure
 
@@ -162,7 +174,7 @@ async def _send_lines(
     async for raw in lines:
         number += 1
         try:
-            line = read(raw)
+            line = read(raw.removesuffix(b"\r"))
         except ValueError as error:
             raise Failure(f"line {number}: {error}", code=Exit.USAGE) from error
         _check_partition(topic, line.partition, f"line {number}: ")
@@ -238,54 +250,6 @@ class _Tally:
             note(f"  and {len(self._counts) - PARTITIONS_SHOWN} more partitions")
 
 
-def _input() -> int:
-    """Return the number of standard input. Raises Failure."""
-    try:
-        return input_descriptor()
-    except OSError as error:
-        raise _cannot_read(error) from error
-
-
-def _cannot_read(error: OSError) -> Failure:
-    why, fix = error.strerror or "", "pipe lines in, or < FILE"
-    return Failure("cannot read standard input", why=why, fix=fix)
-
-
-async def _lines(number: int) -> AsyncIterator[bytes]:
-    """Yield a stream's lines as they arrive, without their ends. Raises Failure."""
-    rest = b""
-    try:
-        while data := await _read(number):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                yield line.removesuffix(b"\r")
-    except OSError as error:
-        raise _cannot_read(error) from error
-    if rest:
-        yield rest
-
-
-async def _read(number: int) -> bytes:
-    """Return what is there, waiting until something is; nothing at the end.
-
-    No thread reads: one that waits for a person could not be ended.
-    """
-    loop = asyncio.get_running_loop()
-    while True:
-        readable = asyncio.Event()
-        try:
-            loop.add_reader(number, readable.set)
-        except PermissionError:  # A file, or the like: always readable.
-            await asyncio.sleep(0)
-            return os.read(number, READ_BYTES)
-        try:
-            await readable.wait()
-        finally:
-            loop.remove_reader(number)
-        with suppress(BlockingIOError):
-            return os.read(number, READ_BYTES)
-
-
 def _reader(given: Given, format_: str | None, *, jsonl: bool) -> Callable[[bytes], Line]:
     if jsonl and format_ is not None:
         raise Failure("--jsonl and -f exclude each other", code=Exit.USAGE)
@@ -299,8 +263,16 @@ def _reader(given: Given, format_: str | None, *, jsonl: bool) -> Callable[[byte
         raise Failure(f"-f {format_!r}: {error}", code=Exit.USAGE) from error
 
     def read(raw: bytes) -> Line:
-        key, value = split(raw)
-        return Line(given.key if key is None else key, value, given.headers, given.partition)
+        key, value, headers, partition, topic, timestamp_ms = split(raw)
+        if topic not in (None, given.topic):
+            raise ValueError(f"the line is for {topic}")
+        return Line(
+            given.key if key is None else key,
+            value,
+            given.headers + headers,
+            given.partition if partition is None else partition,
+            timestamp_ms,
+        )
 
     return read
 

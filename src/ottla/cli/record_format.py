@@ -5,12 +5,14 @@ key, %s or %v value, %T timestamp in ms, %h headers as name=value,..., %K and %S
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from ottla.ids import TopicPartition
+from ottla.ids import INT32_MAX, INT64_MAX, TopicPartition
 from ottla.records.record import Record
 
 Part = Callable[[TopicPartition, Record], bytes]
 NULL = b"NULL"
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 def compile_output(text: str) -> Callable[[TopicPartition, Record], bytes]:
@@ -30,22 +32,34 @@ def compile_output(text: str) -> Callable[[TopicPartition, Record], bytes]:
     return show
 
 
-def compile_input(text: str) -> Callable[[bytes], tuple[bytes | None, bytes]]:
-    """Return a function that splits a line into key and value by the format. Raises ValueError.
+class Fields(NamedTuple):
+    """What a format finds in a line; None and empty: it does not ask for it."""
 
-    The format has %v (or %s), perhaps %k, and between two tokens a separator. A trailing newline in
-    the format stands for the end of the line.
+    key: bytes | None
+    value: bytes
+    headers: Headers = ()
+    partition: int | None = None
+    topic: str | None = None
+    timestamp_ms: int | None = None
+
+
+def compile_input(text: str) -> Callable[[bytes], Fields]:
+    """Return a function that splits a line into its fields by the format. Raises ValueError.
+
+    The format has %v (or %s), perhaps %k %h %p %t %T, and between two tokens a separator. A
+    trailing newline in the format stands for the end of the line.
     """
     pieces = _split(text.removesuffix("\\n"))
     tokens = [_SAME.get(token, token) for _, token in pieces if token]
-    if sorted(tokens) not in (["v"], ["k", "v"]):
-        raise ValueError("an input format has one %v and at most one %k")
+    if "v" not in tokens or len({*tokens}) < len(tokens) or {*tokens} - {*"kvhptT"}:
+        raise ValueError("an input format has one %v and at most one of each of %k %h %p %t %T")
     literals = [literal for literal, _ in pieces]
     literals += [b""] * (len(tokens) + 1 - len(literals))
-    if len(tokens) > 1 and not literals[1]:
-        raise ValueError("an input format needs a separator between %k and %v")
+    if not all(literals[1 : len(tokens)]):
+        both = " and ".join(f"%{each}" for each in tokens[:2])
+        raise ValueError(f"an input format needs a separator between {both}")
 
-    def split(line: bytes) -> tuple[bytes | None, bytes]:
+    def split(line: bytes) -> Fields:
         fields: dict[str, bytes] = {}
         if not line.startswith(literals[0]):
             raise ValueError(f"the line does not begin with {_quoted(literals[0])}")
@@ -55,9 +69,49 @@ def compile_input(text: str) -> Callable[[bytes], tuple[bytes | None, bytes]]:
             if end and not found:
                 raise ValueError(f"the line has no {_quoted(end)}")
             fields[token] = field
-        return fields.get("k"), fields["v"]
+        if len(fields) <= _KEY_AND_VALUE and fields.keys() <= {"k", "v"}:
+            return Fields(fields.get("k"), fields["v"])
+        return _typed(fields)
 
     return split
+
+
+_KEY_AND_VALUE = 2
+
+
+def _typed(fields: dict[str, bytes]) -> Fields:
+    """Return fields of which some are no bytes. Raises ValueError."""
+    partition, time, topic = fields.get("p"), fields.get("T"), fields.get("t")
+    return Fields(
+        fields.get("k"),
+        fields["v"],
+        headers_of(fields.get("h", b"")),
+        None if partition is None else _whole(partition, "%p", INT32_MAX),
+        None if topic is None else topic.decode("utf-8", "surrogateescape"),
+        None if time is None else _whole(time, "%T", INT64_MAX),
+    )
+
+
+def _whole(text: bytes, token: str, most: int) -> int:
+    if not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
+        raise ValueError(f"{token} is {_quoted(text)}, not a whole number up to {most}")
+    return int(text)
+
+
+def headers_of(text: bytes) -> Headers:
+    """Return the headers that ``name=value,...`` says, as %h prints them: NULL is null.
+
+    Raises ValueError.
+    """
+    headers: list[tuple[str, bytes | None]] = []
+    for each in text.split(b",") if text else ():
+        name, equals, value = each.partition(b"=")
+        try:
+            decoded = name.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"the name of a header, {name!r}, is not UTF-8") from error
+        headers.append((decoded, None if not equals or value == NULL else value))
+    return tuple(headers)
 
 
 def headers_text(headers: Sequence[tuple[str, bytes | None]]) -> bytes:

@@ -3,6 +3,7 @@
 Owns the way every command that talks to a cluster ends: done, failed, or told to by a signal.
 """
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Coroutine
@@ -47,11 +48,11 @@ def run(options: Namespace, command: Callable[[Cluster], Coroutine[None, None, N
 
 
 def client_settings(
-    bootstrap: str, settings: list[str], command_config: Path | None, timeout: str
+    bootstrap: str | None, settings: list[str], command_config: Path | None, timeout: str
 ) -> ClientSettings:
-    """Return the client's settings: -X wins over the file, -b over both unless it is the default.
+    """Return the client's settings.
 
-    Raises Failure.
+    -b wins over -X, that over the file, and this over $OTTLA_BOOTSTRAP. Raises Failure.
     """
     texts: dict[str, str] = {}
     try:
@@ -62,8 +63,11 @@ def client_settings(
             if not equals:
                 raise InvalidConfig(key, None, f"-X {setting!r} is not of the form key=value")
             texts[key.strip()] = value.strip()
-        if bootstrap != DEFAULT_BOOTSTRAP or "bootstrap.servers" not in texts:
+        names_cluster = "bootstrap.servers" in texts or "metadata.broker.list" in texts
+        if bootstrap is not None or not names_cluster:
+            bootstrap = bootstrap or os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP
             parse_bootstrap(bootstrap)
+            texts.pop("metadata.broker.list", None)
             texts["bootstrap.servers"] = bootstrap
         if timeout != DEFAULT_TIMEOUT:
             texts["socket.connection.setup.timeout.ms"] = str(_milliseconds(timeout))

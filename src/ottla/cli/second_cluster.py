@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ottla.cli.arguments import DEFAULT_BOOTSTRAP
 from ottla.cli.run import client_settings
 from ottla.cli.waiting import Waiting
 from ottla.client.asyncio.cluster import Cluster
@@ -21,7 +20,7 @@ async def second_cluster(options: Namespace, first: Cluster) -> AsyncIterator[Cl
     own = options.other_config is not None
     file = options.other_config if own else options.command_config
     settings = client_settings(
-        options.other_bootstrap or DEFAULT_BOOTSTRAP,
+        options.other_bootstrap,
         [] if own else options.settings,
         Path(file) if file else None,
         options.timeout,
