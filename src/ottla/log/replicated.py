@@ -159,8 +159,8 @@ def _append_stretch(log: Log, records: memoryview) -> int:
     )
     epoch = header.partition_leader_epoch
     try:
-        stretch = active.append_ahead(
-            records, bulk, next_offset=log.log_end_offset, leader_epoch=epoch
+        stretch = active.note_ahead(
+            bulk, next_offset=log.log_end_offset, leader_epoch=epoch, data=records
         )
     except OSError as error:
         raise log.write_refused(error) from error

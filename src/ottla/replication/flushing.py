@@ -43,6 +43,16 @@ class PartitionFlushes:
         self._held: list[Pending[None]] | None = None
         """The waits for ``release``, in order. None: the partition is not held."""
 
+    @property
+    def log_dir(self) -> str:
+        """The log directory that it is in now."""
+        return self.log.log_dir
+
+    @property
+    def size_bytes(self) -> int:
+        """How much its records take on disk."""
+        return self.log.size_bytes
+
     def tell(self) -> None:
         """Answer whoever waits and can be answered: role, health or high watermark changed."""
         raise NotImplementedError

@@ -373,16 +373,6 @@ class Partition(PartitionFlushes):
         return self.log.producers.states
 
     @property
-    def log_dir(self) -> str:
-        """The log directory that it is in now."""
-        return self.log.log_dir
-
-    @property
-    def size_bytes(self) -> int:
-        """How much its records take on disk."""
-        return self.log.size_bytes
-
-    @property
     def low_watermark(self) -> int:
         """The lowest offset that a replica still has: this one's, while there are no followers."""
         return self.log.log_start_offset

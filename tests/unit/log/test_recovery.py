@@ -6,7 +6,6 @@ from ottla.env.rng import SeededRng
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin
 from ottla.log.log import LogState
-from ottla.log.replicated import append_replicated, check_replicated
 from tests.by_time import offset_for_timestamp
 
 NOW = 1_700_000_000_000
@@ -159,46 +158,6 @@ def test_a_damaged_offset_is_named_by_the_batch_behind_it(stopped, open_partitio
     with pytest.raises(CorruptFile, match=why):
         open_partition(disk, directory)
     assert file.read_at(0, 10**6) == before, "nothing may be cut"
-
-
-def copied(open_partition, disk, batch, offsets, **config):
-    """Return a log that a leader's batches at these offsets were copied to, none of it flushed."""
-    disk.make_directory("/data")
-    disk.sync_directory("/")
-    log = open_partition(disk, "/data", **config)
-    for offset in offsets:
-        append_replicated(log, check_replicated(batch(2, base_offset=offset)))
-    return log
-
-
-def test_a_copy_of_a_once_compacted_log_starts_after_a_crash(open_partition, batch, read_all):
-    disk = MemoryDisk(durability=True)
-    offsets = [3, 5, 40, 42, 44, 1000, 2000, 2002, 2**31 - 2, 2**31 + 5, 2**40, 2**40 + 9]
-    log = copied(open_partition, disk, batch, offsets, segment_bytes=300)
-    records, bases = read_all(log), [one.base_offset for one in log.segments]
-    log.flush()
-    for recovery_point in (0, 5, 41, 1001, 2**40):
-        again = open_partition(
-            disk.crash(SeededRng(1)), "/data", recovery_point=recovery_point, segment_bytes=300
-        )
-        again.check()
-        assert read_all(again) == records
-        assert [one.base_offset for one in again.segments] == bases
-
-
-@pytest.mark.parametrize("gap", [0, 1, 50, 2**31 + 5])
-def test_no_gap_covers_up_for_the_lost_end_of_a_full_segment(open_partition, batch, read_all, gap):
-    for seed in range(20):
-        disk = MemoryDisk(durability=True)
-        offsets = [0, 2, 4 + gap, 6 + gap, 8 + 2 * gap]
-        log = copied(open_partition, disk, batch, offsets, segment_bytes=200)
-        records = read_all(log)
-        assert log.segment_count >= 3
-        again = open_partition(disk.crash(SeededRng(seed)), "/data", segment_bytes=200)
-        # Behind a jump the last segment may be empty: what was before it is durable.
-        last = max((one.last_offset() for one in again.segments if one.size_bytes), default=-1)
-        found = read_all(again, upper=last + 1)
-        assert found == records[: len(found)], seed
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])

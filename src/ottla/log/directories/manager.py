@@ -144,18 +144,6 @@ class LogManager:
         except BaseException:
             self._release()
             raise
-        self._tell_what_is_amiss()
-
-    def belong_to(self, cluster_id: str) -> None:
-        """Write another cluster's id into the directories: theirs was lost, and made anew. Blocks.
-
-        Raises OSError.
-        """
-        self._cluster_id = cluster_id
-        for directory in self.online():
-            directory.belong_to(cluster_id, self._node_id)
-
-    def _tell_what_is_amiss(self) -> None:
         for directory in self.directories.values():
             if not directory.is_online:
                 logger.error(
@@ -166,6 +154,15 @@ class LogManager:
         if len(self.online()) < len(self.directories):
             # What replaced one of them may lie where nothing can be read now.
             self.deleted.clear()
+
+    def belong_to(self, cluster_id: str) -> None:
+        """Write another cluster's id into the directories: theirs was lost, and made anew. Blocks.
+
+        Raises OSError.
+        """
+        self._cluster_id = cluster_id
+        for directory in self.online():
+            directory.belong_to(cluster_id, self._node_id)
 
     def miss(self, directories: Sequence[str]) -> None:
         """Take note that there are log directories which are not here. Before logs are made.

@@ -344,10 +344,12 @@ class _Recovery:
             segment.note(batch)
             if walk.header[PRODUCER_ID] > NO_PRODUCER_ID:
                 bulk.note_producer(batch.position)
-            expected = self.next_offset = segment.note_ahead(
-                bulk, next_offset=batch.last_offset + 1, leader_epoch=batch.leader_epoch
+            expected = self.next_offset = batch.last_offset + 1
+            stretch = segment.note_ahead(
+                bulk, next_offset=expected, leader_epoch=batch.leader_epoch
             )
-            if expected != batch.last_offset + 1:
+            if stretch is not None:
+                expected = self.next_offset = stretch.next_offset
                 self._gap = None
             walk.position = segment.size_bytes
         self.walked[segment.base_offset] = WalkedProducers(resume, bulk.producer_positions())

@@ -346,40 +346,22 @@ class Segment(SegmentFiles):
         """Take ``batch``, which stands in the file right behind ``size_bytes``, into account."""
         self._note(batch.position, batch.size_bytes, batch.last_offset, batch.max_timestamp)
 
-    def note_ahead(self, bulk: BulkWalk, *, next_offset: int, leader_epoch: int) -> int:
-        """Note all ordinary batches that stand right behind ``size_bytes``, quickly. Blocks.
-
-        The first of them must have ``next_offset`` and ``leader_epoch``. Returns the offset behind
-        the last one: ``next_offset`` itself when there is none.
-        """
-        entry = self.indexes.offsets.last()
-        if entry is not None and entry.offset >= next_offset:
-            return next_offset
-        stretch = self._stretch_ahead(bulk, next_offset, leader_epoch)
-        if stretch is None:
-            return next_offset
-        self._take(stretch)
-        return stretch.next_offset
-
-    def append_ahead(
-        self, data: memoryview, bulk: BulkWalk, *, next_offset: int, leader_epoch: int
+    def note_ahead(
+        self, bulk: BulkWalk, *, next_offset: int, leader_epoch: int, data: memoryview | None = None
     ) -> Stretch | None:
-        """Write the ordinary batches that ``data`` begins with; return what was written.
+        """Note all ordinary batches right behind ``size_bytes``, quickly; return what was noted.
 
-        ``bulk`` goes over ``data`` as if it stood behind ``size_bytes``. None: the first batch is
-        not ordinary. Raises OSError, as ``append`` does.
+        The first of them must have ``next_offset`` and ``leader_epoch``. None: it is not ordinary.
+        ``data``: they stand at its beginning, not in the file yet, and are written before they are
+        noted; ``bulk`` goes over it as if it stood behind ``size_bytes``. Blocks. Raises OSError,
+        as ``append`` does.
         """
-        stretch = self._stretch_ahead(bulk, next_offset, leader_epoch)
-        if stretch is not None:
-            start = self.size_bytes
-            self.file.write_at(start, data[: stretch.end_position - start])
-            self._take(stretch)
-        return stretch
-
-    def _stretch_ahead(self, bulk: BulkWalk, next_offset: int, leader_epoch: int) -> Stretch | None:
-        latest, time_entry = self.latest, self.indexes.times.last()
+        indexes = self.indexes
+        entry, time_entry, latest = indexes.offsets.last(), indexes.times.last(), self.latest
         assert latest is not None
-        return bulk.advance(
+        if entry is not None and entry.offset >= next_offset:
+            return None
+        stretch = bulk.advance(
             self.size_bytes,
             next_offset=next_offset,
             leader_epoch=leader_epoch,
@@ -388,9 +370,10 @@ class Segment(SegmentFiles):
             entry_timestamp=NO_TIMESTAMP if time_entry is None else time_entry.timestamp,
             bytes_since_entry=self._bytes_since_index_entry,
         )
-
-    def _take(self, stretch: Stretch) -> None:
-        indexes = self.indexes
+        if stretch is None:
+            return None
+        if data is not None:
+            self.file.write_at(self.size_bytes, data[: stretch.end_position - self.size_bytes])
         indexes.extend(stretch)
         if stretch.offset_entries:
             self.index_bytes = indexes.bytes_after_next()
@@ -399,6 +382,7 @@ class Segment(SegmentFiles):
         # The tail's list has to be without gaps: it begins anew behind the stretch.
         del self._tail_last_offsets[:], self._tail_positions[:]
         self.size_bytes = stretch.end_position
+        return stretch
 
     def _forget(self, joint: tuple[int, TimestampOffset] | None) -> None:
         del self._tail_last_offsets[:], self._tail_positions[:]
