@@ -175,7 +175,7 @@ def _unpackers(
         if not equals or field not in ("key", "value"):
             field, how = "", text
         if how == "avro":
-            fix = "ottla consume --decode avro"
+            fix = "ottla consume -o jsonl shows the bytes; PySpark reads Avro (docs/spark.md)"
             raise Failure("-s avro: this command reads packed numbers", fix=fix, code=Exit.USAGE)
         try:
             unpack = cat_format.compile_unpack(how)
