@@ -39,6 +39,7 @@ COMMAND_LINES = {
     "cluster apis": "",
     "cluster logdirs": "",
     "cluster health": "",
+    "cluster status": "",
     "cluster wait": "--for 50ms",
     "config get": "topic/t",
     "config set": "topic/t retention.ms=1d",
