@@ -72,7 +72,7 @@ class ConsumerMember:
         """Join, for the first time or after the membership was lost. Raises KafkaError."""
         await self._cluster.ensure(self._topics)
         self.is_lost = False
-        self._held = frozenset()
+        self.target = self._held = frozenset()
         self._epoch, self._says_all = JOINS, True
         await self._cluster.retrying(self._beat)
         if self._beats is None:
@@ -131,19 +131,27 @@ class ConsumerMember:
                 await self._beat()
             except ConnectionFailed:
                 await asyncio.sleep(self._cluster.settings.retry_backoff_ms / 1000)
-                self._says_all = True
                 self._wake.set()
             except KafkaError as error:
                 if not error.code.retriable:
                     self.error = error
                     self.must_join.set()
                     return
-                self._says_all = True
                 await asyncio.sleep(self._cluster.settings.retry_backoff_ms / 1000)
                 self._wake.set()
 
     async def _beat(self) -> None:
-        """Send one heartbeat and take its answer. Raises KafkaError, ConnectionFailed."""
+        """Send one heartbeat and take its answer. Raises KafkaError, ConnectionFailed.
+
+        What was said counts as heard with a good answer only; until then each try says all.
+        """
+        try:
+            await self._beat_once()
+        except BaseException:
+            self._says_all = True
+            raise
+
+    async def _beat_once(self) -> None:
         async with self._beating:
             try:
                 connection = await self._groups.coordinator(self.group, _MEMBER)

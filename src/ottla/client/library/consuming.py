@@ -285,8 +285,12 @@ class ConsumerCore:
         is_due = self._pattern is not None and now >= self._next_look
         if self._is_changed or is_due or self._member is None:
             self._is_changed = False
+            try:
+                await self._subscribe_member(await self._matching())
+            except BaseException:
+                self._is_changed = True  # The member has not heard of it.
+                raise
             self._next_look = now + self.settings.topics_refresh_ms / 1000
-            await self._subscribe_member(await self._matching())
         if isinstance(self._member, ConsumerMember):
             return await self._reconcile(self._member)
         assert self._member is not None, "subscribed"
@@ -298,9 +302,10 @@ class ConsumerCore:
             return None
         if self.reader.places:
             return Change("revoked", tuple(sorted(self.reader.places)))
-        partitions = await member.join()
-        self._is_joined = True
-        return await self._begin_at(partitions)
+        self._is_joined = False
+        change = await self._begin_at(await member.join())
+        self._is_joined = True  # Not before: else partitions without a beginning are never read.
+        return change
 
     async def _reconcile(self, member: ConsumerMember) -> Change | None:
         """Give up what others are to have, take what is free (KIP-848)."""

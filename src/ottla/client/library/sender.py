@@ -4,6 +4,8 @@ Owns the order of a transaction's steps; ``sending`` sends, ``transacting`` has 
 coordinators. On asyncio. Source: KIP-98, KIP-360, KIP-447.
 """
 
+import asyncio
+
 from ottla.client.library.failures import (
     BadArgument,
     ClientClosed,
@@ -32,6 +34,9 @@ class Sender(BatchSender):
             )
         if self.is_in_transaction:
             raise BadArgument("begin a transaction", "one is open already")
+        while self.gatherer.unfinished_count:  # what was given up with the last one
+            await self._wait_for_progress()
+        self._unseen = None
         if self._needs_identity:
             with translated("begin a transaction"):
                 self._identity = await self._calls.take_over()
@@ -52,31 +57,57 @@ class Sender(BatchSender):
         if not offsets:
             return
         self._wrote_in_transaction = True
+        what = f"commit offsets of group {group} with the transaction"
         try:
-            with translated(f"commit offsets of group {group} with the transaction"):
+            with translated(what):
                 await self._calls.commit_offsets(self._identity, group, offsets, member)
         except ClientError as error:
             self._spoil(error)
             raise
+        except asyncio.CancelledError:
+            why = "its caller did not wait for it: nobody knows whether they are part of it"
+            self._spoil(ClientError(what, why))
+            raise
 
     async def end(self, *, commit: bool) -> None:
-        """Commit or abort. A commit that cannot be becomes an abort, and raises why."""
-        failed: ClientError | None = None
+        """Commit or abort. A commit that cannot be becomes an abort, and raises why.
+
+        When it is cancelled, nobody knows how the transaction ends; the next ``begin`` finds out.
+        """
+        try:
+            failed = await self._gather_up(commit=commit)
+            self.is_in_transaction = False
+            await self._end(commit=commit, failed=failed)
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
+
+    async def _gather_up(self, *, commit: bool) -> ClientError | None:
+        """Wait until nothing is in flight. Return why the transaction cannot be committed."""
         if commit:
+            failed: ClientError | None = None
             try:
                 await self.flush()
             except ClientError as error:
                 failed = error
-            failed = self._spoiled or failed
-        else:
-            aborted = ClientClosed("send", "the transaction was aborted")
-            for batch in self.gatherer.take_waiting():
-                self._finish(batch, aborted)
-            while self.gatherer.unfinished_count:
-                await self._wait_for_progress()
-            self._unseen = None
+            return self._spoiled or failed
+        aborted = ClientClosed("send", "the transaction was aborted")
+        for batch in self.gatherer.take_waiting():
+            self._finish(batch, aborted)
+        while self.gatherer.unfinished_count:
+            await self._wait_for_progress()
+        self._unseen = None
+        return None
+
+    def _give_up(self) -> None:
+        """Send nothing more of the transaction; the id is taken over before the next begins."""
         self.is_in_transaction = False
-        await self._end(commit=commit, failed=failed)
+        self._needs_identity = True
+        given_up = ClientClosed("send", "the transaction was given up")
+        for batch in self.gatherer.take_waiting():
+            self._finish(batch, given_up)
+        for delivery in self._deliveries:
+            delivery.cancel()
 
     async def _end(self, *, commit: bool, failed: ClientError | None) -> None:
         """Have the coordinator end the transaction. Raises ``failed`` after an abort."""
@@ -92,6 +123,9 @@ class Sender(BatchSender):
                 self._needs_identity = True
                 if isinstance(error, Fenced):
                     self._fatal = error
+                if failed is not None:  # What spoiled the transaction is what the caller must see.
+                    failed.add_note(f"the transaction was not aborted either: {error}")
+                    raise failed from error
                 raise
         for lane in self.gatherer.lanes():
             lane.is_in_transaction = False

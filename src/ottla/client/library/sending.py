@@ -6,6 +6,7 @@ of several partitions of a leader share a request. Source: KIP-98, KIP-360, KIP-
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.library.failures import (
@@ -213,10 +214,16 @@ class BatchSender:
     def _deliver_soon(self, batches: list[Batch]) -> None:
         delivery = asyncio.get_running_loop().create_task(self._deliver(batches))
         self._deliveries.add(delivery)
-        delivery.add_done_callback(self._delivered)
+        delivery.add_done_callback(partial(self._delivered, batches))
 
-    def _delivered(self, delivery: "asyncio.Task[None]") -> None:
+    def _delivered(self, batches: list[Batch], delivery: "asyncio.Task[None]") -> None:
         self._deliveries.discard(delivery)
+        for batch in batches:
+            if not batch.is_done:  # The delivery was cancelled, perhaps before it began.
+                why = (
+                    "the producer was closed" if self.is_closed else "the transaction was given up"
+                )
+                self._finish(batch, ClientClosed("send", why))
         self._wake.set()
 
     async def _deliver(self, batches: list[Batch]) -> None:
@@ -226,27 +233,23 @@ class BatchSender:
         backoff = Backoff(self._cluster.settings, now, self.settings.delivery_timeout_ms)
         backoff.connected()
         encoded: dict[TopicPartition, bytearray] = {}
-        try:
-            while left:
-                for each, batch in left.items():
-                    if each not in encoded:
-                        encoded[each] = self._encode(batch)
-                errors = await self._try(left, encoded)
-                pause = 0.0
-                for each, error in errors.items():
-                    again = self._again(left[each].lane, error, backoff)
-                    if again is None:
-                        self._fail(left.pop(each), error)
-                    else:
-                        pause = max(pause, again)
-                        if isinstance(error, KafkaError) and error.code in _FORGOTTEN:
-                            del encoded[each]  # It gets another number.
-                if left:
-                    self._cluster.forget_leaders()
-                    await asyncio.sleep(pause)
-        finally:
-            for batch in left.values():  # cancelled
-                self._finish(batch, ClientClosed("send", "the producer was closed meanwhile"))
+        while left:
+            for each, batch in left.items():
+                if each not in encoded:
+                    encoded[each] = self._encode(batch)
+            errors = await self._try(left, encoded)
+            pause = 0.0
+            for each, error in errors.items():
+                again = self._again(left[each].lane, error, backoff)
+                if again is None:
+                    self._fail(left.pop(each), error)
+                else:
+                    pause = max(pause, again)
+                    if isinstance(error, KafkaError) and error.code in _FORGOTTEN:
+                        del encoded[each]  # It gets another number.
+            if left:
+                self._cluster.forget_leaders()
+                await asyncio.sleep(pause)
 
     def _again(
         self, lane: Lane, error: KafkaError | ConnectionFailed, backoff: Backoff
