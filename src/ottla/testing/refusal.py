@@ -19,6 +19,8 @@ GROUP_FIELDS = frozenset({"group_id", "key", "coordinator_keys", "groups_names"}
 ALIASES = (TOPIC_FIELDS, PARTITION_FIELDS, ("group_id", "group", "key"))
 NO_TOPICS = frozenset({"protocols", "configs"})
 """Arrays whose names are no topics'."""
+CODES = ("error_code", "partition_error_code")
+"""Where an answer tells of what became of a thing; AddPartitionsToTxn has a name of its own."""
 
 NameOf = Callable[[TopicId], str | None]
 """Returns the name of the topic with an id; None: there is none."""
@@ -88,8 +90,9 @@ def spoil(part: Struct, version: int, code: int, *, deep: bool = True) -> bool:
                     inner |= spoil(item, version, code, deep=deep)
     if inner:
         return True
-    if _has_code(part, version):
-        part.error_code = code  # type: ignore[attr-defined]
+    name = _code_field(part, version)
+    if name is not None:
+        setattr(part, name, code)
         if "records" in part.FIELDS:
             part.records = b""  # type: ignore[attr-defined]
         return True
@@ -110,8 +113,9 @@ def _refused(request: object, table: type[Struct], version: int, code: int) -> S
             is_told |= bool(items)
         else:
             values[name] = _copied(request, name, field, version)
-    if "error_code" in values:
-        values["error_code"] = 0 if is_told else code
+    for name in CODES:
+        if name in values:
+            values[name] = 0 if is_told else code
     return table(**values)
 
 
@@ -168,14 +172,22 @@ def _tells(element: object, version: int) -> bool:
         return False
     return any(
         version in field.versions
-        and (name == "error_code" or (field.wire is Wire.ARRAY and _tells(field.of, version)))
+        and (name in CODES or (field.wire is Wire.ARRAY and _tells(field.of, version)))
         for name, field in element.FIELDS.items()
     )
 
 
 def _has_code(part: Struct, version: int) -> bool:
-    field = part.FIELDS.get("error_code")
-    return field is not None and version in field.versions
+    return _code_field(part, version) is not None
+
+
+def _code_field(part: Struct, version: int) -> str | None:
+    """Return the name of the field of ``part`` that carries its error code; None: none does."""
+    for name in CODES:
+        field = part.FIELDS.get(name)
+        if field is not None and version in field.versions:
+            return name
+    return None
 
 
 def _topic_of(item: Struct, name_of: NameOf) -> str | None:

@@ -7,7 +7,7 @@ from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Required, Wire
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.schema import Struct
-from ottla.testing.refusal import groups_of, places_of, refuse, spoil
+from ottla.testing.refusal import CODES, groups_of, places_of, refuse, spoil
 
 CODE = 6
 SCALARS = {Wire.BOOLEAN: True, Wire.STRING: "a", Wire.BYTES: b"b", Wire.UUID: bytes(range(16))}
@@ -40,7 +40,7 @@ def codes_of(part, version):
         value = getattr(part, name)
         if version not in field.versions:
             continue
-        if name == "error_code":
+        if name in CODES:
             yield value
         elif isinstance(value, list):
             for item in value:
@@ -134,3 +134,18 @@ def test_groups_are_found_where_they_are_named(key, version, groups):
 def test_names_of_protocols_are_no_topics():
     request = filled(API_TABLE[ApiKey.JOIN_GROUP].request, 5)
     assert places_of(request, 5, lambda _: None) == frozenset()
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_each_partition_of_a_transaction_is_refused(version):
+    """Its code has a name of its own; a refusal without it would be taken for a yes."""
+    api = API_TABLE[ApiKey.ADD_PARTITIONS_TO_TXN]
+    answer = refuse(filled(api.request, version), api.response, version, CODE)
+    if version > 3:
+        (transaction,) = answer.results_by_transaction
+        (topic,) = transaction.topic_results
+    else:
+        (topic,) = answer.results_by_topic_v3_and_below
+    (partition,) = topic.results_by_partition
+    assert partition.partition_error_code == CODE
+    assert answer.error_code == 0
