@@ -32,7 +32,7 @@ def run(code, bootstrap):
 
 
 def test_there_is_something_to_try():
-    assert len(CLIENT_BLOCKS) == 2
+    assert len(CLIENT_BLOCKS) == 3
     assert len(SPARK_BLOCKS) == 1
 
 
