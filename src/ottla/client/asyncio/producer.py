@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.producer_ids import fresh_identity
 from ottla.client.wire.backoff import Backoff
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.lanes import WRITTEN, failure, sequence_after
@@ -21,17 +22,14 @@ from ottla.client.wire.partitioner import partition_of_key
 from ottla.client.wire.sending import (
     NO_IDENTITY,
     Appended,
-    init_producer_request,
     produce_request,
     produce_version_limit,
-    read_init_producer,
     read_produce,
 )
 from ottla.env.clock import Clock, SystemClock
 from ottla.env.rng import Rng, SystemRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.records.batch import NO_SEQUENCE
 from ottla.records.builder import build_batch
@@ -341,14 +339,8 @@ class Producer:
 
     async def _take_identity(self) -> None:
         """Get a fresh producer id; sequences begin anew. On failure everything buffered fails."""
-
-        async def attempt() -> None:
-            connection = await self._cluster.any()
-            answer = await connection.call(init_producer_request(), InitProducerIdResponse)
-            self._identity = read_init_producer(answer)
-
         try:
-            await self._cluster.retrying(attempt)
+            self._identity = await fresh_identity(self._cluster)
         except (KafkaError, ConnectionFailed) as error:
             for target, lane in self._lanes.items():
                 while lane.waiting:

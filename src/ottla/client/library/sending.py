@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 from ottla.client.asyncio.cluster import Cluster
+from ottla.client.asyncio.producer_ids import fresh_identity
 from ottla.client.library.failures import (
     BadArgument,
     ClientClosed,
@@ -25,10 +26,8 @@ from ottla.client.wire.lanes import EPOCH_MAX, WRITTEN, failure, sequence_after
 from ottla.client.wire.sending import (
     NO_IDENTITY,
     Appended,
-    init_producer_request,
     produce_request,
     produce_version_limit,
-    read_init_producer,
     read_produce,
 )
 from ottla.client.wire.view import ClusterView
@@ -36,7 +35,6 @@ from ottla.env.clock import Clock, SystemClock
 from ottla.env.rng import SystemRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.records.batch import NO_SEQUENCE
 from ottla.records.builder import build_batch_of_rows
@@ -176,14 +174,8 @@ class BatchSender:
         if self.settings.transactional_id is not None:
             self._fail_all(self._spoiled or ClientClosed("send", "the transaction has failed"))
             return
-
-        async def attempt() -> None:
-            connection = await self._cluster.any()
-            answer = await connection.call(init_producer_request(), InitProducerIdResponse)
-            self._identity = read_init_producer(answer)
-
         try:
-            await self._cluster.retrying(attempt)
+            self._identity = await fresh_identity(self._cluster)
         except (KafkaError, ConnectionFailed) as error:
             self._fail_all(as_failure("get a producer id", error))
             return
