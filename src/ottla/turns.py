@@ -3,7 +3,8 @@
 Owns the queue of those that gave way. A connection that has served for ``SLICE_SECONDS`` queues
 here, as does work in slices (``ottla.sliced``), and everything that arrives after a turn of the
 loop has cost ``TURN_SECONDS``. The queue is served in order, so busy connections get equal shares.
-Knows neither connections nor requests. Costs one addition per round until somebody has to wait.
+Knows neither connections nor requests. Costs one addition per round, and a call of the loop's per
+``RENEW_SECONDS``, until somebody has to wait.
 """
 
 import asyncio
@@ -17,6 +18,9 @@ SLICE_SECONDS = 0.005
 """How long one connection, or one piece of work, runs before it gives way."""
 TURN_SECONDS = 0.02
 """How much work is done before the loop looks at its sockets and timers again."""
+RENEW_SECONDS = 0.01
+"""After so much work ``Turns`` asks to be told of the loop's next turn. Not each turn: that would
+cost a call even where a turn serves one request."""
 
 TakeTurn = Callable[[], None]
 Step = Callable[[], bool]
@@ -40,7 +44,8 @@ class Turns:
         self.is_over = False
         """Use: True when this turn has had its share; new work must ``wait`` for the next turn."""
         self.used_seconds = 0.0
-        """Use: see ``look``. Invariant: seconds of work since this turn of the loop began."""
+        """Use: see ``look``. Invariant: seconds of work since some turn of the loop began: this one
+        or, while it is below ``RENEW_SECONDS``, an earlier one."""
         self._waiting: deque[TakeTurn] = deque()
         self._is_due = False  # Use: the loop will call _next.
 
@@ -53,12 +58,12 @@ class Turns:
         """Note work that took long, and end the turn when it has had its share.
 
         For callers that have added to ``used_seconds`` themselves; after short work they need not
-        call this.
+        call this before ``used_seconds`` exceeds ``RENEW_SECONDS``.
         """
         if seconds > self.meter.notable_seconds:
             self.meter.note(seconds, name)
-        if self.used_seconds > TURN_SECONDS:
-            self.is_over = True
+        if self.used_seconds > RENEW_SECONDS:
+            self.is_over = self.used_seconds > TURN_SECONDS
             self._call_soon()
 
     def wait(self, take_turn: TakeTurn) -> None:

@@ -68,3 +68,11 @@ async def test_a_turn_that_is_over_begins_anew_by_itself():
     assert turns.is_over
     await asyncio.sleep(0)
     assert not turns.is_over
+
+
+async def test_short_turns_never_add_up_to_a_long_one():
+    turns = Turns(ManualClock())
+    for _ in range(50):
+        turns.spent(TURN_SECONDS * 0.3, str)
+        assert not turns.is_over
+        await asyncio.sleep(0)

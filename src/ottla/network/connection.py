@@ -33,7 +33,7 @@ from ottla.network.patience import Patience
 from ottla.network.unanswered import Unanswered
 from ottla.pending import Pending
 from ottla.protocol.apis import ApiKey
-from ottla.turns import SLICE_SECONDS, TURN_SECONDS, Turns
+from ottla.turns import RENEW_SECONDS, SLICE_SECONDS, Turns
 
 logger = logging.getLogger(__name__)
 
@@ -291,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_drained()
         took = self._clock.monotonic() - began
         turns.used_seconds = used = turns.used_seconds + took  # As turns.spent, without the call.
-        if took > NOTED_SECONDS or used > TURN_SECONDS:
+        if took > NOTED_SECONDS or used > RENEW_SECONDS:
             turns.look(took, self._describe)
 
     def _serve_frames(self, began: float) -> None:
