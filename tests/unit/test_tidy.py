@@ -83,7 +83,7 @@ def test_no_class_is_too_large():
     assert not found
 
 
-LOG_ARROWS_MAX = 48
+LOG_ARROWS_MAX = 45
 
 
 def test_few_parts_of_the_log_know_each_other():

@@ -76,6 +76,11 @@ class LogHealth:
         if not self.is_in_service:
             raise self.unusable()
 
+    def ensure_writable(self) -> None:
+        """Raise KafkaError KAFKA_STORAGE_ERROR unless the log takes batches."""
+        if self.state is not OPEN:
+            raise self.unusable()
+
     def ensure_settled(self) -> None:
         """Raise as ``ensure_open`` does; nobody may be swapping segments either."""
         self.ensure_open()

@@ -149,8 +149,7 @@ class Log(Flushes):
         KAFKA_STORAGE_ERROR when the disk refused (nothing is appended) or the log has failed; for a
         producer's batch and a marker see ``ProducerStates.check`` and ``check_marker``.
         """
-        if self.state is not LogState.OPEN:
-            raise self.unusable()
+        self.ensure_writable()
         if analysis.origin is CLIENT or analysis.is_own_data:
             return self._append_one(analysis.records, analysis.batches[0].header, leader_epoch)
         return self._append_batches(analysis, leader_epoch)

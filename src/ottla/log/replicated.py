@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import INT64_MAX
-from ottla.log.health import OPEN
-from ottla.log.results import AppendResult
 from ottla.log.segment.bulk_walk import BulkWalk
 from ottla.log.segment.segment import RELATIVE_OFFSET_MAX
 from ottla.records.batch import (
@@ -27,7 +25,6 @@ from ottla.records.batch import (
     HEADER_SIZE_BYTES,
     MAGIC_V2,
     NO_LEADER_EPOCH,
-    NO_TIMESTAMP,
     BatchHeader,
     read_header,
 )
@@ -112,16 +109,15 @@ def _whole_header(records: memoryview, position: int) -> BatchHeader | None:
     return header if header.size_bytes <= left else None
 
 
-def append_replicated(log: Log, replicated: Replicated) -> AppendResult:
+def append_replicated(log: Log, replicated: Replicated) -> None:
     """Write what was checked; on the loop, to the page cache: nothing is synced.
 
     Raises KafkaError: INVALID_RECORD for offsets below the log's end and for a leader epoch below
     its last one (nothing is appended); KAFKA_STORAGE_ERROR when the log takes no batches, or the
     disk refused (those before stay).
     """
-    records, base_offset, next_offset, leader_epoch = replicated
-    if log.state is not OPEN:
-        raise log.unusable()
+    records, base_offset, _, leader_epoch = replicated
+    log.ensure_writable()
     if base_offset < log.log_end_offset:
         why = f"batch at offset {base_offset}, the log goes on at {log.log_end_offset}"
         raise KafkaError(ErrorCode.INVALID_RECORD, why)
@@ -131,7 +127,6 @@ def append_replicated(log: Log, replicated: Replicated) -> AppendResult:
     position = 0
     while position < len(records):
         position += _append_stretch(log, records[position:])
-    return AppendResult(base_offset, next_offset - 1, NO_TIMESTAMP, log.log_start_offset)
 
 
 def _append_stretch(log: Log, records: memoryview) -> int:

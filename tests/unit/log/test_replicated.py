@@ -35,7 +35,7 @@ def stored(log):
 
 
 def copy(records, log):
-    return append_replicated(log, check_replicated(memoryview(records)))
+    append_replicated(log, check_replicated(memoryview(records)))
 
 
 def write(log, batch, producer_id, sequence):
