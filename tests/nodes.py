@@ -17,9 +17,9 @@ from ottla.env.memory_disk import MemoryDisk
 from ottla.environment import Environment
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Unavailable
+from ottla.node.interbroker import INTER_BROKER, InterBroker
 
 OPTIONS = {
-    "listeners": "PLAINTEXT://127.0.0.1:0",
     "group.initial.rebalance.delay.ms": "0",
     "ottla.stop.timeout.ms": "500",
     "log.dirs": "/ottla",
@@ -27,6 +27,7 @@ OPTIONS = {
     "transaction.state.log.num.partitions": "6",
 }
 PATIENCE_SECONDS = 30
+SECRET = "what only nodes know"
 
 
 class StoreOfNode:
@@ -100,9 +101,11 @@ class Life:
 class Nodes:
     """A cluster. ``start`` and ``kill`` block; they are for the test's thread."""
 
-    def __init__(self, options=None):
+    def __init__(self, options=None, scheme="PLAINTEXT"):
+        """``scheme``: the name of the listener."""
+        self._scheme = scheme
         self._thread = LoopThread("nodes of a test")
-        self._options = OPTIONS | (options or {})
+        self._options = OPTIONS | {"listeners": f"{scheme}://127.0.0.1:0"} | (options or {})
         self._disks = {}
         self._ports = {}
         self._lives = {}
@@ -180,6 +183,11 @@ class Nodes:
         """Return host:port of a node."""
         return f"127.0.0.1:{self._ports[node_id]}"
 
+    def address_for_nodes(self, node_id):
+        """Return host:port where other nodes ask a node."""
+        found = self.call(lambda: self.image(node_id).brokers[node_id].registration.listeners)
+        return next(f"{host}:{port}" for name, host, port in found if name == INTER_BROKER)
+
     @property
     def bootstrap(self):
         """The addresses of all nodes that run."""
@@ -206,7 +214,7 @@ class Nodes:
         environment = Environment.real(memory=True)._replace(disk=FaultyDisk(memory))
         texts = self._options | {"node.id": str(node_id)}
         if node_id in self._ports:
-            texts["listeners"] = f"PLAINTEXT://{self.address(node_id)}"
+            texts["listeners"] = f"{self._scheme}://{self.address(node_id)}"
         texts |= options
         store = StoreOfNode(self._store)
 
@@ -218,6 +226,7 @@ class Nodes:
             memory=True,
             environment=environment,
             open_store=open_store,
+            inter_broker=InterBroker("127.0.0.1", 0, SECRET),
         )
         await broker.start()
         self._ports[node_id] = broker.address[1]

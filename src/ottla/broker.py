@@ -52,6 +52,8 @@ from ottla.node.doors import (
 )
 from ottla.node.giving_up import GivingUp
 from ottla.node.identity import STORE_CLUSTER, agree_on_cluster, new_cluster_id
+from ottla.node.interbroker import InterBroker
+from ottla.node.links import NodeLinks
 from ottla.node.logins import begin_with
 from ottla.node.work import Work, begin_work, keep_house
 from ottla.security.credentials import FirstUser
@@ -95,6 +97,7 @@ class Broker:
         open_store: OpenStore | None = None,
         first_users: tuple[FirstUser, ...] = (),
         shared_doors: Mapping[str, tuple[str, int]] | None = None,
+        inter_broker: InterBroker | None = None,
         intercept: Intercept | None = None,
     ) -> None:
         """Build a broker; nothing is opened before ``start``.
@@ -103,8 +106,10 @@ class Broker:
         means the operating system's. ``open_store``: opens the metadata store that the cluster's
         nodes share; None means this node's own, in the first log directory. ``first_users``: may
         log in to a cluster that has no SCRAM credentials yet. ``shared_doors``: by listener, host
-        and port that several nodes accept connections from; None: there are none. ``intercept``:
-        stands between the connections and the router; for tests.
+        and port that several nodes accept connections from; None: there are none.
+        ``inter_broker``: where nodes let each other in, and their secret; None: they come and go by
+        the first listener, without a login. ``intercept``: stands between the connections and the
+        router; for tests.
         """
         self._env = environment or Environment.real(memory=memory)
         self.configuration = Configuration(
@@ -112,6 +117,7 @@ class Broker:
         )
         self._giving_up = GivingUp(self.configuration.log_dirs, has_metadata=open_store is None)
         self._shared_doors = shared_doors or {}
+        self._inter_broker = inter_broker
         self._open_given_store = open_store
         self._first_users = first_users
         self._intercept = intercept
@@ -250,6 +256,9 @@ class Broker:
             turns=self._memory.turns,
             awake_clock=self._awake_clock,
             request_memory=self._memory.requests,
+            links=NodeLinks(
+                data.follower.image, self._env.net, self.configuration.node_id, self._inter_broker
+            ),
         )
         return work
 
@@ -268,6 +277,7 @@ class Broker:
             configuration,
             giving_up=self._giving_up,
             shared=self._shared_doors,
+            inter_broker=self._inter_broker,
         )
         await join_and_open(doors, data)
         return doors

@@ -47,6 +47,8 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
 """A client that has proved nothing, as on a PLAINTEXT listener."""
+NODE_KIND = "Node"
+"""The kind of a principal that is a node of this cluster. No login of a client gives it."""
 
 
 class QuotaEntity(NamedTuple):

@@ -65,9 +65,9 @@ def sort_out(texts: Mapping[str, str]) -> Given:
         name = RENAMED.get(key, key)
         if name in BROKER_TABLE:
             known[name] = text
-        elif why := why_refused(key, text):
+        elif why := why_refused(key):
             raise InvalidConfig(key, None, f"{key} cannot be honoured: {why}")
-        elif why := why_passed_over(key, text):
+        elif why := why_passed_over(key):
             notes.append(f"{key} is ignored: {why}")
         else:
             raise InvalidConfig(key, None, unknown_key(key))

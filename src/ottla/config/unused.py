@@ -9,6 +9,7 @@ _NO_THREADS = "a node is one event loop"
 NO_KRAFT = "there is no KRaft controller; the metadata is in the node's own store"
 _KERNEL = "the kernel sizes socket buffers by itself"
 _NO_JVM = "there is no JVM"
+_OF_NODES = "nodes ask one another on this machine only, by a listener and a login of their own"
 _NOT_YET = "what it tunes is not served by this version"
 
 PASSED_OVER = {
@@ -24,6 +25,9 @@ PASSED_OVER = {
     "process.roles": NO_KRAFT,
     "controller.": NO_KRAFT,
     "metadata.": NO_KRAFT,
+    "security.inter.broker.protocol": _OF_NODES,
+    "inter.broker.listener.name": _OF_NODES,
+    "sasl.mechanism.inter.broker.protocol": _OF_NODES,
     "broker.heartbeat.interval.ms": NO_KRAFT,
     "broker.session.timeout.ms": NO_KRAFT,
     "initial.broker.registration.timeout.ms": NO_KRAFT,
@@ -69,7 +73,7 @@ RELIED_ON = {
     "sasl.": "this part of SASL is not served by this version",
     "authorizer.": "there is no such option of an authorizer",
     "principal.builder.class": "Java classes cannot be loaded",
-    "security.": "nodes do not talk to each other in this version",
+    "security.": "there is no such option of security",
     "client.quota.callback.class": "Java classes cannot be loaded",
     "create.topic.policy.class.name": "Java classes cannot be loaded",
     "alter.config.policy.class.name": "Java classes cannot be loaded",
@@ -82,22 +86,15 @@ RELIED_ON = {
 RENAMED = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Old names that Kafka still accepts, and their new names."""
 
-_HARMLESS = {
-    ("security.inter.broker.protocol", "PLAINTEXT"),
-    ("inter.broker.listener.name", "PLAINTEXT"),
-}
 
-
-def why_passed_over(key: str, value: str) -> str | None:
+def why_passed_over(key: str) -> str | None:
     """Return why ``key`` may be ignored; None when it may not."""
-    if (key, value) in _HARMLESS:
-        return "it says what is so anyway"
     return _lookup(PASSED_OVER, key)
 
 
-def why_refused(key: str, value: str) -> str | None:
+def why_refused(key: str) -> str | None:
     """Return why a configuration with ``key`` is refused; None when it is not."""
-    return None if (key, value) in _HARMLESS else _lookup(RELIED_ON, key)
+    return None if key in PASSED_OVER else _lookup(RELIED_ON, key)
 
 
 def _lookup(reasons: dict[str, str], key: str) -> str | None:

@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
 from ottla.handlers.fetch_size import answer_bytes
 from ottla.handlers.gate import Passage
-from ottla.ids import QuotaEntity
+from ottla.ids import NODE_KIND, QuotaEntity
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.quota.clients import ClientQuotas, Meters
 from ottla.quota.rate import Windows
@@ -50,7 +50,9 @@ class Quotas:
             self._clients.change(entity, values)
 
     def admit(self, key: int, frame: memoryview, client: Client) -> Passage | None:
-        """Let a request in; see ``gate.Admit``."""
+        """Let a request in; see ``gate.Admit``. No quota holds for nodes of the cluster."""
+        if client.principal.kind == NODE_KIND:
+            return None
         name_bytes = frame[_CLIENT_ID_AT] << 8 | frame[_CLIENT_ID_AT + 1]
         position = _CLIENT_ID_AT + 2
         if name_bytes and name_bytes < 0x8000:

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 HELD_MAX = 1_000
 """So many connections of addresses that connect too fast are held before they are closed; further
 ones are closed at once."""
+OF_NODES_MAX = 512
+"""Connections of other nodes, those that have not logged in yet included: clients' limits do not
+hold for them, so that a full node can still be asked by the others."""
 SWEEP_SECONDS_MAX = 1.0
 ROOM_SHARE = 0.75
 """When the memory for answers is full, connections are closed until at most this share is used:
@@ -76,6 +79,9 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         """Use: keys only, in the order of arrival, so that a simulation is repeatable."""
         self._per_host: Counter[str] = Counter()
+        """Use: of clients only."""
+        self._of_nodes_count = 0
+        """Use: how many of the connections come from nodes."""
         self._held_count = 0
         self.arrive: Callable[[str], int] | None = None
         """Use: takes the address of each new client; returns for how many ms to hold it, without
@@ -100,6 +106,7 @@ class Listener:
         paused: bool = False,
         open_dispatch: OpenDispatch | None = None,
         cover: Cover | None = None,
+        is_for_nodes: bool = False,
     ) -> tuple[str, int]:
         """Bind, listen and return the bound host and port. Raises OSError.
 
@@ -107,10 +114,18 @@ class Listener:
         which ``pace`` knows this one.
         ``open_dispatch``: for connections to this address; None: the constructor's.
         ``cover``: what stands between a socket and its connection (TLS); None: nothing.
+        ``is_for_nodes``: other nodes of the cluster connect here. How many connections clients may
+        have, and how fast they may come, does not hold for nodes.
         With ``paused`` clients can connect, but are not served before ``open_doors``.
         """
+        open_dispatch = open_dispatch or self._open_dispatch
+        accept = (
+            partial(self._accept_node, open_dispatch)
+            if is_for_nodes
+            else partial(self._accept, open_dispatch, cover, name)
+        )
         listening = await self._net.listen(
-            partial(self._accept, open_dispatch or self._open_dispatch, cover, name),
+            accept,
             host=host,
             port=port,
             backlog=self._limits.backlog,
@@ -162,13 +177,29 @@ class Listener:
     def _accept(
         self, open_dispatch: OpenDispatch, cover: Cover | None = None, name: str = ""
     ) -> asyncio.BaseProtocol:
-        count, room = len(self._connections), self._room()
+        count, room = len(self._connections) - self._of_nodes_count, self._room()
         if room is not None and count >= room:
             logger.warning("refusing a connection: %d are open, logs need the other files", count)
             return _Refused()
         if count >= self._limits.connections_max:
             logger.warning("refusing a connection: %d are open (max.connections)", count)
             return _Refused()
+        connection = self._connection(open_dispatch, partial(self._made, name), self._lost)
+        return connection if cover is None else cover(connection)
+
+    def _accept_node(self, open_dispatch: OpenDispatch) -> asyncio.BaseProtocol:
+        if self._of_nodes_count >= OF_NODES_MAX:
+            logger.warning("refusing a node's connection: %d are open", self._of_nodes_count)
+            return _Refused()
+        self._of_nodes_count += 1
+        return self._connection(open_dispatch, _made_by_node, self._lost_of_node)
+
+    def _connection(
+        self,
+        open_dispatch: OpenDispatch,
+        on_made: Callable[[Connection], None],
+        on_lost: Callable[[Connection], None],
+    ) -> Connection:
         connection = Connection(
             limits=self._limits,
             budget=self._budget,
@@ -177,11 +208,11 @@ class Listener:
             net=self._net,
             open_dispatch=open_dispatch,
             turns=self._turns,
-            on_made=partial(self._made, name),
-            on_lost=self._lost,
+            on_made=on_made,
+            on_lost=on_lost,
         )
         self._connections[connection] = None
-        return connection if cover is None else cover(connection)
+        return connection
 
     def _made(self, name: str, connection: Connection) -> None:
         host = connection.peer.host
@@ -226,11 +257,18 @@ class Listener:
         self._clock.call_later(held_ms / 1000, close)
 
     def _lost(self, connection: Connection) -> None:
-        self._connections.pop(connection, None)
         host = connection.peer.host
         self._per_host[host] -= 1
         if self._per_host[host] <= 0:
             del self._per_host[host]
+        self._forget(connection)
+
+    def _lost_of_node(self, connection: Connection) -> None:
+        self._of_nodes_count -= 1
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
         if self._all_closed is not None and not self._connections:
             self._all_closed.set()
 
@@ -303,3 +341,7 @@ class Listener:
         """Cut all connections off at once, as the end of the process would."""
         for connection in list(self._connections):
             connection.abort()
+
+
+def _made_by_node(connection: Connection) -> None:
+    """Hear that a node has connected: there is nothing to count."""

@@ -20,6 +20,7 @@ from ottla.env.awake_clock import AwakeClock
 from ottla.environment import Environment
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
+from ottla.node.links import NodeLinks
 from ottla.records.compression import Codec
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.settings import group_topic_of, transaction_topic_of
@@ -35,6 +36,7 @@ def make_coordinators(
     producer_ids: ProducerIds,
     turns: Turns,
     awake_clock: AwakeClock,
+    links: NodeLinks,
 ) -> Coordinators:
     """Return the coordinators of a node, which are not started yet."""
     return coordinators_of(
@@ -43,15 +45,15 @@ def make_coordinators(
         producer_ids,
         coordinator_settings_of(configuration.at_start),
         node_id=configuration.node_id,
-        open_peers=partial(_open_peers, data, environment),
+        open_peers=partial(_open_peers, links, environment),
     )
 
 
-def _open_peers(data: Data, environment: Environment) -> Peers:
+def _open_peers(links: NodeLinks, environment: Environment) -> Peers:
     """Return what asks other nodes; a single node never does."""
     from ottla.node.peers import NodePeers  # noqa: PLC0415 - only several nodes need it
 
-    return NodePeers(data.follower.image, environment.net, environment.clock)
+    return NodePeers(links, environment.clock)
 
 
 def coordinator_settings_of(config: Config) -> CoordinatorSettings:

@@ -7,7 +7,7 @@ connect to it, and who connects hears of a cluster that has it.
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.answer_memory import AnswerMemory
@@ -33,6 +33,7 @@ from ottla.network.outgoing import Answer
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.giving_up import GivingUp
+from ottla.node.interbroker import INTER_BROKER, InterBroker, as_node, terms_of
 from ottla.node.logins import Logins, credentials_of, logins_of
 from ottla.node.quotas import (
     AcceptRatesInForce,
@@ -188,10 +189,12 @@ async def bind(
     *,
     giving_up: GivingUp,
     shared: Mapping[str, tuple[str, int]],
+    inter_broker: InterBroker | None,
 ) -> Doors:
     """Take the addresses, so that they can be told; nobody is served yet.
 
     ``shared``: by listener, a further address that several nodes accept connections from.
+    ``inter_broker``: where other nodes are let in; None: they come as clients do.
 
     Raises OSError, MetadataError, InvalidConfig; then no address is taken.
     """
@@ -216,12 +219,21 @@ async def bind(
             if endpoint.name in shared:
                 host, port = shared[endpoint.name]
                 await begin(host=host, port=port)
+        told = {**addresses, **_told(configuration)}
+        if inter_broker is not None:
+            told[INTER_BROKER] = await listener.start(
+                host=inter_broker.host,
+                port=inter_broker.port,
+                name=INTER_BROKER,
+                paused=True,
+                open_dispatch=_opener_to_nodes(reception, inter_broker, environment),
+                is_for_nodes=True,
+            )
     except BaseException:
         if logins is not None:
             logins.close()
         await listener.stop(grace_seconds=0)
         raise
-    told = {**addresses, **_told(configuration)}
     first = config[options.LISTENERS][0].name
     membership = Membership(
         data.store,
@@ -231,7 +243,11 @@ async def bind(
             host=told[first][0],
             port=told[first][1],
             rack=config[options.BROKER_RACK],
-            listeners=tuple(ListenerAddress(name, *told[name]) for name in addresses),
+            listeners=tuple(
+                ListenerAddress(name, *told[name])
+                for name in (*addresses, INTER_BROKER)
+                if name in told
+            ),
         ),
         clock=environment.clock,
     )
@@ -310,6 +326,22 @@ def _open_to_known(
         ),
     )
     return authentication.dispatch
+
+
+def _opener_to_nodes(
+    reception: Reception, inter_broker: InterBroker, environment: Environment
+) -> OpenDispatch:
+    """Return who serves other nodes."""
+
+    @cache
+    def terms() -> "Terms":  # Made for the first node that connects.
+        return terms_of(inter_broker.secret, environment)
+
+    def known(client: Client) -> Client:
+        return reception.known(as_node(client))
+
+    let_in = Reception(reception.serve, known)
+    return lambda peer, entrance: _open_to_known(let_in, INTER_BROKER, terms(), peer, entrance)
 
 
 def _told(configuration: Configuration) -> dict[str, tuple[str, int]]:

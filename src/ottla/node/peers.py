@@ -1,4 +1,4 @@
-"""Asks other nodes of the cluster, over their listeners, with Ottla's own client.
+"""Asks other nodes of the cluster: the questions of transactions, over ``NodeLinks``.
 
 One connection per node, opened at the first question, closed when it fails or the node's address
 changes. Questions are pipelined on it. Each has a deadline; so many wait at most; after a failure
@@ -8,18 +8,16 @@ Imported at the first question. Source: KIP-98, KIP-890.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from ottla.client.asyncio.connection import Connection
 from ottla.client.wire.errors import ConnectionFailed, error_code
-from ottla.client.wire.settings import Address, ClientSettings
 from ottla.coordinator.transaction.peers import UNREACHABLE, Marker, Producer
 from ottla.env.clock import Clock
-from ottla.env.net import Net
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import NodeId, TopicPartition
-from ottla.metadata.image import MetadataImage
+from ottla.node.links import NodeLinks
 from ottla.pending import Pending, pending_of
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -41,7 +39,6 @@ WAITING_MAX = 1_000
 """Questions to one node that are not answered yet; more are refused at once."""
 TIMEOUT_MS = 15_000
 """A node that does not answer for so long is asked on a new connection."""
-CONNECT_TIMEOUT_MS = 5_000
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 1.0
 """After a failure; twice as long after each that follows."""
@@ -49,16 +46,14 @@ WRITE_VERSION_2_SINCE = 5
 VERIFIES_IN = 4
 
 Answer = TypeVar("Answer", bound=Message)
-Where = Callable[[NodeId], Address | None]
 
 
 class Peer:
     """The way to one node."""
 
-    def __init__(self, node: NodeId, where: Where, net: Net, clock: Clock) -> None:
+    def __init__(self, node: NodeId, links: NodeLinks, clock: Clock) -> None:
         self._node = node
-        self._where = where
-        self._net = net
+        self._links = links
         self._clock = clock
         self._connection: Connection | None = None
         self._opening: asyncio.Lock = asyncio.Lock()
@@ -85,9 +80,7 @@ class Peer:
 
     async def _open(self) -> Connection:
         async with self._opening:
-            address = self._where(self._node)
-            if address is None:
-                raise KafkaError(UNREACHABLE, f"node {self._node} is not registered")
+            address = self._links.address_of(self._node)
             connection = self._connection
             if connection is not None:
                 if connection.address == address and not connection.is_closed:
@@ -95,14 +88,8 @@ class Peer:
                 connection.close()
             if self._clock.monotonic() < self._asks_again_at:
                 raise KafkaError(UNREACHABLE, f"node {self._node} could not be reached just now")
-            settings = ClientSettings(
-                bootstrap=(address,),
-                client_id="ottla-node",
-                connect_timeout_ms=CONNECT_TIMEOUT_MS,
-                request_timeout_ms=TIMEOUT_MS,
-            )
             try:
-                connection = await Connection.open(self._net, address, settings)
+                connection = await self._links.open(self._node, answer_timeout_ms=TIMEOUT_MS)
             except (ConnectionFailed, KafkaError) as error:
                 self._failed(error)
                 raise
@@ -122,9 +109,8 @@ class Peer:
 class NodePeers:
     """The other nodes of the cluster; see ``coordinator.transaction.peers.Peers``."""
 
-    def __init__(self, image: MetadataImage, net: Net, clock: Clock) -> None:
-        self._image = image
-        self._net = net
+    def __init__(self, links: NodeLinks, clock: Clock) -> None:
+        self._links = links
         self._clock = clock
         self._peers: dict[NodeId, Peer] = {}
         self._is_closed = False
@@ -216,18 +202,12 @@ class NodePeers:
             return None
         peer = self._peers.get(node)
         if peer is None:
-            peer = self._peers[node] = Peer(node, self._address_of, self._net, self._clock)
+            peer = self._peers[node] = Peer(node, self._links, self._clock)
         try:
             return await peer.ask(request, kind, highest)
         except (ConnectionFailed, KafkaError) as error:
             logger.info("node %d did not answer: %s", node, error)
             return None
-
-    def _address_of(self, node: NodeId) -> Address | None:
-        broker = self._image.brokers.get(node)
-        if broker is None:
-            return None
-        return Address(broker.registration.host, broker.registration.port)
 
 
 def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:

@@ -28,6 +28,7 @@ from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
+from ottla.node.links import NodeLinks
 from ottla.pending import Pending, pending_of
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.request_memory import RequestMemory
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 SPACE_CHECK_INTERVAL_MS = 1000
 """How soon a node notices that its disk is nearly full, or has space again."""
+FOR_OTHER_NODES = ("ottla.node.peers", "ottla.handlers.authentication", "ottla.security.scram")
+"""What a node needs to ask others, and to let them in."""
 FREE_MIN_MS = 100
 """The least time between two looks for deleted partitions; a delay of 0 may be asked for."""
 
@@ -77,6 +80,7 @@ def begin_work(
     turns: Turns,
     awake_clock: AwakeClock,
     request_memory: RequestMemory,
+    links: NodeLinks,
 ) -> Work:
     """Host the partitions, and let the coordinators load what they lead."""
     config = configuration.at_start
@@ -119,12 +123,14 @@ def begin_work(
             producer_ids=producer_ids,
             turns=turns,
             awake_clock=awake_clock,
+            links=links,
         )
 
     def load() -> None:
         import_module("ottla.node.coordinators")
         if len(data.follower.image.brokers) > 1:
-            import_module("ottla.node.peers")
+            for name in FOR_OTHER_NODES:
+                import_module(name)
 
     coordinators = CoordinatorsOnDemand(
         data.follower.image,

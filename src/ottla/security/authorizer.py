@@ -3,6 +3,7 @@
 Owns an index of all ACLs and the rules by which they are read. Pure: the ACLs come from whoever
 follows the metadata, the principal and its host from the connection.
 
+0. A node of the cluster may do CLUSTER_ACTION, and nothing else.
 1. A super user may do everything.
 2. The ACLs that count are those with the resource's literal name, with a prefix of it, and with the
    literal name "*". A PREFIXED "*" is the prefix "*" and nothing else.
@@ -20,7 +21,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ottla.ids import Principal
+from ottla.ids import NODE_KIND, Principal
 from ottla.security.acl import (
     ALLOWED_BY,
     DENIED_BY,
@@ -94,6 +95,8 @@ class Authorizer:
         self, principal: Principal, host: str, operation: Operation, resource: Resource
     ) -> bool:
         """Tell whether ``principal``, connected from ``host``, may do this to that resource."""
+        if principal.kind == NODE_KIND:
+            return operation is Operation.CLUSTER_ACTION
         if principal in self._super_users:
             return True
         asker, hosts = str(principal), addresses(host)
@@ -120,6 +123,8 @@ class Authorizer:
         """
         if self.may(principal, host, operation, Resource(type, UNKNOWN_NAME)):
             return True
+        if principal.kind == NODE_KIND:
+            return False
         literals: dict[Permission, set[str]] = {Permission.DENY: set(), Permission.ALLOW: set()}
         prefixes: dict[Permission, set[str]] = {Permission.DENY: set(), Permission.ALLOW: set()}
         asker, hosts = str(principal), addresses(host)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ottla.errors import MalformedMessage
 from ottla.ids import NodeId
 from ottla.metadata.remote.messages import Kind
+from ottla.node.interbroker import InterBroker
 from ottla.protocol.schema import Message, bytes_
 from ottla.security.credentials import FirstUser
 
@@ -48,6 +49,8 @@ class Welcome(NamedTuple):
     is_memory: bool
     sockets: Sequence[Socket]
     doors: Mapping[str, tuple[str, int]]
+    inter_broker: InterBroker | None = None
+    """None: it is the only one."""
     first_users: Sequence[FirstUser] = ()
 
     def __repr__(self) -> str:
@@ -78,12 +81,14 @@ def write(errand: NamedTuple) -> Errand:
 def read_welcome(body: memoryview) -> Welcome:
     """Return the welcome. Raises MalformedMessage."""
     fields = _read(body)
+    inter_broker = fields["inter_broker"]
     return Welcome(
         node=NodeId(fields["node"]),
         texts=fields["texts"],
         is_memory=fields["is_memory"],
         sockets=[Socket(*each) for each in fields["sockets"]],
         doors={name: (host, port) for name, (host, port) in fields["doors"].items()},
+        inter_broker=None if inter_broker is None else InterBroker(*inter_broker),
         first_users=tuple(FirstUser(*each) for each in fields["first_users"]),
     )
 

@@ -11,12 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.config import broker as options
-from ottla.config.authorization import AUTHORIZER_CLASS_NAME, has_authorizer
 from ottla.config.config import Config
-from ottla.config.files import listeners_of
 from ottla.config.listeners import Endpoint
 from ottla.config.option import InvalidConfig, value_text
-from ottla.config.security import PLAINTEXT
 from ottla.ids import NodeId
 from ottla.node.identity import NODES_DIRECTORY
 
@@ -120,23 +117,7 @@ def check_options(config: Config, count: int) -> None:
     if config[options.NODE_ID] != options.NODE_ID.default:
         why = f"node.id is {config[options.NODE_ID]}, but with --nodes the nodes are 1 to {count}"
         raise InvalidConfig(options.NODE_ID.key, None, f"{why}; leave node.id out")
-    _check_that_nodes_may_ask(config)
     for each in config[options.ADVERTISED_LISTENERS]:
         if each.port + count > PORT_MAX:
             why = f"{each}: node {count} would be told as port {each.port + count}"
             raise InvalidConfig(options.ADVERTISED_LISTENERS.key, None, why)
-
-
-def _check_that_nodes_may_ask(config: Config) -> None:
-    """Raise InvalidConfig where nodes could not ask one another: they do not log in.
-
-    They do so for transactions, at the first listener.
-    """
-    fix = "use one node, or a first listener in plain text on 127.0.0.1 and no authorizer"
-    first = listeners_of(config)[0]
-    if first.protocol != PLAINTEXT:
-        why = f"with --nodes the nodes ask one another there, and cannot log in: {fix}"
-        raise InvalidConfig(options.LISTENERS.key, None, f"{first.endpoint.name}: {why}")
-    if has_authorizer(config):
-        why = f"with --nodes the nodes ask one another without a name, which ACLs forbid: {fix}"
-        raise InvalidConfig(AUTHORIZER_CLASS_NAME.key, None, why)

@@ -36,6 +36,7 @@ from ottla.node.identity import (
     look_for_metadata_elsewhere,
     new_cluster_id,
 )
+from ottla.node.interbroker import INTER_BROKER_HOST, SECRET_BYTES, InterBroker
 from ottla.node.left_out import left_out, tell
 from ottla.supervision.errands import Socket
 from ottla.supervision.layout import ListenerPorts, node_ids
@@ -63,6 +64,8 @@ class Doors:
     def __init__(self) -> None:
         self.bound: tuple[ListenerPorts, ...] = ()
         """Use: the ports, none of them 0."""
+        self._inter_broker: tuple[InterBroker, ...] = ()
+        """Use: those of the nodes 1, 2, ...; none for a single node, which nobody asks."""
         self._sockets = SharedSockets()
 
     async def open(self, planned: Sequence[ListenerPorts], backlog: int) -> None:
@@ -80,11 +83,27 @@ class Doors:
             raise
         self.bound = tuple(bound)
 
+    async def open_to_nodes(self, count: int, rng: Rng, backlog: int) -> None:
+        """Take a free port for each node, where the others log in to it. Raises OSError."""
+        secret = rng.random_bytes(SECRET_BYTES).hex()
+        opened: list[InterBroker] = []
+        for _ in range(count):
+            port = await self._sockets.listen(INTER_BROKER_HOST, 0, backlog)
+            opened.append(InterBroker(INTER_BROKER_HOST, port, secret))
+        self._inter_broker = tuple(opened)
+
+    def inter_broker(self, node: NodeId) -> InterBroker | None:
+        """Return where a node lets others in; None: there are no others."""
+        return self._inter_broker[node - 1] if self._inter_broker else None
+
     def of(self, node: NodeId) -> list[Socket]:
         """Return what a node listens on: the doors, and ports of its own."""
         wanted = [
             (each.host, port) for each in self.bound for port in (each.door, each.nodes[node - 1])
         ]
+        inter_broker = self.inter_broker(node)
+        if inter_broker is not None:
+            wanted.append((inter_broker.host, inter_broker.port))
         return [Socket(host, port, self._sockets.descriptors(host, port)) for host, port in wanted]
 
     def addresses(self) -> dict[str, tuple[str, int]]:

@@ -124,7 +124,10 @@ class Supervisor:
         Raises OSError, NodesFailed, InvalidConfig and other OttlaErrors; then nothing is left open.
         """
         try:
-            await self._doors.open(self._planned, self._config[options.SOCKET_LISTEN_BACKLOG_SIZE])
+            backlog = self._config[options.SOCKET_LISTEN_BACKLOG_SIZE]
+            await self._doors.open(self._planned, backlog)
+            if self._count > 1:
+                await self._doors.open_to_nodes(self._count, self._outside.rng, backlog)
             await self._open_data()
             self._children = {node: self._child(node) for node in node_ids(self._count)}
             for child in self._children.values():
@@ -179,6 +182,7 @@ class Supervisor:
             is_memory=self._is_memory,
             sockets=self._doors.of(node),
             doors=self._doors.addresses(),
+            inter_broker=self._doors.inter_broker(node),
             first_users=self._first_users if node == 1 else (),
         )
         child = Child(

@@ -130,6 +130,7 @@ def _broker_for(welcome: Welcome, store: RemoteStore) -> Broker:
         open_store=shared_store,
         first_users=tuple(welcome.first_users),
         shared_doors=welcome.doors,
+        inter_broker=welcome.inter_broker,
     )
 
 

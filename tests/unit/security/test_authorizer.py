@@ -186,3 +186,22 @@ def test_a_question_does_not_walk_all_acls(authorizer, may):
 
     assert may(READ, "prefix-00001-and-more")
     assert min(seconds() for _ in range(5)) < 1e-4
+
+
+def test_a_node_may_act_for_the_cluster_and_nothing_else():
+    cluster = Resource(ResourceType.CLUSTER, "kafka-cluster")
+    authorizer = Authorizer([Principal("User", "2")], is_open=True)
+    node = Principal("Node", "2")
+    for name in ("t", "*"):
+        authorizer.add(acl(name, Operation.ALL, principal="Node:2"))
+    found = {
+        operation
+        for operation in Operation
+        for resource in (cluster, topic("t"), Resource(ResourceType.GROUP, "g"))
+        if authorizer.may(node, HOST, operation, resource)
+    }
+    assert found == {Operation.CLUSTER_ACTION}
+    assert not authorizer.may_some(node, HOST, WRITE, ResourceType.TOPIC)
+    denied = Rule("User:*", "*", Operation.CLUSTER_ACTION, DENY)
+    authorizer.add(Acl(cluster, Pattern.LITERAL, denied))
+    assert authorizer.may(node, HOST, Operation.CLUSTER_ACTION, cluster), "no ACL is about nodes"

@@ -1,6 +1,5 @@
 import pytest
 
-from ottla.config.authorization import STANDARD_AUTHORIZER
 from ottla.config.files import broker_config
 from ottla.config.listeners import Endpoint
 from ottla.config.option import InvalidConfig
@@ -83,15 +82,6 @@ def test_each_node_has_options_of_its_own():
     ("texts", "named"),
     [
         ({"node.id": "5"}, "node.id is 5"),
-        ({"authorizer.class.name": STANDARD_AUTHORIZER}, "which ACLs forbid"),
-        (
-            {
-                "listeners": "IN://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
-                "listener.security.protocol.map": "IN:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT",
-                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-            },
-            "IN: with --nodes",
-        ),
         ({"advertised.listeners": "PLAINTEXT://h:65535"}, "65538"),
     ],
 )
