@@ -1,8 +1,8 @@
 """One request over HTTP or HTTPS, or one file, by its URL: blocking, and bounded in time and size.
 
-For what an identity provider publishes: keys, and tokens for a secret. Owns the use of
-``http.client``, which is imported where it is needed. Follows no redirection, uses no proxy. No
-error's text contains what was sent or received.
+For what an identity provider publishes (keys, and tokens for a secret), and for schema registries.
+Owns the use of ``http.client``, which is imported where it is needed. Follows no redirection, uses
+no proxy. No error's text contains what was sent or received.
 """
 
 import threading
@@ -42,18 +42,20 @@ def fetch(
     tls: TlsFiles | None = None,
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
+    method: str | None = None,
 ) -> bytes:
     """Return what is at ``url`` (http, https, file). ``body``: post it. Raises WebFailed.
 
     ``seconds`` bounds all of it, but for the look-up of the host's name; ``bytes_max`` the answer.
-    ``tls`` None: what the system trusts.
+    ``tls`` None: what the system trusts. ``method`` None: POST with a body, else GET.
     """
     parts = urlsplit(url)
     if parts.scheme == "file":
         return _read_file(unquote(parts.path), bytes_max)
     where = parts.hostname or ""
     try:
-        return _ask(parts, seconds, bytes_max, tls or TlsFiles(), (body, dict(headers or {})))
+        said = (method or ("GET" if body is None else "POST"), body, dict(headers or {}))
+        return _ask(parts, seconds, bytes_max, tls or TlsFiles(), said)
     except WebFailed:
         raise
     except TimeoutError:
@@ -80,12 +82,12 @@ def _ask(
     seconds: float,
     bytes_max: int,
     tls: TlsFiles,
-    said: tuple[bytes | None, dict[str, str]],
+    said: tuple[str, bytes | None, dict[str, str]],
 ) -> bytes:
     import http.client  # noqa: PLC0415 - see above
     import socket  # noqa: PLC0415 - see above
 
-    body, headers = said
+    method, body, headers = said
     is_secure = parts.scheme == "https"
     host, port = parts.hostname or "", parts.port or (443 if is_secure else 80)
     ends = time.monotonic() + seconds
@@ -106,7 +108,7 @@ def _ask(
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         host_named = parts.netloc.rpartition("@")[2]
         headers |= {"Host": host_named, "Accept": "application/json", "Connection": "close"}
-        connection.request("GET" if body is None else "POST", path, body, headers)
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         found = answer.read(bytes_max + 1)
     except http.client.HTTPException as error:

@@ -1,4 +1,4 @@
-"""What tests need of a broker: ``Broker``, ``Cluster``, ``KafkaContainer``, and a pytest plugin.
+"""What tests need of a broker: ``Broker``, ``Cluster``, ``SchemaRegistry``, and a pytest plugin.
 
 Nothing is imported before it is asked for: pytest loads the plugin in every run.
 """
@@ -10,10 +10,11 @@ _PLACES = {
     "Cluster": "ottla.testing.cluster",
     "KafkaContainer": "ottla.testing.container",
     "Received": "ottla.testing.cluster",
+    "SchemaRegistry": "ottla.testing.schema_registry",
     "Written": "ottla.testing.cluster",
 }
 
-__all__ = ["Broker", "Cluster", "KafkaContainer", "Received", "Written"]
+__all__ = ["Broker", "Cluster", "KafkaContainer", "Received", "SchemaRegistry", "Written"]
 
 
 def __getattr__(name: str) -> object:

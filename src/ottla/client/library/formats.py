@@ -1,9 +1,9 @@
 """Serializers and deserializers: what turns keys and values into bytes, and back.
 
 Anything callable with one argument will do; "str" and "json" name two. A format that needs to know
-the topic, or may have to fetch a schema first, has ``bind(topic, field)``, which returns the
-callable. Such a callable raises ``NeedsSchema`` instead of waiting; whoever called it lets
-``fetch`` run where waiting is allowed, and calls again.
+the topic, or may have to fetch a schema first (``ottla.schemas``), has ``encoder`` and ``decoder``,
+which return the callable. Such a callable raises ``NeedsSchema`` instead of waiting; whoever called
+it lets ``fetch`` run where waiting is allowed, and calls again.
 """
 
 import json
@@ -28,8 +28,11 @@ class NeedsSchema(Exception):
 class Bound(Protocol):
     """A format that depends on the topic, and on whether it is a key or a value."""
 
-    def bind(self, topic: str, field: str) -> Callable[[Any], Any]:
-        """Return what encodes or decodes there. ``field`` is "key" or "value"."""
+    def encoder(self, topic: str, field: str) -> Encode:
+        """Return what encodes there. ``field`` is "key" or "value"."""
+
+    def decoder(self, topic: str, field: str) -> Decode:
+        """Return what decodes there. ``field`` is "key" or "value"."""
 
 
 Serializer = Encode | Bound | str | None
@@ -67,6 +70,7 @@ class Formats:
             "key": _found(key, "key", encodes=encodes),
             "value": _found(value, "value", encodes=encodes),
         }
+        self._encodes = encodes
         self.are_plain = key is None and value is None
         """Whether bytes go through as they are."""
         self._bound: dict[tuple[str, str], Callable[[Any], Any]] = {}
@@ -78,9 +82,12 @@ class Formats:
             return given
         bound = self._bound.get((topic, field))
         if bound is None:
-            bound = form.bind(topic, field) if isinstance(form, Bound) else form
+            bound = self._bind(form, topic, field) if isinstance(form, Bound) else form
             self._bound[topic, field] = bound
         return bound(given)
+
+    def _bind(self, form: Bound, topic: str, field: str) -> Callable[[Any], Any]:
+        return form.encoder(topic, field) if self._encodes else form.decoder(topic, field)
 
 
 def _found(

@@ -1,0 +1,9 @@
+from ottla.schemas.async_registry import AsyncSchemaRegistry as AsyncSchemaRegistry
+from ottla.schemas.avro import Avro as Avro
+from ottla.schemas.json_schema import JsonSchema as JsonSchema
+from ottla.schemas.protobuf import Protobuf as Protobuf
+from ottla.schemas.registry import SchemaRegistry as SchemaRegistry
+from ottla.schemas.schema import Reference as Reference
+from ottla.schemas.schema import Registered as Registered
+from ottla.schemas.schema import RegistryError as RegistryError
+from ottla.schemas.schema import Schema as Schema
