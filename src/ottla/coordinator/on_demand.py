@@ -2,11 +2,13 @@
 
 They are needed from the start if an internal topic exists; else as soon as such a topic is made, or
 a client sends a request that only a coordinator can answer. Their modules, a fifth of all that a
-node with groups imports, are imported then. Knows nothing of what they do.
+node with groups imports, are imported then: off the loop, which they would hold for a tenth of a
+second. Knows nothing of what they do.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from ottla.coordinator.group.coordinator import GroupCoordinator
     from ottla.coordinator.making import Coordinators
     from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+
+logger = logging.getLogger(__name__)
 
 _TOPICS = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC))
 
@@ -41,6 +45,8 @@ class CoordinatorsOnDemand:
         self._load = load
         self._make = make
         self._made: Coordinators | None = None
+        self._is_loading = False
+        """Use: a topic has asked, and its modules are being imported."""
         self._has_stopped = False
 
     @property
@@ -68,7 +74,8 @@ class CoordinatorsOnDemand:
 
     async def _make_ready(self) -> None:
         await run(self._executor, self._load)
-        self._get()
+        if not self._has_stopped:
+            self._get()
 
     def start(self) -> None:
         """Load the partitions of internal topics that this node leads already."""
@@ -80,20 +87,32 @@ class CoordinatorsOnDemand:
         if self._made is not None:
             self._made.apply(image, delta)
         elif any(change.topic in _TOPICS for change in delta.partitions):
-            self._get()
+            self._begin()
 
     def hosted(self, where: TopicPartition) -> None:
         """Load a partition whose log was made after the image named its leader."""
         if self._made is not None:
             self._made.hosted(where)
         elif where.topic in _TOPICS:
-            self._get()
+            self._begin()
 
     def stop(self) -> None:
         """Close all shards of both coordinators."""
         self._has_stopped = True
         if self._made is not None:
             self._made.stop()
+
+    def _begin(self) -> None:
+        """Make them soon: what they load then is what the image says then."""
+        if not self._is_loading and not self._has_stopped:
+            self._is_loading = True
+            self.ready().on_done(self._begun)
+
+    def _begun(self, ready: Pending[None]) -> None:
+        self._is_loading = False
+        if ready.error is not None and not self._has_stopped:
+            # The first client that asks for a coordinator has it made all the same.
+            logger.error("the coordinators cannot be loaded: %r", ready.error)
 
     def _get(self) -> Coordinators:
         if self._made is None:

@@ -42,9 +42,22 @@ class Node:
         self.coordinators = CoordinatorsOnDemand(
             SimpleNamespace(topic=self.topics.get),
             self.executor,
-            load=lambda: self.told.append("load"),
+            load=self.import_all,
             make=self.make,
         )
+        self.is_broken = False
+
+    def import_all(self):
+        self.told.append("load")
+        if self.is_broken:
+            raise MemoryError
+
+    async def load(self):
+        """Let the other thread import, and the loop hear of it."""
+        await asyncio.sleep(0)
+        self.executor.run_all()
+        for _ in range(5):
+            await asyncio.sleep(0)
 
     def make(self):
         self.told.append("make")
@@ -73,20 +86,45 @@ def test_an_internal_topic_that_is_there_is_loaded_at_the_start(topic):
 
 
 @pytest.mark.parametrize("topic", [GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC])
-def test_an_internal_topic_that_is_made_later_is_loaded_by_start_and_then_followed(topic):
+async def test_an_internal_topic_that_is_made_later_is_loaded_off_the_loop_and_then_followed(topic):
     node = Node()
     node.coordinators.start()
-    node.change(topic)  # The image has the change already, and start loads what it says.
-    assert node.told == ["make", "start"]
+    node.change(topic)
+    node.change(topic)  # The image has the changes already, and start loads what it says.
+    await asyncio.sleep(0)
+    assert node.told == []
+    await node.load()
+    assert node.told == ["load", "make", "start"]
     second = node.change("t")
     node.coordinators.hosted(TopicPartition("t", 0))
-    assert node.told[2:] == [("apply", second), ("hosted", TopicPartition("t", 0))]
+    assert node.told[3:] == [("apply", second), ("hosted", TopicPartition("t", 0))]
 
 
-def test_a_log_that_was_made_late_is_loaded():
+async def test_a_log_that_was_made_late_is_loaded():
     node = Node()
     node.coordinators.hosted(TopicPartition(GROUP_METADATA_TOPIC, 3))
-    assert node.told == ["make", "start"]
+    await node.load()
+    assert node.told == ["load", "make", "start"]
+
+
+async def test_a_load_that_fails_is_told_and_the_next_topic_or_client_tries_again(caplog):
+    node = Node()
+    node.is_broken = True
+    node.change(GROUP_METADATA_TOPIC)
+    await node.load()
+    assert "the coordinators cannot be loaded: MemoryError()" in caplog.text
+    node.is_broken = False
+    node.change(TRANSACTION_STATE_TOPIC)
+    await node.load()
+    assert node.told == ["load", "load", "make", "start"]
+
+
+async def test_a_node_that_stops_while_it_imports_makes_nothing():
+    node = Node()
+    node.change(GROUP_METADATA_TOPIC)
+    node.coordinators.stop()
+    await node.load()
+    assert node.told == ["load"]
 
 
 async def test_the_first_client_waits_while_another_thread_imports():
