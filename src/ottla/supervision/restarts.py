@@ -1,13 +1,14 @@
 """Decides what happens when a node's process ends, and when one is silent. Pure.
 
-A node that has served comes back, later each time while it keeps ending; one that has never served
-would not the next time, either. Source: cluster design, section 2.5.
+A node that has served comes back: soon after good service, later each time while it keeps ending;
+one that has never served would not the next time, either. Source: cluster design, section 2.5.
 """
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
-WELL_SECONDS = 60.0
-"""A node that served for so long counts as well: its next pause is the first one again."""
+WELL_SECONDS = 2.0
+"""A node that served for so long counts as well: its next pause is the first one again. It has done
+more than a start costs; a longer pause would keep its partitions from their clients for nothing."""
 SILENT_SECONDS = 30.0
 """A node that serves says something three times in the nine seconds of its session."""
 
