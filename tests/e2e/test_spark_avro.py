@@ -245,3 +245,29 @@ def test_a_stream_takes_the_header_of_a_registry_off(spark, target, topic, tmp_p
     query = writer.trigger(availableNow=True).start(str(tmp_path / "table"))
     assert query.awaitTermination(120)
     assert spark.read.parquet(str(tmp_path / "table")).select("id").count() == 40
+
+
+def test_values_of_two_schemas_in_a_registry(spark, target, topic_name):
+    import ottla
+    from ottla.schemas import Avro, SchemaRegistry
+    from ottla.testing import SchemaRegistry as RegistryForTests
+
+    old = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    more = {"name": "b", "type": ["null", "string"], "default": None}
+    new = {**old, "fields": [{"name": "a", "type": "long"}, more]}
+    with RegistryForTests() as running, ottla.Client(target.bootstrap) as client:
+        client.admin.create_topic(topic_name, partitions=1, timeout=30)
+        registry = SchemaRegistry(running.url)
+        for schema, values in ((old, [{"a": 1}]), (new, [{"a": 2**40, "b": "x"}])):
+            with client.producer(value_serializer=Avro(registry, schema)) as producer:
+                for value in (*values, None):
+                    producer.send(topic_name, value)
+        rows = spark.read.format("ottla").options(**{
+            "kafka.bootstrap.servers": target.bootstrap,
+            "subscribe": topic_name,
+            "value.format": "avro",
+            "schema.registry.url": running.url,
+        }).load().orderBy("offset")  # fmt: skip
+        assert rows.schema["value"].dataType.simpleString() == "struct<a:bigint,b:string>"
+        found = [row.value and (row.value.a, row.value.b) for row in rows.collect()]
+    assert found == [(1, None), None, (2**40, "x"), None]

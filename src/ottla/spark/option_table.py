@@ -73,6 +73,13 @@ TIME_ZONE = "timeZone"
 AVRO_SCHEMA = "avroSchema"
 AVRO_HEADER = "avroHeader"
 AVRO_SCHEMA_ID = "avroSchemaId"
+REGISTRY = "schema.registry."
+"""What stands in front of the keys of a registry's client."""
+REGISTRY_URL = f"{REGISTRY}url"
+REGISTRY_SUBJECT = f"{REGISTRY}subject"
+REGISTRY_USER = f"{REGISTRY}basic.auth.user.info"
+REGISTRY_TOKEN = f"{REGISTRY}bearer.auth.token"
+REGISTRY_CA = f"{REGISTRY}ssl.ca.location"
 GROUP_ID = "group.id"
 GROUP_ID_PREFIX = "groupIdPrefix"
 POLL_TIMEOUT = "kafkaConsumer.pollTimeoutMs"
@@ -80,7 +87,15 @@ NUM_RETRIES = "fetchOffset.numRetries"
 RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
 
 JSON_OPTIONS = (VALUE_SCHEMA, MODE, CORRUPT_COLUMN, TIME_ZONE)
-AVRO_OPTIONS = (AVRO_SCHEMA, AVRO_HEADER, AVRO_SCHEMA_ID, VALUE_SCHEMA, MODE)
+REGISTRY_OPTIONS = (REGISTRY_URL, REGISTRY_SUBJECT, REGISTRY_USER, REGISTRY_TOKEN, REGISTRY_CA)
+AVRO_OPTIONS = (
+    AVRO_SCHEMA,
+    AVRO_HEADER,
+    AVRO_SCHEMA_ID,
+    VALUE_SCHEMA,
+    MODE,
+    *REGISTRY_OPTIONS,
+)
 VALUE_OPTIONS = (VALUE_FORMAT, *dict.fromkeys((*JSON_OPTIONS, *AVRO_OPTIONS)))
 """What ``value_options`` reads."""
 
@@ -206,7 +221,8 @@ OPTIONS = (
     OptionRow(
         AVRO_SCHEMA,
         "",
-        "with `value.format=avro`, required: the schema, as JSON, that values were written with",
+        "with `value.format=avro`: the schema, as JSON, that values were written with; with"
+        " `schema.registry.url` the one that they become. One of the two is required",
         is_ours=True,
     ),
     OptionRow(
@@ -220,6 +236,27 @@ OPTIONS = (
         AVRO_SCHEMA_ID,
         "",
         "the schema id that belongs to `avroSchema`: a value with another one is malformed",
+        is_ours=True,
+    ),
+    OptionRow(
+        REGISTRY_URL,
+        "",
+        "with `value.format=avro`: a schema registry. Each value is read by the schema that it was"
+        " written with, and becomes the newest one of the subject (or `avroSchema`)",
+        is_ours=True,
+    ),
+    OptionRow(
+        REGISTRY_SUBJECT,
+        "`TOPIC-value`",
+        "the subject; required with several topics, unless `avroSchema` is given",
+        is_ours=True,
+    ),
+    OptionRow(REGISTRY_USER, "", "`name:password` at the registry", is_ours=True),
+    OptionRow(REGISTRY_TOKEN, "", "or a token", is_ours=True),
+    OptionRow(
+        REGISTRY_CA,
+        "",
+        "a PEM file with the certificates to trust, on the driver and the executors",
         is_ours=True,
     ),
     OptionRow(TIME_ZONE, "`UTC`", "of times in values that do not say their own", is_ours=True),

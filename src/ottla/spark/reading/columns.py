@@ -25,6 +25,7 @@ from ottla.spark.reading.decompression import Decompressor
 if TYPE_CHECKING:
     from ottla.spark.values.avro_values import AvroValues
     from ottla.spark.values.json_values import JsonValues
+    from ottla.spark.values.registry_values import RegistryValues
     from ottla.spark.values.value_options import ValueOptions
 
 _TYPES_OF_WORDS = {
@@ -157,7 +158,7 @@ class ArrowDecoder:
                 return _headers_array(rows, filled.headers)
 
 
-def _values(options: "ValueOptions") -> "JsonValues | AvroValues":
+def _values(options: "ValueOptions") -> "JsonValues | AvroValues | RegistryValues":
     from ottla.spark.values.value_options import JsonOptions
 
     if isinstance(options, JsonOptions):
@@ -166,6 +167,10 @@ def _values(options: "ValueOptions") -> "JsonValues | AvroValues":
         )
 
         return JsonValues(options)
+    if options.registry:
+        from ottla.spark.values.registry_values import RegistryValues
+
+        return RegistryValues(options)
     from ottla.spark.values.avro_values import AvroValues
 
     return AvroValues(options)

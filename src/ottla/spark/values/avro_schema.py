@@ -126,6 +126,21 @@ def select_fields(found: AvroType, wanted: StructType) -> AvroType:
     return replace(found, kind=kind, children=tuple(fields[name] for name in wanted.names))
 
 
+def keep_fields(found: AvroType, names: Sequence[str]) -> AvroType:
+    """Return the record with those of its fields that ``names`` has; other types as they are."""
+    if not isinstance(found.kind, StructType) or found.node.kind != tables.RECORD:
+        return found
+    fields = list(zip(found.kind.fields, found.children, strict=True))
+    for field, child in fields:
+        child.node.is_skipped = field.name not in names
+    kept = [(field, child) for field, child in fields if field.name in names]
+    return replace(
+        found,
+        kind=StructType([field for field, _ in kept]),
+        children=tuple(child for _, child in kept),
+    )
+
+
 def all_nullable(kind: DataType) -> DataType:
     """Return the type with every field, element and map's value nullable."""
     match kind:

@@ -16,17 +16,19 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from ottla.records.columnar import avro_tables as tables
 from ottla.records.columnar.avro_columns import AvroReader, Column
-from ottla.spark.values.avro_schema import AvroType
+from ottla.spark.values.avro_schema import AvroType, all_nullable
 from ottla.spark.values.value_options import AvroOptions, Header, MalformedValue, Mode
 
 
 class AvroValues:
     """Makes one column of values."""
 
-    def __init__(self, options: AvroOptions) -> None:
-        self.type: pa.DataType = to_arrow_type(options.schema, timezone="UTC")
+    def __init__(self, options: AvroOptions, root: AvroType | None = None) -> None:
+        """``root``: what values are, instead of what the options say."""
+        kind = options.schema if root is None else all_nullable(root.kind)
+        self.type: pa.DataType = to_arrow_type(kind, timezone="UTC")
         self._mode = options.mode
-        self._root = options.parse()
+        self._root = options.parse() if root is None else root
         self._reader = AvroReader(
             self._root.node,
             has_header=options.header is Header.CONFLUENT,
@@ -35,7 +37,7 @@ class AvroValues:
         self._symbols: dict[int, pa.Array] = {}
 
     def decode(
-        self, values: pa.Array, offsets: memoryview, partition: str
+        self, values: pa.Array, offsets: Sequence[int], partition: str
     ) -> tuple[pa.Array, pa.Array | None]:
         """Return what ``values`` (binary) hold, and which rows stay; None: all of them.
 
@@ -56,7 +58,7 @@ class AvroValues:
         return self._array(self._root, self.type, columns), stays
 
     def _after_malformed(
-        self, values: pa.Array, offsets: memoryview, partition: str, statuses: bytearray
+        self, values: pa.Array, offsets: Sequence[int], partition: str, statuses: bytearray
     ) -> pa.Array | None:
         """Do what the mode says: raise, or return which rows stay and let the others be null."""
         if self._mode is Mode.PERMISSIVE:

@@ -6,7 +6,7 @@ JSON reader, those of ``avroSchema`` and ``mode`` those of ``from_avro``.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +19,7 @@ from ottla.spark.option_values import parsed
 from ottla.spark.values.ddl import parse_schema
 
 if TYPE_CHECKING:
+    from ottla.schemas.registry import SchemaRegistry
     from ottla.spark.values.avro_schema import AvroType
 
 CORRUPT_COLUMN_DEFAULT = "_corrupt_record"
@@ -79,6 +80,8 @@ class AvroOptions:
     """The one that values must have in their header; -1: any."""
     columns_json: str = ""
     """The fields to have, as ``StructType.json()``; empty: all."""
+    registry: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The settings of the registry that knows what each value was written with; empty: none."""
 
     def parse(self) -> "AvroType":
         """Return what values are. Raises ValueError."""
@@ -95,7 +98,8 @@ class AvroOptions:
         from ottla.spark.values.avro_schema import all_nullable
 
         kind = self.parse().kind
-        return all_nullable(kind) if self.mode is Mode.PERMISSIVE else kind
+        is_free = self.mode is Mode.PERMISSIVE or bool(self.registry)
+        return all_nullable(kind) if is_free else kind
 
 
 ValueOptions = JsonOptions | AvroOptions
@@ -116,7 +120,7 @@ def parse_value_options(values: Mapping[str, str]) -> ValueOptions | None:
             return _json_options(given)
         case "avro":
             _refuse_others(given, names.AVRO_OPTIONS)
-            return _avro_options(given)
+            return _avro_options(given, _default_subject(values))
         case other:
             message = f"option {names.VALUE_FORMAT} is raw, json or avro, not {other!r}"
             raise OptionError(message)
@@ -144,12 +148,20 @@ def _json_options(given: Mapping[str, str]) -> JsonOptions:
     return JsonOptions(schema.json(), _mode(given, Mode.PERMISSIVE), corrupt, zone)
 
 
-def _avro_options(given: Mapping[str, str]) -> AvroOptions:
+def _default_subject(values: Mapping[str, str]) -> str:
+    topics = {each.strip() for each in values.get(names.SUBSCRIBE, "").split(",")} - {""}
+    return f"{topics.pop()}-value" if len(topics) == 1 else ""
+
+
+def _avro_options(given: dict[str, str], subject: str) -> AvroOptions:
+    registry = _registry_settings(given)
     text = given.get(names.AVRO_SCHEMA)
+    if registry and text is None:
+        text = _newest_schema(registry, given.get(names.REGISTRY_SUBJECT, subject))
     if text is None:
         message = f"option {names.AVRO_SCHEMA} is missing: the schema that values were written with"
         raise OptionError(message)
-    header = _choice(given, names.AVRO_HEADER, Header.NONE)
+    header = _choice(given, names.AVRO_HEADER, Header.CONFLUENT if registry else Header.NONE)
     number = given.get(names.AVRO_SCHEMA_ID)
     if number is not None and header is Header.NONE:
         message = f"option {names.AVRO_SCHEMA_ID} has a meaning with {names.AVRO_HEADER} only"
@@ -158,7 +170,8 @@ def _avro_options(given: Mapping[str, str]) -> AvroOptions:
     if schema_id > SCHEMA_ID_MAX:
         message = f"option {names.AVRO_SCHEMA_ID}: {schema_id} is above {SCHEMA_ID_MAX}"
         raise OptionError(message)
-    options = AvroOptions(text, _mode(given, Mode.FAILFAST), header, schema_id)
+    mode = _mode(given, Mode.FAILFAST)
+    options = AvroOptions(text, mode, header, schema_id, registry=registry)
     parsed(names.AVRO_SCHEMA, options.parse)
     columns = given.get(names.VALUE_SCHEMA)
     if columns is None:
@@ -167,6 +180,61 @@ def _avro_options(given: Mapping[str, str]) -> AvroOptions:
     options = replace(options, columns_json=chosen.json())
     parsed(names.VALUE_SCHEMA, options.parse)
     return options
+
+
+def _registry_settings(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the settings of the registry's client; none without one. Raises OptionError."""
+    found = {name: given[name] for name in names.REGISTRY_OPTIONS if name in given}
+    if names.REGISTRY_URL not in found:
+        if found:
+            message = f"option {next(iter(found))} has a meaning with {names.REGISTRY_URL} only"
+            raise OptionError(message)
+        return ()
+    if names.AVRO_SCHEMA_ID in given:
+        message = f"give {names.AVRO_SCHEMA_ID} or {names.REGISTRY_URL}, not both"
+        raise OptionError(message)
+    if given.get(names.AVRO_HEADER, "confluent").strip().lower() != "confluent":
+        message = f"option {names.AVRO_HEADER}: a registry's values begin with a schema id"
+        raise OptionError(message)
+    found.pop(names.REGISTRY_SUBJECT, None)
+    settings = tuple(sorted(found.items()))
+    _registry(settings)
+    return settings
+
+
+def _newest_schema(settings: tuple[tuple[str, str], ...], subject: str) -> str:
+    """Return the newest schema of ``subject``. Asks the registry. Raises OptionError."""
+    from ottla.schemas.schema import AVRO, RegistryError
+
+    if not subject:
+        message = f"option {names.REGISTRY_SUBJECT} is missing: there are several topics"
+        raise OptionError(message)
+    try:
+        found = _registry(settings).latest(subject).schema
+    except RegistryError as error:
+        message = f"option {names.REGISTRY_URL}: {error}"
+        raise OptionError(message) from error
+    if found.kind != AVRO:
+        message = f"option {names.REGISTRY_SUBJECT}: {subject} is of {found.kind}, not of AVRO"
+        raise OptionError(message)
+    if found.references:
+        message = (
+            f"option {names.REGISTRY_SUBJECT}: the schema of {subject} refers to other schemas;"
+            f" give it whole, as {names.AVRO_SCHEMA}"
+        )
+        raise OptionError(message)
+    return found.text
+
+
+def _registry(settings: tuple[tuple[str, str], ...]) -> "SchemaRegistry":
+    from ottla.client.library.failures import BadArgument
+    from ottla.schemas.registry import SchemaRegistry
+
+    try:
+        return SchemaRegistry.from_config(dict(settings))
+    except BadArgument as error:
+        message = f"option {names.REGISTRY_URL}: {error}"
+        raise OptionError(message) from error
 
 
 def _mode(given: Mapping[str, str], default: Mode) -> Mode:
