@@ -3,11 +3,13 @@
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 import ottla
 from ottla import TopicPartition
+from ottla.client.library.transacting import TransactionCalls
 from ottla.testing import Broker
 
 pytestmark = pytest.mark.timeout(60)
@@ -121,7 +123,7 @@ def test_kill9_loses_no_record_and_doubles_none(broker, client, protocol):
 def rewind(consumer):
     """Go back to where the group stands, after a transaction that was aborted."""
     committed = consumer.committed(timeout=PATIENCE_SECONDS)
-    for each in consumer.assignment():
+    for each in consumer.assignment:
         consumer.seek(each, committed.get(each, 0))
 
 
@@ -179,18 +181,24 @@ def test_kill9_leaves_each_input_exactly_once_in_the_output(broker, client):
     assert sorted(int(each.value) for each in found) == list(range(total))
 
 
+async def no(self):
+    return False
+
+
 @pytest.mark.parametrize(
-    "api",
+    ("version", "api"),
     [
-        "EndTxn",
-        "AddPartitionsToTxn",
-        "AddOffsetsToTxn",
-        "Produce",
-        "TxnOffsetCommit",
-        "InitProducerId",
+        *((1, each) for each in ("AddPartitionsToTxn", "AddOffsetsToTxn")),
+        *(
+            (version, each)
+            for version in (1, 2)
+            for each in ("EndTxn", "Produce", "TxnOffsetCommit", "InitProducerId")
+        ),
     ],
 )
-def test_an_answer_that_is_lost_doubles_nothing(broker, client, api):
+def test_an_answer_that_is_lost_doubles_nothing(broker, client, version, api, monkeypatch):
+    if version == 1:
+        monkeypatch.setattr(TransactionCalls, "speaks_second", no)
     client.admin.create_topic("out", partitions=PARTITIONS)
     with client.producer(transactional_id="tx") as producer:
         fault = broker.faults.drop(api, after=True)
@@ -201,6 +209,24 @@ def test_an_answer_that_is_lost_doubles_nothing(broker, client, api):
     assert fault.struck == 1
     assert [int(each.value) for each in read_committed(client, "out")] == [0, 1, 2]
     assert client.admin.committed("g") == {TopicPartition("out", 0): 3}
+
+
+def test_every_end_of_a_transaction_raises_the_epoch(broker, client):
+    """So that what comes too late of one transaction never gets into the next (KIP-890)."""
+    client.admin.create_topic("out", partitions=PARTITIONS)
+    epochs = []
+    with client.producer(transactional_id="tx") as producer:
+        for number in range(4):
+            with suppress(ZeroDivisionError), producer.transaction():
+                epochs.append(producer._sender._identity.epoch)
+                producer.send("out", str(number), partition=0)
+                producer.flush()
+                1 // (number % 2)  # The first and the third are aborted.
+    assert epochs == [0, 1, 2, 3]
+    assert [each.value for each in read_committed(client, "out")] == [b"1", b"3"]
+    requests = " ".join(broker.last_requests())
+    assert "EndTxn" in requests
+    assert "ToTxn" not in requests
 
 
 def send_late(producer, offsets):

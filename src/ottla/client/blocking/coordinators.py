@@ -33,9 +33,9 @@ from ottla.client.wire.transacting import (
     check_add_offsets,
     check_add_partitions,
     check_commit_offsets,
-    check_end,
     commit_offsets_request,
     end_request,
+    read_end,
     read_take_over,
     take_over_request,
 )
@@ -150,7 +150,7 @@ class BlockingCoordinators:
         request = end_request(producer, commit=commit)
 
         def ask(connection: BlockingConnection) -> None:
-            check_end(producer, connection.call(request, EndTxnResponse, highest=END_LAST))
+            read_end(producer, connection.call(request, EndTxnResponse, highest=END_LAST))
 
         self._asking(TRANSACTION, producer.transactional_id or "", ask)
 

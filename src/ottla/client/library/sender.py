@@ -1,7 +1,7 @@
 """``Sender``: sends batches, and begins and ends the transactions that they are part of.
 
 Owns the order of a transaction's steps; ``sending`` sends, ``transacting`` has the calls to the
-coordinators. On asyncio. Source: KIP-98, KIP-360, KIP-447.
+coordinators. On asyncio. Source: KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from ottla.client.library.failures import (
     translated,
 )
 from ottla.client.library.sending import BatchSender
+from ottla.client.wire.sending import ProducerIdentity
 from ottla.client.wire.transacting import OffsetToCommit
 from ottla.ids import TopicPartition
 
@@ -41,6 +42,8 @@ class Sender(BatchSender):
             with translated("begin a transaction"):
                 self._identity = await self._calls.take_over()
             self._number_anew()
+        with translated("begin a transaction"):
+            self._is_second = await self._calls.speaks_second()
         self._spoiled = None
         self._wrote_in_transaction = False
         self.is_in_transaction = True
@@ -60,7 +63,9 @@ class Sender(BatchSender):
         what = f"commit offsets of group {group} with the transaction"
         try:
             with translated(what):
-                await self._calls.commit_offsets(self._identity, group, offsets, member)
+                await self._calls.commit_offsets(
+                    self._identity, group, offsets, member, second=self._is_second
+                )
         except ClientError as error:
             self._spoil(error)
             raise
@@ -114,10 +119,14 @@ class Sender(BatchSender):
         if self._fatal is not None:
             raise self._fatal
         what = "commit the transaction" if commit else "abort the transaction"
+        raised: ProducerIdentity | None = None
         if self._wrote_in_transaction:
+            commit = commit and failed is None
             try:
                 with translated(what):
-                    await self._calls.end(self._identity, commit=commit and failed is None)
+                    raised = await self._calls.end(
+                        self._identity, commit=commit, second=self._is_second
+                    )
             except ClientError as error:
                 # Nobody knows how it ended; who takes the id over finds out.
                 self._needs_identity = True
@@ -129,6 +138,10 @@ class Sender(BatchSender):
                 raise
         for lane in self.gatherer.lanes():
             lane.is_in_transaction = False
+        if raised is not None:
+            self._identity = raised
+            self._number_anew()
         if failed is not None:
-            self._needs_identity = True  # Numbers may have been used up.
+            # Numbers of the old epoch may have been used up.
+            self._needs_identity = self._needs_identity or raised is None
             raise failed

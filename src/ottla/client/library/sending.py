@@ -1,7 +1,7 @@
 """Sends the batches that ``gathering`` has, numbered and retried. On asyncio.
 
 Owns the producer's identity and its tasks. One batch of a partition is in flight at a time; those
-of several partitions of a leader share a request. Source: KIP-98, KIP-360, KIP-447.
+of several partitions of a leader share a request. Source: KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
 import asyncio
@@ -30,19 +30,18 @@ from ottla.client.wire.sending import (
     produce_version_limit,
     read_produce,
 )
+from ottla.client.wire.transacting import PRODUCE_ADDS_SINCE
 from ottla.client.wire.view import ClusterView
 from ottla.env.clock import Clock, SystemClock
 from ottla.env.rng import SystemRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.records.batch import NO_SEQUENCE
 from ottla.records.builder import build_batch_of_rows
 
 REQUEST_BYTES = 8 << 20
 """Batches beyond this go with another request."""
-LAST_VERSION_BEFORE_IMPLICIT = 11
-"""The last version of Produce that does not itself add partitions to a transaction (KIP-890)."""
 _FORGOTTEN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 """The leader has lost what it knew of the producer: nothing else of it is in flight there."""
 
@@ -68,6 +67,8 @@ class BatchSender:
         self._spoiled: ClientError | None = None
         """Use: why the open transaction can only be aborted."""
         self._wrote_in_transaction = False
+        self._is_second = False
+        """Use: whether the open transaction is of the second version (KIP-890)."""
         self._unseen: Batch | None = None
         """Use: the first batch that failed since the last flush."""
         self._flushing_count = 0
@@ -293,8 +294,13 @@ class BatchSender:
         connection = await cluster.connection(leader, "produce")
         highest = produce_version_limit(view, encoded)
         identity = self.settings.transactional_id
-        if identity is not None:
-            highest = LAST_VERSION_BEFORE_IMPLICIT
+        if identity is not None and not self._is_second:
+            highest = PRODUCE_ADDS_SINCE - 1
+        elif identity is not None:
+            newest = connection.exchange.version(ProduceRequest)
+            if newest < PRODUCE_ADDS_SINCE:
+                why = f"node {leader} cannot add partitions to a transaction as it writes"
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
         timeout_ms = cluster.settings.request_timeout_ms
         request = produce_request(view, encoded, acks, timeout_ms, identity)
         if acks == 0:
@@ -309,7 +315,8 @@ class BatchSender:
         fresh = [lane for lane in lanes if not lane.is_in_transaction]
         if fresh:
             self._wrote_in_transaction = True
-            await self._calls.add_partitions(self._identity, [each.partition for each in fresh])
+            if not self._is_second:
+                await self._calls.add_partitions(self._identity, [each.partition for each in fresh])
         for lane in fresh:
             lane.is_in_transaction = True
 

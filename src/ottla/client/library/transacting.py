@@ -15,7 +15,10 @@ from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.sending import ProducerIdentity
 from ottla.client.wire.transacting import (
     ADD_PARTITIONS_LAST,
+    END_ANSWERS_EPOCH_SINCE,
     END_LAST,
+    FEATURE,
+    SECOND,
     TXN_OFFSET_COMMIT_LAST,
     OffsetToCommit,
     add_offsets_request,
@@ -23,9 +26,9 @@ from ottla.client.wire.transacting import (
     check_add_offsets,
     check_add_partitions,
     check_commit_offsets,
-    check_end,
     commit_offsets_request,
     end_request,
+    read_end,
     read_take_over,
     take_over_request,
 )
@@ -33,7 +36,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-from ottla.protocol.messages.end_txn import EndTxnResponse
+from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
@@ -59,6 +62,19 @@ class TransactionCalls:
 
         return await self._asking(TRANSACTION, name, ask)
 
+    async def speaks_second(self) -> bool:
+        """Tell whether transactions are of the second version: writing adds, ends raise the epoch.
+
+        It may change between two transactions, while a cluster is upgraded.
+        """
+
+        async def ask(connection: Connection) -> bool:
+            exchange = connection.exchange
+            _, last = exchange.versions.get(EndTxnRequest.API_KEY, (0, 0))
+            return exchange.features.get(FEATURE, 0) >= SECOND and last >= END_ANSWERS_EPOCH_SINCE
+
+        return await self._asking(TRANSACTION, self._settings.transactional_id or "", ask)
+
     async def add_partitions(
         self, producer: ProducerIdentity, partitions: list[TopicPartition]
     ) -> None:
@@ -79,8 +95,13 @@ class TransactionCalls:
         group: str,
         offsets: dict[TopicPartition, OffsetToCommit],
         member: tuple[str, int],
+        *,
+        second: bool,
     ) -> None:
-        """Have the group remember ``offsets`` from the commit on; ``member``: id and generation."""
+        """Have the group remember ``offsets`` from the commit on; ``member``: id and generation.
+
+        ``second``: the transaction is of the second version.
+        """
         add = add_offsets_request(producer, group)
         request = commit_offsets_request(producer, group, offsets)
         request.member_id, request.generation_id = member
@@ -90,21 +111,27 @@ class TransactionCalls:
 
         async def ask_group(connection: Connection) -> None:
             answer = await connection.call(
-                request, TxnOffsetCommitResponse, highest=TXN_OFFSET_COMMIT_LAST
+                request, TxnOffsetCommitResponse, highest=None if second else TXN_OFFSET_COMMIT_LAST
             )
             check_commit_offsets(group, answer)
 
-        await self._asking(TRANSACTION, producer.transactional_id or "", ask_transaction)
+        if not second:
+            await self._asking(TRANSACTION, producer.transactional_id or "", ask_transaction)
         await self._asking(GROUP, group, ask_group)
 
-    async def end(self, producer: ProducerIdentity, *, commit: bool) -> None:
-        """Commit or abort; durable when this returns."""
+    async def end(
+        self, producer: ProducerIdentity, *, commit: bool, second: bool
+    ) -> ProducerIdentity | None:
+        """Commit or abort; durable when this returns. Return the next epoch; None: as it was."""
         request = end_request(producer, commit=commit)
+        highest = None if second else END_LAST
 
-        async def ask(connection: Connection) -> None:
-            check_end(producer, await connection.call(request, EndTxnResponse, highest=END_LAST))
+        async def ask(connection: Connection) -> ProducerIdentity | None:
+            return read_end(
+                producer, await connection.call(request, EndTxnResponse, highest=highest)
+            )
 
-        await self._asking(TRANSACTION, producer.transactional_id or "", ask)
+        return await self._asking(TRANSACTION, producer.transactional_id or "", ask)
 
     async def _asking(
         self, kind: int, key: str, ask: Callable[[Connection], Awaitable[Value]]

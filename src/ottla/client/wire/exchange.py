@@ -58,6 +58,8 @@ class Exchange:
         self._expected: deque[Expected] = deque()
         self.versions: Mapping[int, tuple[int, int]] = {API_VERSIONS: (0, 4)}
         """By API key, the first and last version that the peer serves; ``negotiate`` fills it."""
+        self.features: Mapping[str, int] = {}
+        """The cluster's features and their levels, as ``negotiate`` has heard of them (KIP-584)."""
 
     @property
     def is_idle(self) -> bool:
@@ -153,6 +155,7 @@ class Exchange:
         if answer.error_code != ErrorCode.NONE:
             raise KafkaError(error_code(answer.error_code), "ApiVersions was refused")
         self.versions = served
+        self.features = {each.name: each.max_version_level for each in answer.finalized_features}
         return None
 
 

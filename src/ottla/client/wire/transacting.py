@@ -1,8 +1,9 @@
 """The requests of a transactional producer to its coordinator, and what the answers say. No I/O.
 
-In the protocol that every broker since Kafka 0.11 speaks: partitions and groups are added to the
-transaction before they are written, and EndTxn leaves the epoch as it is (``*_LAST`` are the newest
-versions of that). Source: KIP-98; KIP-447 (offsets); KIP-890 (what the next versions change).
+In the first version, which every broker since Kafka 0.11 speaks, partitions and groups are added to
+the transaction before they are written, and EndTxn leaves the epoch as it is (``*_LAST`` are the
+newest versions of that). In the second one writing adds them, and EndTxn answers the next epoch:
+what comes too late is of an epoch that is over. Source: KIP-98; KIP-447 (offsets); KIP-890.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,10 @@ from ottla.protocol.messages.txn_offset_commit import (
 ADD_PARTITIONS_LAST = 3
 TXN_OFFSET_COMMIT_LAST = 4
 END_LAST = 4
+FEATURE = "transaction.version"
+"""The cluster's feature; from level ``SECOND`` on the second version is spoken."""
+SECOND = 2
+PRODUCE_ADDS_SINCE, END_ANSWERS_EPOCH_SINCE = 12, 5
 
 
 class OffsetToCommit(NamedTuple):
@@ -149,9 +154,13 @@ def end_request(producer: ProducerIdentity, *, commit: bool) -> EndTxnRequest:
     )
 
 
-def check_end(producer: ProducerIdentity, answer: EndTxnResponse) -> None:
-    """Raise KafkaError for a refusal."""
+def read_end(producer: ProducerIdentity, answer: EndTxnResponse) -> ProducerIdentity | None:
+    """Return the identity from now on; None: as it was. Raises KafkaError."""
     _check(producer.transactional_id, answer.error_code)
+    if answer.producer_epoch < 0:
+        return None
+    number = ProducerId(answer.producer_id)
+    return ProducerIdentity(number, answer.producer_epoch, producer.transactional_id)
 
 
 def _check(transactional_id: str | None, code: int) -> None:
