@@ -139,7 +139,8 @@ class Supervisor:
             await self.stop()
             raise
         self._listening_since = self.clock.monotonic()
-        self._look_again()
+        if not self._is_stopping:
+            self._look_again()
 
     async def stop(self) -> None:
         """Stop all nodes at once; close what they share when the last has ended."""
