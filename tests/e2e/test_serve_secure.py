@@ -78,11 +78,42 @@ class Secured:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory):
+def secured(request, tmp_path_factory):
     certificates()  # Skips where there is no openssl.
     broker = Secured(tmp_path_factory.mktemp("tour"))
-    broker.start()
+    nodes = request.config.getoption("--nodes")
+    broker.start(*(() if nodes == 1 else ("--nodes", str(nodes))))
     yield broker
+    assert broker.stop() == 0
+
+
+def test_three_nodes_are_secured_by_the_same_word(tmp_path):
+    """Transactions, whose parts are on different nodes, and a group, of two clients."""
+    import kafka
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    certificates()
+    broker = Secured(tmp_path).start("--nodes", "3")
+    settings = broker.settings("librdkafka.json")
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic("paid", 6, 1)])["paid"].result(30)
+    assert len(admin.list_topics(timeout=30).brokers) == 3
+    for name in ("a", "b", "c"):
+        producer = Producer({**settings, "transactional.id": name})
+        producer.init_transactions(30)
+        for is_commit in (True, False):
+            producer.begin_transaction()
+            for index in range(6):
+                producer.produce("paid", str(is_commit), partition=index)
+            (producer.commit_transaction if is_commit else producer.abort_transaction)(30)
+        del producer
+    given = broker.settings("kafka-python.json")
+    more = {"group_id": "g", "auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    consumer = kafka.KafkaConsumer("paid", **given, **more, consumer_timeout_ms=5000)
+    with contextlib.closing(consumer):
+        assert [message.value for message in consumer] == [b"True"] * 18
+    del admin
     assert broker.stop() == 0
 
 
