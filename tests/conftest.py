@@ -1,7 +1,8 @@
 """What every suite shares: a broker in its own process, Kafka's jars, and the logs of a failure.
 
 ``--target ottla`` (the default) or ``--target kafka`` chooses who is tested on the wire, so that
-each expectation can be asked of Apache Kafka itself.
+each expectation can be asked of Apache Kafka itself. ``--nodes 3`` puts three nodes in the place of
+the one broker that tests share: every test that speaks through a client has to pass all the same.
 """
 
 import asyncio
@@ -56,6 +57,9 @@ def no_loop_is_left_running():
 
 def pytest_addoption(parser):
     parser.addoption("--target", choices=["ottla", "kafka"], default="ottla")
+    parser.addoption(
+        "--nodes", type=int, default=1, help="so many nodes are behind the shared broker's address"
+    )
 
 
 def pytest_make_parametrize_id(val, argname):
@@ -136,7 +140,7 @@ HELD_MS_MAX = 400
 @pytest.fixture(autouse=True)
 def no_turn_of_a_shared_loop_is_long():
     """Fail the test that kept a shared broker from serving anybody else."""
-    shared = [(peer, len(peer.log_text())) for peer in RUNNING if peer.name == "ottla"]
+    shared = [(peer, len(peer.log_text())) for peer in RUNNING if peer.name.startswith("ottla")]
     yield
     for peer, seen in shared:
         held = list(HELD.finditer(peer.log_text()[seen:]))
@@ -178,11 +182,20 @@ def ottla_server_factory(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def ottla_server(tmp_path_factory):
-    """One broker for all tests that only add topics of their own to it; default options but one."""
+def ottla_server(request, tmp_path_factory):
+    """One broker for all tests that only add topics of their own to it; default options but one.
+
+    With ``--nodes 3`` it is a cluster of three behind one address.
+    """
+    from tools.nodes_peer import NodesPeer
     from tools.ottla_peer import OttlaPeer
 
-    with _peers(tmp_path_factory.mktemp("ottla"), OttlaPeer) as start:
+    nodes = request.config.getoption("--nodes")
+
+    def make(data, options):
+        return OttlaPeer(data, options) if nodes == 1 else NodesPeer(data, nodes, options)
+
+    with _peers(tmp_path_factory.mktemp("ottla"), make) as start:
         yield start(LONG_LIVED)
 
 

@@ -11,6 +11,7 @@ import importlib
 import io
 import socket
 import struct
+import time
 import typing
 import uuid
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 NULL_UUID = uuid.UUID(int=0)
+LED_ELSEWHERE = 6
+"""The code NOT_LEADER_OR_FOLLOWER."""
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 """base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max
 timestamp, producer id,
@@ -366,7 +369,10 @@ class WireClient:
         return self.decode(api, version, self.receive_frame())
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> uuid.UUID:
-        """Create a topic, wait until its partitions have a leader, return its id."""
+        """Create a topic, wait until its partitions are served by their leaders, return its id.
+
+        Raises TimeoutError when they are not after a minute.
+        """
         answer = self.call(
             "create_topics",
             7,
@@ -386,10 +392,36 @@ class WireClient:
         topic = answer["topics"][0]
         if topic["error_code"] != 0:
             raise AssertionError(f"cannot create {name}: {topic}")
+        deadline = time.monotonic() + 60
+        waiting = list(range(partitions))
         while True:
-            offsets = self.list_offsets(name, range(partitions))
-            if all(code == 0 for code, _ in offsets):
+            offsets = self.list_offsets(name, waiting)
+            waiting = [p for p, (code, _) in zip(waiting, offsets, strict=True) if code]
+            if all(code in {0, LED_ELSEWHERE} for code, _ in offsets) and self._are_served(
+                name, waiting
+            ):
                 return typing.cast("uuid.UUID", topic["topic_id"])
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name}: {offsets}")
+
+    def _are_served(self, topic: str, partitions: Iterable[int]) -> bool:
+        """Tell whether other nodes, which lead these partitions, serve them."""
+        wanted = set(partitions)
+        if not wanted:
+            return True
+        answer = self.call("metadata", 9, topics=[{"name": topic}])
+        addresses = {each["node_id"]: (each["host"], each["port"]) for each in answer["brokers"]}
+        led: dict[tuple[str, int], list[int]] = {}
+        for each in answer["topics"][0]["partitions"]:
+            if each["partition_index"] in wanted:
+                if each["leader_id"] not in addresses:
+                    return False
+                led.setdefault(addresses[each["leader_id"]], []).append(each["partition_index"])
+        for (host, port), indexes in led.items():
+            with WireClient(f"{host}:{port}") as leader:
+                if any(code for code, _ in leader.list_offsets(topic, indexes)):
+                    return False
+        return True
 
     def list_offsets(
         self, topic: str, partitions: Iterable[int], timestamp: int = -1
