@@ -11,7 +11,7 @@ text, to the letter: numbers keep their digits. Knows no cluster.
 
 import json
 from binascii import Error as NotBase64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
 from ottla.ids import INT32_MAX, INT64_MAX, TopicPartition
@@ -36,9 +36,14 @@ class GivenRecord(NamedTuple):
     timestamp_ms: int | None
 
 
-def record_json(partition: TopicPartition, record: Record) -> bytes:
-    """Return the record as one line of JSON, without its end."""
-    shown = {
+def record_json(
+    partition: TopicPartition, record: Record, meant: Mapping[str, object] | None = None
+) -> bytes:
+    """Return the record as one line of JSON, without its end.
+
+    ``meant``: what replaces fields, or comes behind them.
+    """
+    shown: dict[str, object] = {
         "topic": partition.topic,
         "partition": partition.partition,
         "offset": record.offset,
@@ -47,7 +52,10 @@ def record_json(partition: TopicPartition, record: Record) -> bytes:
         "value": bytes_json(record.value),
         "headers": headers_json(record.headers),
     }
-    return json.dumps(shown, ensure_ascii=False).encode()
+    if meant is not None:
+        shown |= meant
+    # Half of a surrogate pair, which JSON may hold by an escape, has no UTF-8.
+    return json.dumps(shown, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def bytes_json(data: bytes | None) -> str | dict[str, str] | None:

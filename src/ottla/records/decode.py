@@ -6,7 +6,7 @@ wanted or of transactions: the caller drops records before its offset, control b
 ones. Grammar: see ``ottla.records.batch`` and ``ottla.records.kernels``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
@@ -80,14 +80,22 @@ def decode_keys_and_values(
         yield header, [(record.offset, record.key, record.value) for record in records]
 
 
-def decode_rows(magic: int, entry: memoryview, decompressed_bytes_max: int) -> DecodedRows:
+def decode_rows(
+    magic: int,
+    entry: memoryview,
+    decompressed_bytes_max: int,
+    may_hold: Callable[[bytes], bool] | None = None,
+) -> DecodedRows:
     """Return one of ``whole_batches`` as its header and plain tuples; raises as ``decode_batches``.
 
-    For consumers of many small records.
+    For consumers of many small records. ``may_hold`` is given the decompressed records of a batch
+    in one piece; False: no row of it is wanted, and it is not taken apart.
     """
     if magic == MAGIC_V2:
         header, payload = _opened(entry, decompressed_bytes_max, check_crc=True)
         data = bytes(payload)
+        if may_hold is not None and not header.is_control and not may_hold(data):
+            return header, []
         is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
         found = unpack_rows(
             data,

@@ -1,0 +1,228 @@
+"""What ``ottla consume`` does with fetched batches: which records it prints, and in which form.
+
+Owns the count of records, the ends of partitions, damaged batches, ``--where``'s progress. Knows
+no cluster.
+"""
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+
+from ottla.cli.failure import Exit, Failure
+from ottla.cli.output import json_text, note, printable, progress
+from ottla.cli.record_decoders import Decoders
+from ottla.cli.record_format import compile_output
+from ottla.cli.record_json import record_json
+from ottla.cli.record_where import Where
+from ottla.client.asyncio.fetcher import FetchedBatches
+from ottla.client.wire.reading import OnCorrupt, read_rows
+from ottla.env.clock import Clock
+from ottla.errors import KafkaError
+from ottla.ids import TopicPartition
+from ottla.records.batch import TimestampType
+from ottla.records.record import Record
+from ottla.records.rows import FoundRow
+
+Show = Callable[[TopicPartition, Record], bytes]
+PROGRESS_SECONDS = 0.5
+
+
+class Search:
+    """``--where``: what was looked at, and how much of it was found."""
+
+    def __init__(self, where: Where, clock: Clock) -> None:
+        self.where = where
+        self.found = 0
+        self.total: int | None = None
+        """Offsets to be read; None: there is no end to them."""
+        self._read = 0
+        self._clock = clock
+        self._shown = clock.monotonic()
+
+    def count(self, offsets: int) -> None:
+        """Count offsets as read, and show how far it is."""
+        self._read += offsets
+        now = self._clock.monotonic()
+        if now - self._shown >= PROGRESS_SECONDS:
+            self._shown = now
+            progress(self._text())
+
+    def finish(self) -> None:
+        """Say what was found, on standard error; also when Ctrl-C ended the reading."""
+        progress("")
+        note(self._text())
+
+    def _text(self) -> str:
+        of = "" if self.total is None else f" of {self.total:,}"
+        return f"read {self._read:,}{of}, found {self.found:,}"
+
+
+class Printer:
+    """Prints records up to a count and up to the ends of partitions.
+
+    A partition with a damaged batch is printed up to it, the others to their ends.
+    """
+
+    def __init__(
+        self,
+        show: Show,
+        count: int | None,
+        *,
+        as_list: bool,
+        skips_corrupt: bool = False,
+        search: Search | None = None,
+    ) -> None:
+        self.printed = 0
+        self.damage: Failure | None = None
+        """The first damaged batch that was not skipped."""
+        self.is_stopped = False
+        """Whether the partition of the last batches is read no further, because of damage."""
+        self.next_offset = 0
+        """Behind what was printed last, in that partition."""
+        self.search = search
+        self._skips_corrupt = skips_corrupt
+        self._show = show
+        self._left = count
+        self._as_list = as_list
+        self._out = sys.stdout.buffer
+        if as_list:
+            self._out.write(b"[")
+
+    def finish(self) -> None:
+        """Close what was opened. Called however the reading ended."""
+        if self._as_list:
+            self._out.write(b"\n]\n" if self.printed else b"]\n")
+        self._out.flush()
+        if self.search is not None:
+            self.search.finish()
+
+    def print_batches(self, batches: FetchedBatches, end: int | None) -> bool:
+        """Print batches up to ``end`` (None: all); False when the count is reached.
+
+        ``next_offset`` then says where the partition goes on.
+        """
+        self.next_offset = batches.next_offset if end is None else min(batches.next_offset, end)
+        goes_on = self._print(batches, end)
+        self._out.flush()
+        if self.search is not None:
+            self.search.count(max(0, self.next_offset - batches.offset))
+        return goes_on
+
+    def _print(self, batches: FetchedBatches, end: int | None) -> bool:
+        self.is_stopped = False
+        where = None if self.search is None else self.search.where
+        if where is not None and not where.allows(batches.partition.partition):
+            return True
+        found = read_rows(
+            batches.records,
+            batches.offset,
+            batches.aborted,
+            on_corrupt=self._on_corrupt(batches, end),
+            may_hold=None if where is None else where.may_hold,
+        )
+        try:
+            for header, rows in found:
+                if end is not None and rows[-1][0] >= end:
+                    rows = [row for row in rows if row[0] < end]  # noqa: PLW2901 - the same rows
+                wanted = rows if where is None else filter(where.matches, rows)
+                for row in wanted:
+                    self._print_row(batches.partition, row, header.timestamp_type)
+                    if self._left is not None and self.printed >= self._left:
+                        self.next_offset = row[0] + 1
+                        return False
+        except KafkaError as error:
+            is_stuck = batches.next_offset <= batches.offset
+            if not self.is_stopped and is_stuck:
+                self._stop(batches.partition, batches.offset, error)
+        return True
+
+    def _print_row(self, partition: TopicPartition, row: FoundRow, kind: TimestampType) -> None:
+        offset, timestamp, key, value, headers = row
+        if self._as_list:
+            self._out.write(b",\n" if self.printed else b"\n")
+        record = Record(offset, timestamp, kind, key, value, headers)
+        self._out.write(self._show(partition, record))
+        self.printed += 1
+        if self.search is not None:
+            self.search.found += 1
+
+    def _on_corrupt(self, batches: FetchedBatches, end: int | None) -> OnCorrupt:
+        def on_corrupt(offset: int, error: KafkaError) -> None:
+            if end is not None and offset >= end:
+                return
+            if not self._skips_corrupt:
+                self._stop(batches.partition, offset, error)
+                raise error
+            note(f"skipped a damaged batch of {batches.partition}: {error.why or error.code.text}")
+
+        return on_corrupt
+
+    def _stop(self, partition: TopicPartition, offset: int, error: KafkaError) -> None:
+        """Read a partition no further: no record behind ``offset`` is known to be right."""
+        self.is_stopped = True
+        self.next_offset = offset
+        failure = Failure(
+            f"{partition} is damaged at offset {offset}",
+            why=error.why or error.code.text,
+            fix="--skip-corrupt goes on behind it; `ottla log verify` on its broker tells more",
+        )
+        if self.damage is None:
+            self.damage = failure
+        else:
+            note(str(failure))
+
+
+def show_of(
+    format_: str | None, output: str | None, decoders: Decoders, *, names_topics: bool
+) -> Show:
+    """Return how a record is printed. Raises Failure."""
+    if output is not None:
+        if format_ is not None:
+            raise Failure("-o and -f exclude each other", code=Exit.USAGE)
+        line_end = b"\n" if output == "jsonl" else b""
+        if decoders:
+            return lambda each, record: (
+                record_json(each, record, decoders.show(record).json()) + line_end
+            )
+        return lambda each, record: record_json(each, record) + line_end
+    if format_ is None and sys.stdout.isatty():
+        return _ForPeople(decoders, names_topics=names_topics).line
+    try:
+        plain = compile_output("%v\\n" if format_ is None else format_)
+    except ValueError as error:
+        raise Failure(f"-f {format_!r}: {error}", code=Exit.USAGE) from error
+    if decoders:
+        return lambda each, record: plain(each, decoders.texts(record))
+    return plain
+
+
+class _ForPeople:
+    """A record as a line on a terminal."""
+
+    def __init__(self, decoders: Decoders, *, names_topics: bool) -> None:
+        self._decoders = decoders
+        self._names_topics = names_topics
+
+    def line(self, partition: TopicPartition, record: Record) -> bytes:
+        """Return the line."""
+        shown = self._decoders.show(record)
+        time = ""
+        if record.timestamp >= 0:
+            moment = datetime.fromtimestamp(record.timestamp / 1000).astimezone()
+            time = f"{moment:%Y-%m-%d %H:%M:%S}.{record.timestamp % 1000:03d}  "
+        topic = f"{partition.topic}:" if self._names_topics else ""
+        key = "" if record.key is None else f"k={_text(shown.key)}  "
+        value = "(null)" if record.value is None else _text(shown.value)
+        faults = "".join(f"  ({each} is {why})" for each, why in shown.faults.items())
+        place = f"{topic}{partition.partition}:{record.offset}"
+        return f"{time}{place}  {key}{value}{printable(faults)}\n".encode()
+
+
+def _text(value: object) -> str:
+    """Return text that does nothing to a terminal; what is no text is marked."""
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            return f"{value!r} (not UTF-8)"
+    return printable(value, keep="\t") if isinstance(value, str) else json_text(value)

@@ -1,0 +1,31 @@
+"""The topics that a command names: one or several, or those whose whole names fit a pattern."""
+
+import re
+from collections.abc import Sequence
+
+from ottla.cli.failure import Exit, Failure
+from ottla.cli.topic import existing_topic
+from ottla.client.asyncio.admin import Admin
+from ottla.client.asyncio.cluster import Cluster
+from ottla.client.wire.view import TopicView
+
+
+async def chosen_topics(
+    cluster: Cluster, names: Sequence[str], pattern: str | None
+) -> list[TopicView]:
+    """Return the topics of ``names``, or those that ``pattern`` fits, sorted. Raises Failure.
+
+    Internal topics fit no pattern. A topic that is named twice is there once.
+    """
+    if pattern is None:
+        return [await existing_topic(cluster, each) for each in dict.fromkeys(names)]
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise Failure(f"--regex {pattern!r}: {error}", code=Exit.USAGE) from error
+    there = [each.name for each in await Admin(cluster).list_topics() if not each.is_internal]
+    found = sorted(each for each in there if compiled.fullmatch(each))
+    if not found:
+        fix = "a pattern fits a whole name: 'orders.*'; ottla topic list"
+        raise Failure(f"no topic fits {pattern!r}", fix=fix, code=Exit.NOT_FOUND)
+    return [await existing_topic(cluster, each) for each in found]
