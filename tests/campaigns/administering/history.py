@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain, islice
 from typing import TypeVar
 
 from tests.campaigns.administering.records import RecordId
@@ -251,6 +252,9 @@ class History:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.topics: dict[uuid.UUID, Topic] = {}
+        self._living: list[Topic] = []
+        self._known_count = 0
+        """Of ``topics``, so many are in ``_living``, or were: nobody is deleted and lives on."""
         self.creations: dict[str, Creation] = {}
         """By name: those without an answer, until they are looked at."""
         self.altered: list[Altered] = []
@@ -277,7 +281,10 @@ class History:
     def living(self) -> list[Topic]:
         """Return the topics that nobody asked to delete."""
         with self.lock:
-            return [topic for topic in self.topics.values() if topic.is_living]
+            added = islice(self.topics.values(), self._known_count, None)
+            self._living = [one for one in chain(self._living, added) if one.is_living]
+            self._known_count = len(self.topics)
+            return self._living.copy()
 
     def by_name(self, name: str) -> Topic | None:
         """Return the topic that has the name now, as far as was told."""
@@ -334,6 +341,9 @@ class History:
     def forget_dead(self) -> None:
         """Drop what is known of topics that are gone, but for their ids."""
         with self.lock:
+            self.altered = self._kept(self.altered)
+            self.deleted = self._kept(self.deleted)
+            self.grown = self._kept(self.grown)
             for topic in self.topics.values():
                 if topic.is_gone:
                     for state in topic.partitions.values():
@@ -341,6 +351,20 @@ class History:
                             for one in batch.ids:
                                 self.sent.pop(one, None)
                     topic.partitions.clear()
+
+    def _kept(self, requests: list[AskedT]) -> list[AskedT]:
+        """Return those that may matter: not over, or maybe for a topic that is there."""
+        there: dict[str, list[Topic]] = defaultdict(list)
+        for topic in self.topics.values():
+            if not topic.is_gone:
+                there[topic.name].append(topic)
+        return [
+            one
+            for one in requests
+            if one.call.over == math.inf
+            or one.name in self.creations
+            or any(topic.may_be_meant(one) for topic in there[one.name])
+        ]
 
     # -- what a topic's options may have been -------------------------------------------------
 

@@ -23,12 +23,14 @@ Pure: a history and what was observed in, problems out. For each partition of a 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from tests.campaigns.administering.history import (
     BY_NAME,
     MARKER_BYTES,
     Batch,
     Commit,
+    Deleted,
     History,
     Outcome,
     PartitionState,
@@ -111,7 +113,7 @@ class PartitionJudge:
             self._say(f"log start fell: {state.log_start} to {observed.log_start}")
         if observed.log_start > observed.high_watermark:
             self._say(f"log start {observed.log_start} > end {observed.high_watermark}")
-        for one in self._history.asked_deletions(self._topic, self._partition):
+        for one in self._asked_deletions:
             if self._topic.is_meant(one) and observed.log_start < one.offset:
                 self._say(f"deleted below {one.offset}, log start is {observed.log_start}")
         for batch in state.batches:
@@ -164,6 +166,37 @@ class PartitionJudge:
             return self._observed.committed is None
         return outcome is Outcome.COMMITTED
 
+    # -- what was asked -----------------------------------------------------------------------
+
+    @cached_property
+    def _asked_deletions(self) -> list[Deleted]:
+        return self._history.asked_deletions(self._topic, self._partition)
+
+    @cached_property
+    def _retention_ms(self) -> list[tuple[str, float, float]]:
+        return self._history.possible(self._topic, "retention.ms", FOREVER)
+
+    @cached_property
+    def _retention_bytes(self) -> list[tuple[str, float, float]]:
+        return self._history.possible(self._topic, "retention.bytes", "-1")
+
+    @cached_property
+    def _old_tombstones(self) -> dict[bytes, list[int]]:
+        """By key, the offsets (-1: not told) of tombstones that may be gone themselves."""
+        kept = self._history.possible(self._topic, "delete.retention.ms", "86400000")
+        kept_ms = min(int(value) for value, _, _ in kept)
+        observed = self._observed
+        limit = observed.at + observed.ahead + observed.behind - kept_ms / 1000
+        found: dict[bytes, list[int]] = {}
+        for one in self._state.batches:
+            if one.call.sent >= limit:
+                continue
+            for at, is_tombstone in enumerate(one.tombstones):
+                if is_tombstone:
+                    offset = -1 if one.base_offset < 0 else one.base_offset + at
+                    found.setdefault(one.keys[at], []).append(offset)
+        return found
+
     # -- what may be gone ---------------------------------------------------------------------
 
     def _judge_promises(self) -> None:
@@ -202,8 +235,7 @@ class PartitionJudge:
             self._say(f"{what}, the last at {lost[-1][0]}; the log is {bounds}")
 
     def _may_be_deleted(self, offset: int, batch: Batch) -> bool:
-        asked = self._history.asked_deletions(self._topic, self._partition)
-        if any(offset < one.offset for one in asked):
+        if any(offset < one.offset for one in self._asked_deletions):
             return True
         for policy, since, until in self._policies:
             if "delete" not in policy:
@@ -213,7 +245,7 @@ class PartitionJudge:
         return False
 
     def _is_too_old(self, batch: Batch, since: float, until: float) -> bool:
-        for value, begin, end in self._history.possible(self._topic, "retention.ms", FOREVER):
+        for value, begin, end in self._retention_ms:
             last = min(until, end) + SLACK_SECONDS
             if int(value) < 0 or max(since, begin) > last:
                 continue
@@ -223,7 +255,7 @@ class PartitionJudge:
         return False
 
     def _is_too_far(self, offset: int, since: float, until: float) -> bool:
-        for value, begin, end in self._history.possible(self._topic, "retention.bytes", "-1"):
+        for value, begin, end in self._retention_bytes:
             if int(value) < 0 or max(since, begin) > min(until, end) + SLACK_SECONDS:
                 continue
             if self._bytes_behind(offset) >= int(value):
@@ -248,18 +280,7 @@ class PartitionJudge:
         key = batch.keys[_at(batch, record)]
         if self._newest.get(key, -1) > offset:
             return True
-        kept = self._history.possible(self._topic, "delete.retention.ms", "86400000")
-        kept_ms = min(int(value) for value, _, _ in kept)
-        observed = self._observed
-        limit = observed.at + observed.ahead + observed.behind - kept_ms / 1000
-        return any(
-            one.call.sent < limit
-            and (one.base_offset < 0 or one.base_offset + len(one.ids) > offset)
-            and (one.base_offset < 0 or one.base_offset + at >= offset)
-            for one in self._state.batches
-            for at, is_tombstone in enumerate(one.tombstones)
-            if is_tombstone and one.keys[at] == key
-        )
+        return any(at < 0 or at >= offset for at in self._old_tombstones.get(key, ()))
 
     def _judge_holes(self) -> None:
         observed = self._observed
