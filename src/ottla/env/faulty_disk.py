@@ -38,6 +38,9 @@ class DiskCall(Enum):
     SYNC_DIRECTORY = "sync_directory"
     LOCK = "lock"
 
+    __hash__ = object.__hash__
+    """Enum's own hashes the name, in Python: each call of the disk asks whether it is in a set."""
+
 
 CHANGES = frozenset(DiskCall) - {DiskCall.READ, DiskCall.LOOK}
 """The calls ``kill_at`` counts: those whose effect a crash can separate from the next one's.
@@ -140,6 +143,8 @@ class Faults:
         return fault
 
     def _strike(self, call: DiskCall, *, but_for: frozenset[int]) -> PlannedFault | None:
+        if not self._faults:
+            return None
         struck = None
         for fault in [
             planned for planned in self._faults if call in (planned.call, planned.or_call)
@@ -280,11 +285,8 @@ class FaultyFile:
     def __init__(self, disk: FaultyDisk, inner: File) -> None:
         self._disk = disk
         self.inner = inner
-
-    @property
-    def path(self) -> str:
+        self.path = inner.path
         """The path it was opened by."""
-        return self.inner.path
 
     def read_at(self, position: int, length: int) -> bytes:
         """As ``File.read_at``."""

@@ -47,14 +47,13 @@ class Tree:
 
     def directory_at(self, path: str) -> Directory:
         """Return the directory at ``path``. Raises FileNotFoundError, NotADirectoryError."""
-        return self._directory_along(parts(path), path)
+        return self._directory_along(parts(path))
 
-    def _directory_along(self, names: tuple[str, ...], path: str) -> Directory:
+    def _directory_along(self, names: tuple[str, ...]) -> Directory:
         node = self._along(names)
-        if node is None:
-            raise os_error(errno.ENOENT, path)
         if not isinstance(node, Directory):
-            raise os_error(errno.ENOTDIR, path)
+            number = errno.ENOENT if node is None else errno.ENOTDIR
+            raise os_error(number, "/" + "/".join(names))
         return node
 
     def parent_of(self, path: str) -> tuple[Directory, str]:
@@ -62,7 +61,7 @@ class Tree:
         found = parts(path)
         if not found:
             raise os_error(errno.EBUSY, path)
-        return self._directory_along(found[:-1], "/".join(found[:-1])), found[-1]
+        return self._directory_along(found[:-1]), found[-1]
 
 
 Step = tuple[tuple[Directory, str, Node | None], ...]

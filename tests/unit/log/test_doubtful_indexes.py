@@ -15,6 +15,9 @@ from ottla.env.faulty_disk import DiskKilled, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
 from ottla.env.rng import SeededRng
 from ottla.log.append import AppendOrigin
+from ottla.log.contents.invariants import check_segment
+from ottla.log.segment.offset_index import OffsetIndex
+from ottla.log.segment.time_index import TimeIndex
 
 NOW = 1_700_000_000_000
 CONFIG = {"segment_bytes": 1500, "index_interval_bytes": 100}
@@ -100,3 +103,30 @@ def test_an_index_made_anew_is_whole_or_the_former_one(open_partition, batch, at
         found = open_partition(survivor, "/data", recovery_point=121, **config)
         found.check(are_indexes_sure=False)
         assert found.segments[0].largest_timestamp().timestamp == NOW + 109 * 3
+
+
+@pytest.mark.parametrize("index", [OffsetIndex, TimeIndex])
+def test_a_check_of_lookups_misses_no_index_entry(open_partition, batch, index, monkeypatch):
+    # It looks for the first and the last batch of each entry only.
+    disk = MemoryDisk()
+    disk.make_directory("/data")
+    log = open_partition(disk, "/data", index_interval_bytes=300)
+    for step in range(60):
+        records = batch(1, timestamp=NOW + step * 10)
+        log.append(records, leader_epoch=0, origin=AppendOrigin.CLIENT)
+    log.roll()
+    segment = log.segments[0]
+    batches = check_segment(segment, are_indexes_sure=False)
+    indexes = segment.indexes
+    count = (indexes.offsets if index is OffsetIndex else indexes.times).count
+    assert 10 < count < len(batches) // 2
+    lookup = index.lookup
+    for ordinal in range(count - 1):
+
+        def begin_too_late(self, key, ordinal=ordinal):
+            found = lookup(self, key)
+            return self.entry(ordinal + 1) if found == self.entry(ordinal) else found
+
+        monkeypatch.setattr(index, "lookup", begin_too_late)
+        with pytest.raises(AssertionError):
+            check_segment(segment, are_indexes_sure=False)

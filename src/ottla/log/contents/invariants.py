@@ -4,6 +4,8 @@ Reads everything, trusts nothing the objects remember. A failed assertion is a f
 of the disk or a client. Stands beside log.segment and log.log, which it only reads.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Protocol
 
@@ -85,13 +87,35 @@ def _check_entries(segment: Segment, batches: list[Batch]) -> None:
 
 def _check_lookups(segment: Segment, batches: list[Batch]) -> None:
     """Assert that every batch is found by its last offset, and by its time if it raises it."""
-    latest = NO_TIMESTAMP
-    for batch in batches:
+    offsets, times = segment.indexes.offsets, segment.indexes.times
+    entries = [offsets.entry(ordinal).offset for ordinal in range(offsets.count)]
+    chosen = _edges(batches, [batch.last_offset for batch in batches], entries)
+    chosen += [batch for batch in batches if segment.remembers(batch.last_offset)]
+    for batch in chosen:
         found = segment.find(batch.last_offset)
         assert found is not None, (segment.path, batch)
         assert found.position == batch.position, (segment.path, batch)
-        if batch.max_timestamp > latest:
-            latest = batch.max_timestamp
-            found = segment.first_batch_reaching(latest, segment.base_offset)
-            assert found is not None, (segment.path, batch)
-            assert found.position == batch.position, (segment.path, batch)
+    rising: list[Batch] = []
+    for batch in batches:
+        if batch.max_timestamp > (rising[-1].max_timestamp if rising else NO_TIMESTAMP):
+            rising.append(batch)
+    entries = [times.entry(ordinal).timestamp for ordinal in range(times.count)]
+    for batch in _edges(rising, [batch.max_timestamp for batch in rising], entries):
+        found = segment.first_batch_reaching(batch.max_timestamp, segment.base_offset)
+        assert found is not None, (segment.path, batch)
+        assert found.position == batch.position, (segment.path, batch)
+    if segment.indexes.offsets is not offsets:  # One of the lookups has made them anew.
+        _check_lookups(segment, batches)
+
+
+def _edges(batches: Sequence[Batch], keys: Sequence[int], entries: Iterable[int]) -> list[Batch]:
+    """Return the first and the last batch of those for which a lookup begins at the same entry.
+
+    ``keys``: of the batches, rising; ``entries``: those of the index. A lookup that finds the first
+    and one that finds the last walk over all in between.
+    """
+    chosen = {0, len(batches) - 1}
+    for entry in entries:
+        at = bisect_left(keys, entry)
+        chosen |= {at - 1, at}
+    return [batches[at] for at in sorted(chosen) if 0 <= at < len(batches)]
