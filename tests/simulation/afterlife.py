@@ -73,14 +73,16 @@ class Afterlife:
         is_segments = call is DiskCall.RENAME and name.endswith(LOG_SUFFIX)
         if directory.count("/") < 2 or not self._can_judge:
             return
-        if not (self._may_look(0.5) or is_segments):
+        may_look = self._may_look(0.5) or (is_segments and self._credit > -CREDIT_MAX)
+        if not (may_look or is_segments):
             return
         with self.world.turns.set_aside():
             for partition in self._partitions():
                 if partition.log.directory == directory:
                     if is_segments:
                         self._judge_retention(partition, int(name.removesuffix(LOG_SUFFIX)))
-                    self._look(partition, f"{call.value} {path}")
+                    if may_look:
+                        self._look(partition, f"{call.value} {path}")
 
     def _judge_retention(self, partition, base_offset):
         """Judge of a segment that is about to lose its name, if no reader may see it any more."""

@@ -6,6 +6,7 @@ life at a chosen call. What the calls of a dead life would do does not happen.
 
 import errno
 import os
+from contextlib import contextmanager
 
 from ottla.env.faulty_disk import (
     CHANGES,
@@ -90,6 +91,8 @@ class Trouble:
         """How many writes of a log's bytes have been cut short."""
         self.has_lost_pages = False
         """A sync has failed: what reads back may not be on the device."""
+        self.happened = lambda: None
+        """Called when something has gone wrong that a fault may have waited for."""
 
     def heal(self):
         self.errors.clear()
@@ -120,10 +123,20 @@ class SimulatedDisk(FaultyDisk):
         self._looks = looks
         self._refused = refused
         self._locks = []
-        self.visited = set()
-        """Pairs of call and outcome, for the coverage."""
+        self._is_unseen = False
+
+    @contextmanager
+    def unseen(self):
+        """Let judges call within: nothing is counted, traced or refused, and no time passes."""
+        self._is_unseen = True
+        try:
+            yield
+        finally:
+            self._is_unseen = False
 
     def enter(self, call, path):
+        if self._is_unseen:
+            return None
         job = self._jobs.running
         if job is not None:
             job.call = call, path
@@ -135,7 +148,7 @@ class SimulatedDisk(FaultyDisk):
         if self._life.is_dead:
             raise DiskKilled(f"{call.value} {path}")
         if call in CHANGES:
-            self._trace.note("disk", call.value, path)
+            self._trace.note("disk", call._value_, path)
             if call in OF_NAMES:
                 self._looks(call, path)
         was_alive = not self.killed
@@ -149,6 +162,7 @@ class SimulatedDisk(FaultyDisk):
         if trouble.fails_once and call is DiskCall.SYNC and path.startswith(trouble.fails_once):
             trouble.fails_once = ""
             trouble.has_lost_pages = True
+            trouble.happened()
             self._trace.note("fault", call.value, "EIO", path)
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         chance, number, below = trouble.errors.get(call, (0, 0, ""))
@@ -160,6 +174,7 @@ class SimulatedDisk(FaultyDisk):
                 torn_at = self._rng.choice(TORN_BYTES)
                 if path.endswith(LOG_SUFFIX):
                     self._trouble.torn_writes += 1
+                    self._trouble.happened()
                     self._refused(path)
                 return PlannedFault(call, 0, number, lasting=False, written_bytes=torn_at)
             raise OSError(number, os.strerror(number), path)

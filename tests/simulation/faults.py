@@ -18,6 +18,8 @@ GIVES_UP_SECONDS = 30.0
 """Until it has ended itself."""
 LONG = 10.0
 """By how much some faults last longer than others of their kind."""
+REACTION_SECONDS = 0.002
+"""From what a fault has waited for to what it does then, at the most."""
 BURST_SECONDS = 1.0
 """The mean time between two faults that come together."""
 READ_ONLY_REFUSES = (
@@ -60,6 +62,8 @@ class Nemesis:
         """How far the node's wall clock has been ahead, and behind, at the most."""
         self._calm = None
         """Set when faults that last have to end; made when it is first needed."""
+        self._news = asyncio.Event()
+        self.node.trouble.happened = self.happened
         self._faults = {
             "kill": self._kill,
             "kill-at-call": self._kill_at_call,
@@ -120,7 +124,7 @@ class Nemesis:
             await world.sleep(pause)
             task = self._begin(self.random.choice(mix.faults))
             while not (mix.faults_overlap or task.done()):
-                await world.sleep(0.1)
+                await self._something()
             is_burst = self.random.random() < mix.burst_chance
             mean = BURST_SECONDS if is_burst else mix.fault_seconds
             if world.problems:
@@ -138,6 +142,7 @@ class Nemesis:
 
     def _ended(self, task):
         self._lasting.pop(task, None)
+        self.happened()
         self.world.hindered()
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
@@ -146,9 +151,10 @@ class Nemesis:
     async def heal(self):
         """End all faults and see to it that the node runs."""
         self._calm.set()
+        self.happened()
         self._after = None
         while self._lasting:
-            await self.world.sleep(0.001)
+            await self._something()
         self._calm.clear()
         node = self.node
         node.live_on()
@@ -197,11 +203,24 @@ class Nemesis:
                 await self._calm.wait()
 
     async def _last_while(self, seconds, holds):
-        """Let a fault last while it has not met what it waits for; see ``_last``."""
-        loop = self.world.loop
-        end = loop.now + self.random.expovariate(1 / seconds)
-        while loop.now < end and holds() and not self._calm.is_set():
-            await self.world.sleep(0.002)
+        """Let a fault last while it has not met what it waits for; see ``_last``.
+
+        Whatever ends ``holds()`` has to tell of it by ``happened``.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.random.expovariate(1 / seconds)):
+                while holds() and not self._calm.is_set():
+                    await self._something()
+        await self.world.sleep(self.random.random() * REACTION_SECONDS)
+
+    def happened(self):
+        """Be told of something that a fault may wait for."""
+        self._news.set()
+
+    async def _something(self):
+        """Wait until something has happened."""
+        self._news.clear()
+        await self._news.wait()
 
     @contextmanager
     def _breaks(self):
@@ -237,6 +256,7 @@ class Nemesis:
         """Be told of a request that is about to be sent."""
         if request == self._awaited:
             self._awaited = None
+            self.happened()
 
     def _await_answer(self, *, power):
         """Let the node end as soon as it has promised something."""

@@ -64,7 +64,8 @@ class Inspector:
             if not partition.is_failed:
                 partition.check()
                 if not node.trouble.errors:
-                    partition.log.check(are_indexes_sure=not node.has_lost_power)
+                    with node.unseen():
+                        partition.log.check(are_indexes_sure=not node.has_lost_power)
         self._look_for_failed(node, work.replica_manager.hosting)
         made = work.coordinators.made
         for shard in () if made is None else made.groups._runtime.shards:

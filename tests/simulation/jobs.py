@@ -83,13 +83,16 @@ class Job:
         jobs._asleep.pop(self, None)
         self.is_waiting, self.has_turn = False, True
         self._stack.parent = getcurrent()
-        running = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)  # As in a thread: there is none.
+        # As in a thread: there is none. Each of these calls asks the kernel for the process.
+        running = asyncio._get_running_loop() if before is None else None
+        if running is not None:
+            asyncio._set_running_loop(None)
         try:
             outcome = switch()
         finally:
             jobs.running, self.has_turn = before, False
-            asyncio._set_running_loop(running)
+            if running is not None:
+                asyncio._set_running_loop(running)
         if self.is_over:
             del jobs.alive[self]
             ended, self._ended, self._work = self._ended, None, None

@@ -28,6 +28,8 @@ class Life:
         self.name = name
         self.is_dead = False
         self.is_paused = False
+        self.is_judged = False
+        """Of a node: what its turns cost is looked at."""
         self.waiting = []
         """Handles whose time came while it was paused."""
         self.tasks = {}
@@ -78,7 +80,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._order = 0
         self._is_burying = False
         self.judge = None
-        """Of what one callback costs; None: nobody looks."""
+        """Of what one callback of a judged life costs; None: nobody looks."""
 
     # -- what asyncio's own code calls ---------------------------------------------------------
 
@@ -114,10 +116,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     call_soon_threadsafe = call_soon
 
     def call_later(self, delay, callback, *arguments, context=None):
-        return self.call_at(self.now + max(delay, 0.0), callback, *arguments, context=context)
+        life = self.life if context is None else context.get(_LIFE, self.life)
+        return self._call(life, self.now + max(delay, 0.0), callback, arguments)
 
     def call_at(self, when, callback, *arguments, context=None):
         life = self.life if context is None else context.get(_LIFE, self.life)
+        return self._call(life, when, callback, arguments)
+
+    def _call(self, life, when, callback, arguments):
         handle = Handle(life, when, callback, arguments)
         if not self._is_burying:
             self._order += 1
@@ -137,11 +143,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def call_for(self, life, delay, callback, *arguments):
         """Call something as another life, ``delay`` seconds from now."""
-        mine, self.life = self.life, life
-        try:
-            return self.call_later(delay, callback, *arguments)
-        finally:
-            self.life = mine
+        return self._call(life, self.now + delay, callback, arguments)
 
     def start_for(self, life, coro, name=None):
         """Start a task of another life."""
@@ -205,29 +207,29 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                     self.now = timers[0][0]
                     continue
                 for _ in range(len(ready)):
-                    self._step(ready.popleft())
+                    handle = ready.popleft()
+                    life = handle.life
+                    if handle.is_cancelled or life.is_dead:
+                        continue
+                    if life.is_paused:
+                        life.waiting.append(handle)
+                    else:
+                        self._step(life, handle)
         finally:
             asyncio._set_running_loop(None)
             self.life = mine
 
-    def _step(self, handle):
-        if handle.is_cancelled:
-            return
-        life = handle.life
-        if life.is_dead:
-            return
-        if life.is_paused:
-            life.waiting.append(handle)
-            return
+    def _step(self, life, handle):
         self.life = life
         self.steps += 1
         self.now += STEP_SECONDS
-        if self.judge is not None:
-            self.judge.begin()
+        judge = self.judge if life.is_judged else None
+        if judge is not None:
+            judge.begin()
         try:
             life.context.run(handle.callback, *handle.arguments)
         except Exception as error:  # noqa: BLE001 - as asyncio: it is reported
             if not life.is_dead:
                 self.errors.append((life.name, "a callback failed", error))
-        if self.judge is not None:
-            self.judge.end(life)
+        if judge is not None:
+            judge.end(life)

@@ -70,6 +70,7 @@ class Node:
         self.lives += 1
         world.trace.note("start", self.name, self.lives)
         self.life = life = Life(f"{self.name}.{self.lives}")
+        life.is_judged = True
         self.descriptors = Descriptors(world.mix.open_files_max)
         self._files = SimulatedDisk(
             self.disk,
@@ -102,6 +103,7 @@ class Node:
             return
         world.trace.note("up", self.name)
         self.is_up, self.up_since = True, world.loop.now
+        world.nemesis.happened()
         self.lack_descriptors(self.spare_descriptors)
         await broker.failed.wait()
         world.trace.note("failed", self.name)
@@ -161,6 +163,10 @@ class Node:
     def has_broken_store(self):
         """The store failed in this life: it has to end."""
         return self.is_running and self._connection is not None and self._connection.is_broken
+
+    def unseen(self):
+        """Let judges look at the disk of a process within: see ``SimulatedDisk.unseen``."""
+        return self._files.unseen()
 
     def lack_descriptors(self, spare):
         """Let a process that is up have so many descriptors to spare, None: enough of them."""

@@ -40,6 +40,7 @@ class SimulatedStore:
     def _break(self):
         """Fail as a file does whose sync failed; half of the time the commit holds."""
         self._trouble.store_fails = False
+        self._trouble.happened()
         self.is_broken = True
         self._trace.note("store", "broken")
         self._loop.call_soon(self.on_broken, "I/O error while committing")

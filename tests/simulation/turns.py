@@ -16,7 +16,9 @@ CALL_SECONDS = 1e-4
 SECONDS_MAX = 1.0
 """Of the processor. The rule is 50 ms, which the world's own time is held to; this only finds what
 does not look at a clock. A busy machine once took 0.27 s for a turn that takes a few ms."""
-GLANCE_TURNS = 64
+GLANCE_SECONDS = 0.02
+"""Of the wall clock: how old a look at the processor's time may be when a turn begins. Each costs
+a call of the kernel."""
 WORLD_SECONDS_MAX = 0.05
 """Of the world. What is over by then may have begun its last piece of work shortly before."""
 LAST_PIECES = 100
@@ -30,9 +32,8 @@ class TurnJudge:
     def __init__(self, world):
         self._world = world
         self._calls = 0
-        self._turns = 0
         self._cpu_seconds = time.thread_time()
-        self._began = 0.0
+        self._glanced = self._began = time.perf_counter()
         self._began_at = 0.0
         self._most_in_world = WORLD_SECONDS_MAX + LAST_PIECES * world.mix.work_seconds
         self.most_calls = 0
@@ -42,10 +43,10 @@ class TurnJudge:
 
     def begin(self):
         self._calls = 0
-        self._turns += 1
-        if not self._turns % GLANCE_TURNS:
-            self._cpu_seconds = time.thread_time()
         self._began = time.perf_counter()
+        if self._began - self._glanced > GLANCE_SECONDS:
+            self._cpu_seconds = time.thread_time()
+            self._glanced = self._began
         self._began_at = self._world.loop.now
 
     @contextmanager
