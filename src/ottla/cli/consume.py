@@ -91,6 +91,9 @@ def register(commands: Commands) -> None:
         help=f"values, or key=HOW: {', '.join(NAMES)}",
     )
     parser.add_argument(
+        "--registry", metavar="URL", help="a schema registry's; else $OTTLA_SCHEMA_REGISTRY"
+    )
+    parser.add_argument(
         "--skip-corrupt", action="store_true", help="go on behind damaged batches, naming them"
     )
     parser.add_argument(
@@ -144,7 +147,7 @@ def consume(options: Namespace) -> None:
 def _wanted(options: Namespace) -> tuple[Decoders, Search | None]:
     """Return what --decode and --where say. Raises Failure."""
     try:
-        decoders = Decoders(options.decode)
+        decoders = Decoders(options.decode, options.registry)
         if not options.where:
             return decoders, None
         from ottla.cli.record_where import compile_where

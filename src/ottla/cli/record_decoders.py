@@ -23,7 +23,8 @@ NUMBERS = {
     "double": "d",
 }
 """Big-endian, as Kafka's serializers have them; with ``le`` behind the name little-endian."""
-NAMES = ("json", "msgpack", "hex", "base64", "text", *NUMBERS)
+OF_A_REGISTRY = ("avro", "protobuf", "json-schema")
+NAMES = ("json", "msgpack", *OF_A_REGISTRY, "hex", "base64", "text", *NUMBERS)
 
 
 class Shown(NamedTuple):
@@ -46,8 +47,11 @@ class Shown(NamedTuple):
 class Decoders:
     """What ``--decode`` says: of keys, of values; None: shown as they are."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        """Read ``HOW`` (of values), ``key=HOW`` and ``value=HOW``. Raises ValueError."""
+    def __init__(self, texts: Sequence[str], registry: str | None = None) -> None:
+        """Read ``HOW`` (of values), ``key=HOW`` and ``value=HOW``. Raises ValueError, Failure.
+
+        ``registry``: a schema registry's URL.
+        """
         self.key: Decode | None = None
         self.value: Decode | None = None
         self.names: dict[str, str] = {}
@@ -59,7 +63,7 @@ class Decoders:
             if field not in ("key", "value"):
                 raise ValueError(f"--decode {text}: expected HOW, key=HOW or value=HOW")
             self.names[field] = how
-            setattr(self, field, _decoder(how))
+            setattr(self, field, _decoder(how, field, registry))
 
     def __bool__(self) -> bool:
         return bool(self.names)
@@ -99,11 +103,16 @@ def _text(data: bytes | None, meant: object) -> bytes | None:
     return text.encode("utf-8", "backslashreplace")
 
 
-def _decoder(how: str) -> Decode:
+def _decoder(how: str, field: str, registry: str | None) -> Decode:
     if how in NUMBERS:
         return _number(">" + NUMBERS[how])
     if how.endswith("le") and how[:-2] in NUMBERS:
         return _number("<" + NUMBERS[how[:-2]])
+    if how in OF_A_REGISTRY:
+        from ottla.cli.record_schemas import registry_decoder
+
+        decode = registry_decoder(how, registry, field)
+        return lambda data: _as_json(decode(data))
     match how:
         case "json":
             from ottla.cli.record_where import json_of
