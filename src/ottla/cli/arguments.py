@@ -177,3 +177,15 @@ def at_least_one(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count of 1 or more")
     return int(text)
+
+
+def per_second(text: str) -> float:
+    """Return a rate above 0, for argparse's ``type``; ``1k`` is a thousand."""
+    number, factor = (text[:-1], 1000.0) if text.endswith("k") else (text, 1.0)
+    try:
+        rate = float(number) * factor
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate a second, as 100, 1k or 0.5")
+    return rate

@@ -5,16 +5,20 @@ import os
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import NamedTuple
 
-from ottla.cli.arguments import Commands, add_client_options, add_command
+from ottla.cli.arguments import (
+    Commands,
+    add_client_options,
+    add_command,
+    at_least_one,
+    per_second,
+)
 from ottla.cli.failure import Exit, Failure
-from ottla.cli.input_stream import input_stream, parts_of
 from ottla.cli.output import note, progress
-from ottla.cli.record_format import compile_input
-from ottla.cli.record_json import Headers, read_record_json
+from ottla.cli.produce_sources import Given, Line, paced, source
+from ottla.cli.record_json import Headers
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.producer import Delivery, Producer, ProducerSettings
@@ -24,41 +28,24 @@ from ottla.client.wire.view import TopicView
 from ottla.config.human import size_text
 from ottla.env.clock import SystemClock
 from ottla.errors import KafkaError
+from ottla.ids import TopicPartition
 from ottla.records.compression import Codec
 
-LINE_MAX_BYTES = 1 << 30
 PROGRESS_SECONDS = 1.0
 PARTITIONS_SHOWN = 8
+TOPICS_MAX = 10_000
+"""Topics that are remembered; of more, each record's is asked for again."""
 LAST_FLUSH_SECONDS = 1.0
 """How long a command that is told to end waits for what it has sent."""
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 
 
-class Line(NamedTuple):
-    """What one line of input says."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
-
-class Given(NamedTuple):
-    """What the options say about every line."""
-
-    topic: str
-    key: bytes | None
-    headers: Headers
-    partition: int | None
-
-
 def register(commands: Commands) -> None:
     """Declare the command."""
     about = "Send each line of standard input as a record."
     parser = add_command(commands, "produce", about, produce)
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="may be missing if -f has %%t")
     parser.add_argument("-k", "--key", help="one key for all")
     parser.add_argument(
         "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="a header"
@@ -68,6 +55,29 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument(
         "--jsonl", action="store_true", help="lines are objects of key, value, headers, ..."
+    )
+    parser.add_argument(
+        "--null", "-Z", action="store_true", help="an empty value is null, a tombstone; so keys"
+    )
+    parser.add_argument(
+        "--tombstone", action="store_true", help="send one: the key of -k without a value"
+    )
+    parser.add_argument(
+        "--file",
+        dest="files",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a whole file is a record; repeatable",
+    )
+    parser.add_argument(
+        "--template",
+        metavar="TEXT",
+        help="make records: %%i counts, %%T time in ms, %%r random number, %%u UUID; in -k, too",
+    )
+    parser.add_argument("-n", "--count", type=at_least_one, metavar="N", help="at most so many")
+    parser.add_argument(
+        "--rate", type=per_second, metavar="N", help="so many a second, at most; 1k, 0.5"
     )
     parser.add_argument("-p", "--partition", type=int, metavar="N", help="to this one always")
     parser.add_argument(
@@ -87,47 +97,39 @@ def produce(options: Namespace) -> None:
         key = None if options.key is None else os.fsencode(options.key)
         given = Given(options.topic, key, _headers(options.header), options.partition)
         settings = ProducerSettings(acks=ACKS[options.acks], codec=Codec[options.codec.upper()])
-        read = _reader(given, options.format, jsonl=options.jsonl)
-        await _send(cluster, given, settings, read, quiet=options.quiet)
+        if options.topic is None and "%t" not in (options.format or ""):
+            fix = "ottla produce TOPIC, or -f with %t"
+            raise Failure("no topic is named", fix=fix, code=Exit.USAGE)
+        is_progressing = sys.stderr.isatty() and not sys.stdin.isatty() and not options.quiet
+        tally = _Tally(shows_progress=is_progressing)
+        topics = _Topics(cluster, may_create=settings.may_create_topics)
+        with source(options, given, SystemClock()) as records:  # Before a topic is made.
+            if options.topic is not None:
+                _check_partition(await topics.view(options.topic), options.partition)
+            lines = paced(records, options.count, options.rate, SystemClock())
+            try:
+                await _produce(Producer(cluster, settings), topics, lines, given, tally)
+            finally:
+                if not options.quiet:
+                    tally.summary()
+        if tally.error is not None:
+            raise tally.error
 
     run(options, command)
 
 
-async def _send(
-    cluster: Cluster,
-    given: Given,
-    settings: ProducerSettings,
-    read: Callable[[bytes], Line],
-    *,
-    quiet: bool,
-) -> None:
-    if sys.stdin.isatty() and not quiet:
-        note("one record per line; Ctrl-D ends")
-    tally = _Tally(shows_progress=sys.stderr.isatty() and not sys.stdin.isatty() and not quiet)
-    with input_stream(None) as number:  # Before the topic is made.
-        view = await _existing_or_created(cluster, given, settings)
-        lines = parts_of(number, b"\n", LINE_MAX_BYTES)
-        try:
-            await _produce(Producer(cluster, settings), view, lines, read, tally)
-        finally:
-            if not quiet:
-                tally.summary()
-    if tally.error is not None:
-        raise tally.error
-
-
 async def _produce(
     producer: Producer,
-    topic: TopicView,
-    lines: AsyncIterator[bytes],
-    read: Callable[[bytes], Line],
+    topics: "_Topics",
+    lines: AsyncIterator[Line],
+    given: Given,
     tally: "_Tally",
 ) -> None:
-    """Send all lines, also those before a bad one. Raises Failure."""
+    """Send all records, also those before a bad one. Raises Failure."""
     async with producer:
         failure: Failure | None = None
         try:
-            await _send_lines(producer, topic, lines, read, tally)
+            await _send_lines(producer, topics, lines, given, tally)
         except Failure as error:
             failure = error
         except asyncio.CancelledError:
@@ -140,19 +142,28 @@ async def _produce(
         raise failure
 
 
-async def _existing_or_created(
-    cluster: Cluster, given: Given, settings: ProducerSettings
-) -> TopicView:
-    """Return the topic, made if the broker makes topics; refuse a partition that it has not."""
-    view = await cluster.refresh([given.topic])
-    is_new = given.topic not in view.topics or view.topics[given.topic].error in MISSING
-    view = await cluster.ensure([given.topic], create=settings.may_create_topics)
-    topic = view.topic(given.topic)
-    if is_new:
-        count = len(topic.partitions)
-        note(f"created topic {topic.name}, {count} partition{'' if count == 1 else 's'}")
-    _check_partition(topic, given.partition)
-    return topic
+class _Topics:
+    """The topics that records go to; made if the broker makes topics."""
+
+    def __init__(self, cluster: Cluster, *, may_create: bool) -> None:
+        self._cluster = cluster
+        self._may_create = may_create
+        self._views: dict[str, TopicView] = {}
+
+    async def view(self, name: str) -> TopicView:
+        """Return a topic, and say if it is new."""
+        if name in self._views:
+            return self._views[name]
+        view = await self._cluster.refresh([name])
+        is_new = name not in view.topics or view.topics[name].error in MISSING
+        view = await self._cluster.ensure([name], create=self._may_create)
+        topic = view.topic(name)
+        if is_new:
+            count = len(topic.partitions)
+            note(f"created topic {topic.name}, {count} partition{'' if count == 1 else 's'}")
+        if len(self._views) < TOPICS_MAX:
+            self._views[name] = topic
+        return topic
 
 
 def _check_partition(topic: TopicView, partition: int | None, where: str = "") -> None:
@@ -164,29 +175,28 @@ def _check_partition(topic: TopicView, partition: int | None, where: str = "") -
 
 async def _send_lines(
     producer: Producer,
-    topic: TopicView,
-    lines: AsyncIterator[bytes],
-    read: Callable[[bytes], Line],
+    topics: _Topics,
+    lines: AsyncIterator[Line],
+    given: Given,
     tally: "_Tally",
 ) -> None:
-    """Send each line until the input ends or a delivery fails. Raises Failure for a bad line."""
-    number = 0
-    async for raw in lines:
-        number += 1
-        try:
-            line = read(raw.removesuffix(b"\r"))
-        except ValueError as error:
-            raise Failure(f"line {number}: {error}", code=Exit.USAGE) from error
-        _check_partition(topic, line.partition, f"line {number}: ")
+    """Send each record until they end or a delivery fails. Raises Failure for a bad line."""
+    async for line in lines:
+        name = line.topic or given.topic or ""
+        if line.topic is not None or line.partition is not None:
+            try:
+                _check_partition(await topics.view(name), line.partition, line.where)
+            except KafkaError as error:
+                raise Failure(f"{line.where}{error.why or error.code.text}") from error
         promise = await producer.send(
-            topic.name,
+            name,
             line.value,
             key=line.key,
             headers=line.headers,
             partition=line.partition,
             timestamp_ms=line.timestamp_ms,
         )
-        tally.sent(len(raw))
+        tally.sent(len(line.key or b"") + len(line.value or b""))
         promise.add_done_callback(tally.delivered)
         if tally.error is not None:
             return
@@ -204,8 +214,8 @@ class _Tally:
         self._bytes = 0
         self._sent_count = 0
         self._failed_count = 0
-        self._ranges: dict[int, tuple[int, int]] = {}
-        self._counts: Counter[int] = Counter()
+        self._ranges: dict[TopicPartition, tuple[int, int]] = {}
+        self._counts: Counter[TopicPartition] = Counter()
 
     def sent(self, size_bytes: int) -> None:
         """Count a record handed in."""
@@ -223,7 +233,7 @@ class _Tally:
             if self.error is None and isinstance(error, KafkaError | ConnectionFailed):
                 self.error = error
             return
-        (_, partition), offset, _ = promise.result()
+        partition, offset, _ = promise.result()
         self._counts[partition] += 1
         first, _ = self._ranges.get(partition, (offset, offset))
         self._ranges[partition] = (first, offset)
@@ -242,50 +252,14 @@ class _Tally:
             note(f"  {left:,} more were sent, and not answered: they may be written or not")
         if self._failed_count:
             note(f"  {self._failed_count:,} failed")
+        several = len({each.topic for each in self._counts}) > 1
         for partition, written in sorted(self._counts.items())[:PARTITIONS_SHOWN]:
             first, last = self._ranges[partition]
+            name = f"{partition.topic} " if several else ""
             where = f"offsets {first:,}-{last:,}" if last >= 0 else "offsets unknown (acks=0)"
-            note(f"  partition {partition}  {written:,}  {where}")
+            note(f"  {name}partition {partition.partition}  {written:,}  {where}")
         if len(self._counts) > PARTITIONS_SHOWN:
             note(f"  and {len(self._counts) - PARTITIONS_SHOWN} more partitions")
-
-
-def _reader(given: Given, format_: str | None, *, jsonl: bool) -> Callable[[bytes], Line]:
-    if jsonl and format_ is not None:
-        raise Failure("--jsonl and -f exclude each other", code=Exit.USAGE)
-    if jsonl:
-        return lambda raw: _json_line(raw, given)
-    if format_ is None:
-        return lambda raw: Line(given.key, raw, given.headers, given.partition)
-    try:
-        split = compile_input(format_)
-    except ValueError as error:
-        raise Failure(f"-f {format_!r}: {error}", code=Exit.USAGE) from error
-
-    def read(raw: bytes) -> Line:
-        key, value, headers, partition, topic, timestamp_ms = split(raw)
-        if topic not in (None, given.topic):
-            raise ValueError(f"the line is for {topic}")
-        return Line(
-            given.key if key is None else key,
-            value,
-            given.headers + headers,
-            given.partition if partition is None else partition,
-            timestamp_ms,
-        )
-
-    return read
-
-
-def _json_line(raw: bytes, given: Given) -> Line:
-    found = read_record_json(raw)
-    return Line(
-        found.key if found.has_key else given.key,
-        found.value,
-        given.headers + found.headers,
-        given.partition if found.partition is None else found.partition,
-        found.timestamp_ms,
-    )
 
 
 def _headers(texts: list[str]) -> Headers:
