@@ -163,6 +163,7 @@ class AsyncClient(_Client):
         read_committed: bool | None = None,
         group_protocol: str | None = None,
         session_timeout_ms: int | None = None,
+        max_poll_interval_ms: int | None = None,
     ) -> "AsyncConsumer":
         """Return a consumer that reads ``topics``, if there are any.
 
@@ -178,6 +179,7 @@ class AsyncClient(_Client):
             "read_committed": read_committed,
             "group_protocol": group_protocol,
             "session_timeout_ms": session_timeout_ms,
+            "rebalance_timeout_ms": max_poll_interval_ms,
         }
         self._watch()
         formats = Formats(key_deserializer, value_deserializer, encodes=False)
@@ -296,6 +298,7 @@ class Client(_Client):
         read_committed: bool | None = None,
         group_protocol: str | None = None,
         session_timeout_ms: int | None = None,
+        max_poll_interval_ms: int | None = None,
     ) -> "Consumer":
         """Return a consumer that reads ``topics``, if there are any.
 
@@ -311,6 +314,7 @@ class Client(_Client):
             "read_committed": read_committed,
             "group_protocol": group_protocol,
             "session_timeout_ms": session_timeout_ms,
+            "rebalance_timeout_ms": max_poll_interval_ms,
         }
         formats = Formats(key_deserializer, value_deserializer, encodes=False)
         core = self._core.new_consumer(values, topics)

@@ -65,6 +65,7 @@ class _Face:
                 raise
         self._index = index + 1
         place.position = offset + 1
+        core.given_count += 1
         record = Record(topic, partition, offset, time, key, value, headers)
         if self._hooks is not None:
             self._hooks.on_receive(record)

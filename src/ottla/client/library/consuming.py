@@ -22,22 +22,17 @@ from ottla.client.library.failures import (
     GroupMoved,
     translated,
 )
-from ottla.client.library.reading import RESETS, Chunk, Reader
+from ottla.client.library.joining import Joining
+from ottla.client.library.polls import Polls
+from ottla.client.library.reading import Chunk, Reader
 from ottla.client.library.settings import ConsumerSettings
-from ottla.client.wire.offsets import EARLIEST, LATEST
+from ottla.client.wire.offsets import LATEST
 from ottla.env.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 GLANCE_SECONDS = 0.1
 """How often the membership is looked at while there is nothing to read."""
-_CLASSIC_INSTEAD = (
-    ErrorCode.UNSUPPORTED_VERSION,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-)
-"""Answers of a group or a broker that does not take the newer protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +53,11 @@ class ConsumerCore:
         self.is_closed = False
         self.current: Chunk | None = None
         """Use: the records that the caller is going through."""
+        self.given_count = 0
+        """Use: how many records the caller got. Written on its thread."""
         self._cluster = cluster
         self._groups = Groups(cluster)
+        self._joining = Joining(cluster, self._groups, settings)
         self._clock = SystemClock()
         self._topics: frozenset[str] | None = None
         self._pattern: re.Pattern[str] | None = None
@@ -71,6 +69,14 @@ class ConsumerCore:
         self._next_look = 0.0
         self._next_commit = 0.0
         self._committed: dict[TopicPartition, int] = {}
+        self._is_stuck = False
+        """Use: whether the group was left because the caller stayed away; the caller hears it."""
+        self._polls = Polls(
+            settings.rebalance_timeout_ms,
+            lambda: self.given_count,
+            self._leave_as_stuck,
+            self._clock,
+        )
 
     # -- what to read ------------------------------------------------------------------------------
 
@@ -98,7 +104,7 @@ class ConsumerCore:
         if self._topics is not None:
             raise BadArgument("assign", "the consumer has subscribed to topics")
         with translated("assign"):
-            starts = await self._starts(offsets)
+            starts = await self._joining.starts(offsets)
         self._drop_current()
         self.reader.remove(list(self.reader.places))
         self.reader.add(starts)
@@ -108,7 +114,7 @@ class ConsumerCore:
         self._check_assigned("seek", partition)
         if isinstance(to, str):
             with translated("seek"):
-                to = (await self._starts({partition: to}))[partition]
+                to = (await self._joining.starts({partition: to}))[partition]
         if to < 0:
             raise BadArgument("seek", f"{to} is no offset")
         self._drop_current()
@@ -141,15 +147,32 @@ class ConsumerCore:
         return {each: place.position for each, place in list(self.reader.places.items())}
 
     def membership(self) -> tuple[str, int]:
-        """Return the id and the generation that commits carry; ("", -1) without a membership."""
+        """Return the id and the generation that commits carry; ("", -1) without a membership.
+
+        Raises GroupMoved after the group was left: a commit without a member might still count.
+        """
+        if self._is_stuck:
+            raise self._stuck("commit")
         return ("", -1) if self._member is None else self._member.identity
 
     # -- records and changes -----------------------------------------------------------------------
 
     async def step(self) -> Chunk | Change:
-        """Return the next records, or the next change of the assignment. Waits for them."""
+        """Return the next records, or the next change of the assignment. Waits for them.
+
+        Raises GroupMoved, once, after the caller stayed away for too long.
+        """
+        with self._polls.waiting():
+            return await self._step()
+
+    async def _step(self) -> Chunk | Change:
         while True:
             self.check("read")
+            if self._is_stuck:
+                if self.reader.places:
+                    return Change("lost", tuple(sorted(self.reader.places)))
+                self._is_stuck = False
+                raise self._stuck("read")
             if self._topics is None and not self.reader.places:
                 raise BadArgument("read", "no topic is subscribed, no partition assigned")
             with translated("read"):
@@ -209,7 +232,7 @@ class ConsumerCore:
         self.is_closed = True
         if self._rebalancing is not None:
             self._rebalancing.cancel()
-        left = self.reader.abandon()
+        left = self.reader.abandon() + self._polls.stop()
         return left + (self._member.abandon() if self._member is not None else [])
 
     async def close(self, *, clean: bool = True) -> None:
@@ -286,7 +309,8 @@ class ConsumerCore:
         if self._is_changed or is_due or self._member is None:
             self._is_changed = False
             try:
-                await self._subscribe_member(await self._matching())
+                names = self._topics or frozenset()
+                await self._subscribe_member(await self._joining.matching(names, self._pattern))
             except BaseException:
                 self._is_changed = True  # The member has not heard of it.
                 raise
@@ -328,45 +352,27 @@ class ConsumerCore:
 
     async def _begin_at(self, partitions: Iterable[TopicPartition]) -> Change:
         wanted = tuple(sorted(partitions))
-        self.reader.add(await self._starts(dict.fromkeys(wanted)))
+        self.reader.add(await self._joining.starts(dict.fromkeys(wanted)))
         return Change("assigned", wanted)
 
-    async def _starts(
-        self, offsets: Mapping[TopicPartition, int | str | None]
-    ) -> dict[TopicPartition, int]:
-        """Return where to begin: at an offset, an end, or (None) where the group stands."""
-        starts = {each: to for each, to in offsets.items() if isinstance(to, int)}
-        unknown = [each for each, to in offsets.items() if to is None]
-        resets = {each: RESETS.get(to, 0) for each, to in offsets.items() if isinstance(to, str)}
-        if 0 in resets.values():
-            raise BadArgument("seek", 'expected an offset, "earliest" or "latest"')
-        if unknown and self.settings.group is not None:
-            found = await self._groups.committed(self.settings.group, unknown, stable=True)
-            starts |= {each: one.offset for each, one in found.items()}
-        for each in unknown:
-            if each in starts:
-                continue
-            if self.settings.auto_offset_reset == "error":
-                why = f"group {self.settings.group} has no offset of {each}"
-                raise ClientError("begin to read", why, fix="commit one, or set auto_offset_reset")
-            resets[each] = EARLIEST if self.settings.auto_offset_reset == "earliest" else LATEST
-        if resets:
-            committed_only = self.settings.read_committed
-            ends = await self._cluster.list_offsets(resets, read_committed=committed_only)
-            starts |= {each: one.offset for each, one in ends.items()}
-        return starts
+    async def _leave_as_stuck(self) -> None:
+        """Leave the group: others go on with the partitions, as when the process had ended."""
+        member, self._member = self._member, None
+        if member is None or self.is_closed:
+            return
+        self._is_stuck = self._is_changed = True
+        self._is_joined = False
+        self.current = None  # What the caller has not got of it is others' now.
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()
+            self._rebalancing = None
+        await member.leave()
 
-    async def _matching(self) -> frozenset[str]:
-        names = self._topics or frozenset()
-        if self._pattern is None:
-            return names
-        view = await self._cluster.refresh(None)
-        found = (
-            name
-            for name, topic in view.topics.items()
-            if not topic.is_internal and self._pattern.fullmatch(name)
-        )
-        return names.union(found)
+    def _stuck(self, what: str) -> GroupMoved:
+        interval = self.settings.rebalance_timeout_ms
+        why = f"no record was asked for within {interval} ms, so the consumer has left the group"
+        fix = "work faster, ask for fewer records, or raise max_poll_interval_ms; go on reading"
+        return GroupMoved(what, why, fix=fix)
 
     async def _subscribe_member(self, topics: frozenset[str]) -> None:
         if isinstance(self._member, GroupMember):
@@ -374,35 +380,9 @@ class ConsumerCore:
         elif self._member is not None:
             await self._member.subscribe(topics)
         else:
-            self._member = await self._new_member(topics)
-
-    async def _new_member(self, topics: frozenset[str]) -> GroupMember | ConsumerMember:
-        settings, cluster = self.settings, self._cluster
-        group = settings.group or ""
-        await cluster.retrying(lambda: self._groups.coordinator(group))
-        connection = await self._groups.coordinator(group)
-        is_there = ConsumerGroupHeartbeatRequest.API_KEY in connection.exchange.versions
-        if settings.group_protocol == "consumer" or (
-            settings.group_protocol == "auto" and is_there
-        ):
-            newer = ConsumerMember(
-                cluster, group, topics, rebalance_timeout_ms=settings.rebalance_timeout_ms
-            )
-            try:
-                await newer.join()
-            except KafkaError as error:
-                if settings.group_protocol == "consumer" or error.code not in _CLASSIC_INSTEAD:
-                    raise
-            else:
-                self._is_joined = True
-                return newer
-        return GroupMember(
-            cluster,
-            group,
-            topics,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.rebalance_timeout_ms,
-        )
+            self._member = await self._joining.member(topics)
+            self._is_joined = isinstance(self._member, ConsumerMember)
+            self._polls.start()
 
     async def _commit_if_due(self) -> None:
         if not self.settings.auto_commit or self.settings.group is None:

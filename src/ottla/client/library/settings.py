@@ -124,6 +124,9 @@ def check(settings: ProducerSettings | ConsumerSettings) -> None:
         if settings.transactional_id is not None and not settings.is_idempotent:
             raise BadArgument("enable.idempotence", "transactions need idempotence")
         return
+    if settings.rebalance_timeout_ms <= 0:
+        why = f"{settings.rebalance_timeout_ms} is no time in ms"
+        raise BadArgument("max_poll_interval_ms", why)
     if settings.group_protocol not in PROTOCOLS:
         why = f"{settings.group_protocol!r} is none of {', '.join(PROTOCOLS)}"
         raise BadArgument("group_protocol", why)
