@@ -167,7 +167,10 @@ def copy_blocking(bootstrap, killer, total):
         killer.start()
         while len(done) < total:
             assert time.monotonic() < until, f"{len(done)} of {total}"
-            records = consumer.poll(limit=10, timeout=0.5)
+            try:
+                records = consumer.poll(limit=10, timeout=0.5)
+            except ottla.Unreachable:  # a broker that takes half a minute to start
+                records = []
             if not records:
                 continue
             try:
@@ -197,7 +200,10 @@ async def copy_async(bootstrap, killer, total):
         killer.start()
         while len(done) < total:
             assert time.monotonic() < until, f"{len(done)} of {total}"
-            records = await consumer.poll(limit=10, timeout=0.5)
+            try:
+                records = await consumer.poll(limit=10, timeout=0.5)
+            except ottla.Unreachable:
+                records = []
             if not records:
                 continue
             try:
