@@ -70,6 +70,22 @@ async def test_a_silent_peer_does_not_hold_a_client_for_ever(broker, address, se
         await Connection.open(broker.net, address, settings)
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_gives_up_while_it_opens_leaves_no_connection(broker, address, settings, turns):
+    """Also when that happens between the connect and the first word."""
+    broker.is_silent = True
+    opening = asyncio.ensure_future(Connection.open(broker.net, address, settings))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert all(transport.is_closing() for transport in broker.connections)
+    assert broker.connections or turns < 3
+
+
 async def test_an_answer_that_never_comes_ends_the_connection(broker, address, settings):
     connection = await Connection.open(broker.net, address, settings)
     broker.is_silent = True

@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
             raise ConnectionFailed(*address, reason(error), refused=refused) from error
-        except (ConnectionFailed, KafkaError):
+        except BaseException:  # Whoever waited may be cancelled: nobody else knows of it.
             connection.close()
             raise
         return connection
@@ -143,6 +143,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
+        if self.is_closed:  # It was given up meanwhile.
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Answer the futures in order. The loop calls this, and the four below."""
