@@ -27,7 +27,7 @@ from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from ottla.log.directories.making import MakingJob, RemovalJob, Wanted
 from ottla.log.directories.manager import LogManager
 from ottla.log.log import Log
-from ottla.metadata.image import MetadataDelta, MetadataImage
+from ottla.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
 from ottla.pending import Pending
@@ -193,7 +193,7 @@ class Hosting:
                 epoch = _fenced_epoch_of(state, self._node_id)
                 self._fenced[topic_id, where.partition] = epoch
 
-    def apply(self, delta: MetadataDelta) -> None:
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Note what comes, host no more what goes, and see to the rest later."""
         for topic, topic_id, number, _, new in delta.partitions:
             if new is None or self._node_id not in new.replicas:
@@ -205,7 +205,7 @@ class Hosting:
         topics = {name for kind, name in delta.configs if kind is ConfigType.TOPIC}
         is_broker = any(kind is ConfigType.BROKER for kind, _ in delta.configs)
         if topics or is_broker:
-            self._reconfigure(None if is_broker else topics)
+            self._reconfigure(None if is_broker else [image.topic(name) for name in topics])
 
     def retry_unopened(self) -> None:
         """Make the logs that could not be made before: the disk may have had no space."""
@@ -401,7 +401,7 @@ class Hosting:
 
     # Settings.
 
-    def _reconfigure(self, topics: Collection[str] | None) -> None:
+    def _reconfigure(self, topics: Collection[TopicImage | None] | None) -> None:
         """Let the partitions of ``topics`` (None: all) have their settings, a few per turn."""
         self._go_on(self._reconfiguring(topics))
 
@@ -409,34 +409,27 @@ class Hosting:
         if next(work, self) is not self and not self._is_stopped:
             self._clock.call_later(0, lambda: self._go_on(work))
 
-    def _reconfiguring(self, topics: Collection[str] | None) -> Iterator[None]:
+    def _reconfiguring(self, topics: Collection[TopicImage | None] | None) -> Iterator[None]:
         by_topic: dict[str, PartitionSettings] = {}
-        count = 0
-        for where in self._named(topics):
+        for count, where in enumerate(self._named(topics), 1):
             partition = self.partitions.get(where)
-            if partition is None:
-                continue
-            if where.topic not in by_topic:
-                by_topic[where.topic] = self._settings(where.topic)
-            partition.configure(by_topic[where.topic])
-            self._configured(partition)
-            count += 1
+            if partition is not None:  # Those that are being made take the settings then.
+                if where.topic not in by_topic:
+                    by_topic[where.topic] = self._settings(where.topic)
+                partition.configure(by_topic[where.topic])
+                self._configured(partition)
             if count % RECONFIGURED_PER_TURN == 0:
                 by_topic.clear()  # They may change before the next turn.
                 yield
 
-    def _named(self, topics: Collection[str] | None) -> Iterator[TopicPartition]:
+    def _named(self, topics: Collection[TopicImage | None] | None) -> Iterator[TopicPartition]:
         if topics is None:
             yield from list(self.partitions)
             return
         for topic in topics:
-            number = 0
-            # Partitions are numbered without a gap; those being made take the settings then.
-            while (where := TopicPartition(topic, number)) in self.partitions or (
-                where in self._making
-            ):
-                yield where
-                number += 1
+            if topic is not None:  # None: it is deleted, and its configs after it.
+                for number in range(len(topic.partitions)):
+                    yield TopicPartition(topic.name, number)
 
 
 def _slice_of(queue: "deque[_Step | Pending[None]]") -> list[_Step]:

@@ -253,7 +253,7 @@ class ReplicaManager:
         logged); the others are not disturbed.
         """
         self._image = image
-        self.hosting.apply(delta)
+        self.hosting.apply(image, delta)
         if self._node_id in delta.brokers:
             self._registered(image)
 

@@ -338,16 +338,20 @@ def test_settings_of_many_partitions_change_some_per_turn(node, apply, monkeypat
     assert turns[-1] == count + 2
 
 
-def test_a_topics_settings_reach_its_partitions_and_no_others(node, apply):
-    apply(made("one", 1, 5))
+@pytest.mark.parametrize("here", [range(5), (1, 3), (4,)], ids=["all", "some", "the last"])
+def test_a_topics_settings_reach_its_partitions_and_no_others(node, apply, here):
+    """Also when some of the topic's partitions are on other nodes."""
+    apply([change for change in made("one", 1, 5) if change.partition in here])
     apply(made("other", 2, 5))
     node.executor.run_all()
     node.settings = node.settings._replace(min_insync_replicas=7)
-    node.replica_manager.apply(
-        None, MetadataDelta(revision=2, configs=((ConfigType.TOPIC, "one"),))
-    )
-    by_topic = {
-        where.topic: partition.min_insync_replicas
+    topic = TopicImage("one", id_of(1), (STATE,) * 5)
+    changed = MetadataDelta(revision=2, configs=((ConfigType.TOPIC, "one"),))
+    node.replica_manager.apply(SimpleNamespace(topic={"one": topic}.get), changed)
+    found = {
+        where: partition.min_insync_replicas
         for where, partition in node.replica_manager.hosting.partitions.items()
     }
-    assert by_topic == {"one": 7, "other": 1, "t": 1}
+    assert {where.partition for where in found if where.topic == "one"} == set(here)
+    assert {where.topic for where, least in found.items() if least == 7} == {"one"}
+    assert {where.topic for where, least in found.items() if least == 1} == {"other", "t"}
