@@ -27,6 +27,7 @@ COMMANDS = {
     "acl": "ottla.cli.acl",
     "pipeline": "ottla.cli.pipeline",
     "cat": "ottla.cli.cat",
+    "bench": "ottla.cli.bench",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",
     "completion": "ottla.cli.completion",

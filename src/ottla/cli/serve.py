@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import AsyncIterator
 from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,10 @@ from ottla.cli.arguments import Commands, add_command
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
 from ottla.cli.interruption import SIGNALS, is_ignored
 from ottla.cli.output import note
-from ottla.cli.serving import Listening, explain_os_error, ready_lines
+from ottla.cli.serving import Listening, explain_os_error, local_address, ready_lines
 from ottla.config import broker as options
 from ottla.config import log as log_options
+from ottla.config.authorization import AUTHORIZER_CLASS_NAME
 from ottla.config.config import Config
 from ottla.config.files import (
     broker_config,
@@ -28,6 +30,7 @@ from ottla.config.files import (
 )
 from ottla.config.listeners import Endpoint
 from ottla.config.option import InvalidConfig, value_text
+from ottla.config.security import PLAINTEXT
 from ottla.env.clock import SystemClock
 from ottla.env.collector import Collector
 from ottla.env.open_files import raise_open_files_limit
@@ -35,8 +38,10 @@ from ottla.errors import OttlaError
 from ottla.security.credentials import FirstUser, PasswordDiffers
 
 if TYPE_CHECKING:
+    from ottla.broker import Broker
     from ottla.cli.secure import Secured
 
+DEMO_STOP_SECONDS = 1.0
 STARTED = SystemClock().monotonic()
 """When the command began, in seconds; only the interpreter itself was there before."""
 
@@ -86,6 +91,9 @@ def register(commands: Commands) -> None:
         metavar="PORT",
         help="where the nodes' own ports begin, 0 for free ones; behind --port",
     )
+    parser.add_argument(
+        "--demo", action="store_true", help="with traffic in a topic, and a group that lags"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no ready lines")
 
 
@@ -94,6 +102,8 @@ def serve(arguments: Namespace) -> None:
     try:
         if arguments.memory and arguments.data is not None:
             raise Failure("--memory and --data exclude each other", code=Exit.USAGE)
+        if arguments.demo and (arguments.nodes or 1) > 1:
+            raise Failure("--demo and --nodes exclude each other", code=Exit.USAGE)
         if arguments.node_ports is not None and arguments.nodes is None:
             raise Failure("--node-ports is of no use without --nodes", code=Exit.USAGE)
         config = read_config(
@@ -118,11 +128,28 @@ def serve(arguments: Namespace) -> None:
             )
             run_nodes(config, users, secured, asked)
             return
-        _run(config, users, secured, memory=arguments.memory, quiet=arguments.quiet)
+        if arguments.demo:
+            _check_demo(config)
+        _run(
+            config,
+            users,
+            secured,
+            memory=arguments.memory,
+            quiet=arguments.quiet,
+            demo=arguments.demo,
+        )
     except Failure as failure:
         leave(failure)
     except OttlaError as error:
         leave(explain(error))
+
+
+def _check_demo(config: Config) -> None:
+    """Refuse a broker that the demo's clients, who are nobody, could not talk to."""
+    first = next(iter(listeners_of(config)))
+    if first.protocol != PLAINTEXT or config[AUTHORIZER_CLASS_NAME]:
+        why = "its clients do not log in"
+        raise Failure("--demo needs a PLAINTEXT listener, and no ACLs", why=why, code=Exit.USAGE)
 
 
 def _first_users(texts: list[str]) -> tuple[FirstUser, ...]:
@@ -229,11 +256,12 @@ def _run(
     *,
     memory: bool,
     quiet: bool,
+    demo: bool,
 ) -> None:
     """Run the broker to its end. Raises Failure, OttlaError, KeyboardInterrupt."""
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, users, secured, memory=memory, quiet=quiet))
+            runner.run(_serve(config, users, secured, memory=memory, quiet=quiet, demo=demo))
     except PasswordDiffers as error:
         assert secured is not None, "only its user is compared"
         raise secured.password_differs(None if memory else config[options.LOG_DIRS][0]) from error
@@ -248,6 +276,7 @@ async def _serve(
     *,
     memory: bool,
     quiet: bool,
+    demo: bool = False,
 ) -> None:
     gc.disable()  # as the entry point does, for the imports and the start
     from ottla.broker import Broker
@@ -287,13 +316,32 @@ async def _serve(
             print(told, flush=True)
     failed = loop.create_task(broker.failed.wait())
     failed.add_done_callback(lambda _: stop.set())
-    await stop.wait()
+    async with _demo(broker, config, quiet=quiet) if demo else contextlib.nullcontext():
+        await stop.wait()
     failed.cancel()
     if not quiet and sys.stderr.isatty():
         note("stopping; once more Ctrl-C to leave at once")
     await broker.stop()
     if broker.failure is not None:
         raise broker.failure
+
+
+@contextlib.asynccontextmanager
+async def _demo(broker: "Broker", config: Config, *, quiet: bool) -> AsyncIterator[None]:
+    """Run the demo's clients beside the broker."""
+    from ottla.cli.demo import TOLD, Demo
+    from ottla.env.rng import SystemRng
+
+    host, port = broker.node.doors.addresses[next(iter(listeners_of(config))).endpoint.name]
+    running = asyncio.create_task(Demo(local_address(host, port), SystemClock(), SystemRng()).run())
+    if not quiet:
+        with contextlib.suppress(BrokenPipeError):
+            print(TOLD, flush=True)
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running], timeout=DEMO_STOP_SECONDS)
 
 
 def _on_signal(stop: asyncio.Event) -> None:

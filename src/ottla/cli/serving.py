@@ -33,6 +33,11 @@ def _at(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
 
 
+def local_address(host: str, port: int) -> str:
+    """Return where a client on this machine reaches a listener."""
+    return _at("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, port)  # noqa: S104
+
+
 def ready_lines(
     *,
     node_id: int,
@@ -51,7 +56,7 @@ def ready_lines(
     ``first_steps``: lines in the place of what a client without a password may try.
     """
     protocol, host, port = listeners[0]
-    reach = _at("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, port)  # noqa: S104
+    reach = local_address(host, port)
     if data is None:
         kept = "in memory: gone with this process"
     else:
