@@ -102,12 +102,12 @@ def commit_frames(client: WireClient, topic: str, groups: Sequence[str]) -> tupl
 
 
 def fetch_frames(
-    client: WireClient, topic: str, size_bytes: int, offsets: Sequence[int]
+    client: WireClient, topic: str, size_bytes: int, offsets: Sequence[int], partition: int = 0
 ) -> tuple[list[bytes], int]:
     """Return Fetch v11 frames that begin at ``offsets``, and where answers have the error code."""
     frames = []
     for offset in offsets:
-        asked = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": size_bytes}
+        asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": size_bytes}
         body = client.encode(
             "fetch",
             11,
