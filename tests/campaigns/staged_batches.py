@@ -1,10 +1,14 @@
 """A streaming query whose batches are staged in files is killed at each step of their delivery.
 
-    python tests/campaigns/staged_batches.py [--rounds 3] [--target kafka]
+    python tests/campaigns/staged_batches.py [--rounds 3] [--target kafka] [--cluster]
+        [--way writeStream|foreachBatch|threads|connect|all]
 
 The query copies a topic with ``delivery=exactly-once`` and messages that may hold next to nothing,
-so each task stages a file. The driver is a process of its own and is killed (SIGKILL, the JVM with
-it) by one of its own processes when it has come to a chosen place:
+so each task stages a file. It writes by ``writeStream``; by ``write_batch`` in ``foreachBatch``;
+there in two threads, each with half of the rows; or there over Spark Connect. It runs in a local
+session, or with ``--cluster`` on a master and two workers. The driver is a process of its own and
+is killed (SIGKILL, the JVM with it) by one of its own processes, or by a task, when it has come to
+a chosen place:
 
     staging   a task has closed its file, others have not
     staged    every file is there, the commit begins
@@ -15,12 +19,13 @@ it) by one of its own processes when it has come to a chosen place:
 
 In each round one driver after the other on one checkpoint, one for each place, which repeats what
 the one before was killed at, and a last one that goes to the end. Then librdkafka counts
-(``read_committed``): every row once, none else; and no staged file is left. Prints a JSON report
-with how many files the kills left and how many rows were aborted, so that one sees that the windows
-were hit; exit code 1 when something is wrong.
+(``read_committed``): every row once, none else; and no staged file is left. After each kill the
+topic, read both ways, and the checkpoint tell whether the window was hit. Prints a JSON report with
+that; exit code 1 when something is wrong.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -35,12 +40,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-# ruff: noqa: E402, N802, N803 - the path comes first, and names are Spark's
+# ruff: noqa: E402, N802 - the path comes first, and names are Spark's
 from ottla.spark.planning.source import OttlaDataSource
 from ottla.spark.planning.stream import OttlaStreamReader
-from ottla.spark.writing.sink import OttlaStreamWriter
+from ottla.spark.writing.sink import OttlaStreamWriter, OttlaWriter
 
 STAGES = ("staging", "staged", "sent", "ending", "answered", "noted")
+WAYS = ("writeStream", "foreachBatch", "threads", "connect")
 PARTITIONS = 3
 BATCH_ROWS = 4_000
 
@@ -93,7 +99,9 @@ class MortalReader(OttlaStreamReader):
         return super().latestOffset(start, limit)
 
 
-class MortalWriter(OttlaStreamWriter):
+class Mortal:
+    """What both writers do at the stages."""
+
     def __init__(self, options, death):
         super().__init__(options)
         self._death = death
@@ -104,54 +112,119 @@ class MortalWriter(OttlaStreamWriter):
             self._death.reached("staging")
         return message
 
-    def commit(self, messages, batchId):
+    def commit(self, messages, *batch_id):
         if any(each is not None and each.file is not None for each in messages):
             self._death.reached("staged")
             self._death.at_its_step()
-        super().commit(messages, batchId)
+        super().commit(messages, *batch_id)
+
+
+class MortalStreamWriter(Mortal, OttlaStreamWriter):
+    pass
+
+
+class MortalWriter(Mortal, OttlaWriter):
+    pass
 
 
 class MortalSource(OttlaDataSource):
-    """format("mortal"): ours, with options death.* besides."""
+    """format("ottla"), as ``write_batch`` asks for it, with options death.* besides."""
 
     def __init__(self, options):
         super().__init__({k: v for k, v in options.items() if not k.startswith("death.")})
         self._death = Death(options)
 
-    @classmethod
-    def name(cls):
-        return "mortal"
-
     def streamReader(self, schema):
         return MortalReader(super().streamReader(schema)._options, self._death)
 
     def streamWriter(self, schema, overwrite):
-        return MortalWriter(super().streamWriter(schema, overwrite)._options, self._death)
+        return MortalStreamWriter(super().streamWriter(schema, overwrite)._options, self._death)
+
+    def writer(self, schema, overwrite):
+        return MortalWriter(super().writer(schema, overwrite)._options, self._death)
 
 
-def drive(bootstrap, source, sink, checkpoint, stage):
+def drive(bootstrap, source, sink, checkpoint, stage, way, master):
     """One driver, which is killed at ``stage``; without one it goes to the end."""
-    from ottla.spark import session
-
-    spark = session("staged", master="local[2]", log_level="off")
+    spark = connect_session(master) if way == "connect" else classic_session(master)
     spark.dataSource.register(MortalSource)
     death = {"death.stage": stage, "death.group": str(os.getpgrp())}
-    (
-        spark.readStream.format("mortal")
+    options = death | {"exactlyOnceMaxBytes": "1"}
+    rows = (
+        spark.readStream.format("ottla")
         .options(**death, **{"kafka.bootstrap.servers": bootstrap}, subscribe=source)
         .options(startingOffsets="earliest", maxOffsetsPerTrigger=str(BATCH_ROWS))
         .load()
         .selectExpr("CAST(value AS STRING) AS key", "value")
-        .writeStream.format("mortal")
-        .options(**death, **{"kafka.bootstrap.servers": bootstrap}, topic=sink)
-        .options(delivery="exactly-once", exactlyOnceMaxBytes="1", checkpointLocation=checkpoint)
-        .trigger(availableNow=True)
-        .start()
-        .awaitTermination()
     )
+    if way == "writeStream":
+        writer = rows.writeStream.format("ottla").option("kafka.bootstrap.servers", bootstrap)
+        writer = writer.options(topic=sink, delivery="exactly-once", **options)
+    else:
+        options["stagingLocation"] = str(Path(checkpoint, "ottla-staging"))
+
+        def write(frame, batch_id):
+            import concurrent.futures
+
+            import ottla.spark
+
+            def part(name, rows):
+                ottla.spark.write_batch(
+                    rows, batch_id, name=f"{sink}{name}", bootstrap=bootstrap, topic=sink,
+                    options=options,
+                )  # fmt: skip
+
+            if way != "threads":
+                part("", frame)
+                return
+            halves = {"-even": "hash(key) % 2 = 0", "-odd": "hash(key) % 2 <> 0"}
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                begun = [pool.submit(part, name, frame.where(h)) for name, h in halves.items()]
+                for each in begun:
+                    each.result()
+
+        writer = rows.writeStream.foreachBatch(write)
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    writer.start().awaitTermination()
 
 
-def run_round(bootstrap, directory, report):
+def confs_for(master):
+    """Return what a session needs on a cluster that others use, too."""
+    from tools.spark_cluster import SHARE
+
+    share = dict(each.split("=", 1) for each in SHARE) if master.startswith("spark:") else {}
+    return share | {"spark.driver.memory": "768m"}
+
+
+def classic_session(master):
+    from ottla.spark import session
+
+    return session("staged", master=master, confs=confs_for(master), log_level="off")
+
+
+def connect_session(master):
+    """Start a server of Spark Connect in this process's JVM; return its client's session."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+    from pyspark.sql.session import SparkSession as ClassicSession
+
+    from ottla.spark import local
+
+    def port_of_the_server():
+        service = "org.apache.spark.sql.connect.service.SparkConnectService$"
+        jvm = ClassicSession._instantiatedSession._jvm
+        return getattr(getattr(jvm, service), "MODULE$").localPort()
+
+    local.set_environment()
+    DefaultChannelBuilder.default_port = staticmethod(port_of_the_server)
+    builder = SparkSession.builder.master(master).appName("staged")
+    connect = {"spark.api.mode": "connect", "spark.connect.grpc.binding.port": "0"}
+    for key, value in (local.local_confs(master, "off") | confs_for(master) | connect).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def run_round(bootstrap, directory, report, way, master):
     """Copy a topic, killed at each stage."""
     from tools.wire_client import WireClient
 
@@ -161,23 +234,37 @@ def run_round(bootstrap, directory, report):
         wire.create_topic(sink, PARTITIONS)
     rows = BATCH_ROWS * 4
     fill(bootstrap, source, rows)
-    staging = directory / "ottla-staging"
+    written = 0
     for stage in (*STAGES, ""):
         begun = time.monotonic()
         command = [sys.executable, __file__, "--drive"]
-        command += [bootstrap, source, sink, str(directory), stage]
+        command += [bootstrap, source, sink, str(directory), stage, way, master]
         done = subprocess.run(command, start_new_session=True, capture_output=True, timeout=300)
-        left = sum(each.suffix == ".batches" for each in staging.rglob("*"))
+        left = sum(each.suffix == ".batches" for each in (directory / "ottla-staging").rglob("*"))
         report["files left by kills"] += left
         seconds = time.monotonic() - begun
-        print(f"{stage or 'to the end'}: {seconds:.1f} s, {left} files", file=sys.stderr)
+        print(f"{way} {stage or 'to the end'}: {seconds:.1f} s, {left} files", file=sys.stderr)
         if done.returncode != (-signal.SIGKILL if stage else 0):
             tail = done.stderr.decode(errors="replace")[-3000:]
-            report["problems"].append(f"{stage}: ended with {done.returncode}: {tail}")
+            report["problems"].append(f"{way} {stage}: ended with {done.returncode}: {tail}")
             return
-        report["kills"] += bool(stage)
+        if stage:
+            report["kills"] += 1
+            report["kills by way"][way] += 1
+            before = written
+            committed, written = look(bootstrap, sink)
+            noted = BATCH_ROWS * batches_noted(directory)
+            is_hit = {
+                "staging": left > 0,
+                "staged": left > 1,
+                "sent": written > before,
+                "ending": written > noted,
+                "answered": committed > noted,
+                "noted": committed == noted,
+            }[stage]
+            report["windows hit"][stage] += is_hit
     if left:
-        report["problems"].append(f"{left} staged files are left")
+        report["problems"].append(f"{way}: {left} staged files are left")
     found = Counter(read(bootstrap, sink, "read_committed"))
     expected = {b"row-%09d" % number for number in range(rows)}
     for what, values in {
@@ -186,9 +273,21 @@ def run_round(bootstrap, directory, report):
         "doubled": {each for each, times in found.items() if times > 1},
     }.items():
         if values:
-            report["problems"].append(f"{len(values)} rows {what}, such as {min(values)!r}")
+            report["problems"].append(f"{way}: {len(values)} rows {what}, such as {min(values)!r}")
     report["rows"] += found.total()
     report["aborted"] += len(read(bootstrap, sink, "read_uncommitted")) - found.total()
+
+
+def look(bootstrap, sink):
+    """Return how many rows are committed, and how many are in the logs."""
+    return tuple(
+        len(read(bootstrap, sink, f"read_{which}")) for which in ("committed", "uncommitted")
+    )
+
+
+def batches_noted(checkpoint):
+    """Return how many micro-batches Spark has noted as done."""
+    return sum(each.name.isdigit() for each in (checkpoint / "commits").glob("*"))
 
 
 def fill(bootstrap, topic, rows):
@@ -234,24 +333,40 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--target", choices=["ottla", "kafka"], default="ottla")
-    parser.add_argument("--drive", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--way", choices=[*WAYS, "all"], default="writeStream")
+    parser.add_argument("--cluster", action="store_true", help="a master and two workers")
+    parser.add_argument("--drive", nargs=7, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.drive:
         drive(*options.drive)
         return 0
     from tools.kafka_peer import KafkaPeer
     from tools.ottla_peer import OttlaPeer
+    from tools.spark_cluster import SparkCluster
 
-    report = {"kills": 0, "files left by kills": 0, "aborted": 0, "rows": 0, "problems": []}
-    with tempfile.TemporaryDirectory() as work:
+    report = {
+        "kills": 0,
+        "kills by way": Counter(),
+        "windows hit": Counter(),
+        "files left by kills": 0,
+        "aborted": 0,
+        "rows": 0,
+        "problems": [],
+    }
+    ways = WAYS if options.way == "all" else (options.way,)
+    with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as stack:
         make = OttlaPeer if options.target == "ottla" else KafkaPeer
         peer = make(Path(work, "data"))
+        stack.callback(peer.kill9)
         peer.start()
-        try:
-            for number in range(options.rounds):
-                run_round(peer.bootstrap, Path(work, f"checkpoint-{number}"), report)
-        finally:
-            peer.kill9()
+        master = "local[2]"
+        if options.cluster:
+            master = stack.enter_context(SparkCluster(Path(work, "cluster"))).master
+        for number in range(options.rounds):
+            for way in ways:
+                checkpoint = Path(work, f"checkpoint-{way}-{number}")
+                run_round(peer.bootstrap, checkpoint, report, way, master)
+                print(json.dumps(report), file=sys.stderr)
     print(json.dumps(report))
     return 1 if report["problems"] else 0
 

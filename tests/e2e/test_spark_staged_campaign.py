@@ -16,9 +16,10 @@ CAMPAIGN = Path(__file__).resolve().parent.parent / "campaigns" / "staged_batche
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(400)
-def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(target_kind):
+@pytest.mark.parametrize("way", ["writeStream", "threads", "connect"])
+def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(target_kind, way):
     done = subprocess.run(
-        [sys.executable, CAMPAIGN, "--target", target_kind],
+        [sys.executable, CAMPAIGN, "--target", target_kind, "--way", way],
         capture_output=True,
         text=True,
         timeout=390,
@@ -29,4 +30,5 @@ def test_a_staged_batch_is_there_once_wherever_its_delivery_is_killed(target_kin
     assert (report["kills"], report["rows"]) == (6, 16_000)
     assert report["files left by kills"] > 0
     assert report["aborted"] > 0
+    assert {"sent", "answered", "noted"} <= report["windows hit"].keys()
     assert done.returncode == 0, done.stdout + done.stderr
