@@ -2,13 +2,15 @@
 
     python -m bench.spark.steady --rates 100,1000,20000 --seconds 60
     python -m bench.spark.steady --rates 1000 --arms least,once --json FILE
+    python -m bench.spark.steady --rates 1000 --streams 10
 
 One broker, one session (local[2], ``ottla.spark.session``), a topic of two partitions that another
 process fills evenly with values of 100 bytes, and streams that copy it, one after the other:
 ``jvm`` (Spark's Kafka connector on both sides), ``least`` (``format("ottla")``, at least once) and
-``once`` (exactly once). The first ten seconds of each do not count. CPU is that of the session's
-processes, the broker's and the producer's left out, by kind of process (the JVM, and Python by its
-main module), sampled so often that processes which end are not missed; batch times are Spark's own.
+``once`` (exactly once); with ``--streams`` so many copies of it at a time. What comes before ten
+seconds and four batches are over does not count. CPU is that of the session's processes, the
+broker's and the producer's left out, by kind of process (the JVM, and Python by its main module),
+sampled so often that processes which end are not missed; batch times are Spark's own.
 """
 
 import argparse
@@ -59,6 +61,7 @@ class Cpu:
         self.by_kind: Counter[str] = Counter()
         self.processes: Counter[str] = Counter()
         self.python_mb = 0
+        """The most that the Python processes held at once; pages that they share count once."""
         self._without = without | {os.getpid()}
         self._end = threading.Event()
         self._seen: dict[int, tuple[str, float, float]] = {}
@@ -78,8 +81,22 @@ class Cpu:
             self.processes[kind] += 1
 
     def _sample(self) -> None:
+        looks = 0
         while not self._end.wait(0.05):
             self._look()
+            looks += 1
+            if looks % 40 == 0:
+                self.python_mb = max(self.python_mb, self._held_mb())
+
+    def _held_mb(self) -> int:
+        kilobytes = 0
+        for pid, (kind, _, _) in self._seen.items():
+            if kind in {"jvm", "commands"}:
+                continue
+            with suppress(OSError):  # it is over
+                told = Path("/proc", str(pid), "smaps_rollup").read_text()
+                kilobytes += int(told.partition("\nPss:")[2].split()[0])
+        return kilobytes >> 10
 
     def _look(self, *, first: bool = False) -> None:
         parents, used = {}, {}
@@ -130,16 +147,16 @@ def warm_up(query: Any) -> int:
             raise RuntimeError(f"no batches within {seconds:.0f} s: {query.exception()}")
 
 
-def run(spark: Any, peer: OttlaPeer, arm: str, *, rate: int, seconds: int, work: str) -> Any:
-    """Copy for so long, and return what it took."""
+def start(spark: Any, bootstrap: str, arm: str, *, work: str) -> Any:
+    """Start a stream that copies into a topic of its own; return its query."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     name, more = ARMS[arm]
-    sink = f"sink-{arm}-{rate}-{time.time_ns()}"
-    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+    sink = f"sink-{arm}-{time.time_ns()}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(sink, 2, 1)])[sink].result(30)
-    given = {"kafka.bootstrap.servers": peer.bootstrap}
-    query = (
+    given = {"kafka.bootstrap.servers": bootstrap}
+    return (
         spark.readStream.format(name)
         .options(**given, subscribe="source", startingOffsets="latest")
         .load()
@@ -150,16 +167,30 @@ def run(spark: Any, peer: OttlaPeer, arm: str, *, rate: int, seconds: int, work:
         .trigger(processingTime="1 second")
         .start()
     )
+
+
+def run(
+    spark: Any, peer: OttlaPeer, arm: str, *, rate: int, seconds: int, streams: int, work: str
+) -> Any:
+    """Copy for so long, and return what it took."""
+    queries: list[Any] = []
     command = [sys.executable, "-c", PRODUCER, peer.bootstrap, str(rate)]
     with subprocess.Popen(command) as producer:
         try:
-            first = warm_up(query)
+            queries += (start(spark, peer.bootstrap, arm, work=work) for _ in range(streams))
+            first = [warm_up(each) for each in queries]
             assert peer.process is not None, "it runs"
             with Cpu({peer.process.pid, producer.pid}) as cpu:
                 time.sleep(seconds)
-            done = [each for each in query.recentProgress if each["batchId"] > first]
+            done = [
+                each
+                for query, last in zip(queries, first, strict=True)
+                for each in query.recentProgress
+                if each["batchId"] > last
+            ]
         finally:
-            query.stop()
+            for query in queries:
+                query.stop()
             producer.kill()
     times = sorted(each["durationMs"]["triggerExecution"] for each in done)
     parts: Counter[str] = Counter()
@@ -170,6 +201,7 @@ def run(spark: Any, peer: OttlaPeer, arm: str, *, rate: int, seconds: int, work:
         "cpu_ms_per_batch": round(1000 * sum(cpu.by_kind.values()) / len(done)),
         "by_kind": {kind: round(used, 2) for kind, used in cpu.by_kind.most_common()},
         "processes": dict(cpu.processes),
+        "python_mb": cpu.python_mb,
         "batches": len(done),
         "rows": sum(each["numInputRows"] for each in done),
         "p50_ms": median(times),
@@ -185,6 +217,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--streams", type=int, default=1, help="so many at a time")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
 
@@ -204,7 +237,15 @@ def main(arguments: Sequence[str]) -> int:
             for rate in map(int, options.rates.split(",")):
                 for _ in range(options.rounds):
                     for arm in options.arms.split(","):
-                        row = run(spark, peer, arm, rate=rate, seconds=options.seconds, work=work)
+                        row = run(
+                            spark,
+                            peer,
+                            arm,
+                            rate=rate,
+                            seconds=options.seconds,
+                            streams=options.streams,
+                            work=work,
+                        )
                         found.setdefault(f"{rate} {arm}", []).append(row)
                         print(f"{rate:6} {arm:6} {json.dumps(row)}", flush=True)
         spark.stop()
