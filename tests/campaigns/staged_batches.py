@@ -258,7 +258,7 @@ def run_round(bootstrap, directory, report, way, master):
                 "staging": left > 0,
                 "staged": left > 1,
                 "sent": written > before,
-                "ending": written > noted,
+                "ending": written > before,
                 "answered": committed > noted,
                 "noted": committed == noted,
             }[stage]

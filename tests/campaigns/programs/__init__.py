@@ -1,0 +1,1 @@
+"""The parts of the differential campaign, ``tests/campaigns/spark_programs.py``."""
