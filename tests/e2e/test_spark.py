@@ -276,6 +276,35 @@ def test_an_unreachable_broker_is_told_soon(spark):
     assert time.monotonic() - begin < 30
 
 
+def test_a_query_is_planned_while_the_broker_starts(ottla_server_factory, topic_name):
+    """As the page says of fetchOffset.numRetries: a refused connection is not the end."""
+    import socket
+    import threading
+
+    from ottla.spark.option_table import Use
+    from ottla.spark.options import parse_options
+    from ottla.spark.planning.plan import plan_ranges
+    from tools.kafka_peer import free_port
+    from tools.wire_client import WireClient
+
+    server = ottla_server_factory(begin=False)
+    server._asked_port = free_port()
+    server.start()
+    with WireClient(server.bootstrap) as wire:
+        wire.create_topic(topic_name, 2)
+    server.kill9()
+    given = {"kafka.bootstrap.servers": server.bootstrap, "subscribe": topic_name}
+    options = parse_options({**given, "fetchOffset.numRetries": "120"}, Use.BATCH)
+    with socket.socket() as probe:
+        assert probe.connect_ex((server.host, server.port)) != 0
+    starting = threading.Thread(target=server.start)
+    starting.start()
+    try:
+        assert len(plan_ranges(options)) == 2
+    finally:
+        starting.join()
+
+
 def test_a_broker_restarted_in_the_middle_of_a_task_loses_and_doubles_nothing(
     ottla_server_factory, topic_name
 ):

@@ -101,11 +101,16 @@ class SourceOptions:
     def settings(self, *, retry_timeout_ms: int) -> ClientSettings:
         """Return the client's settings, for calls that are tried again for so long.
 
+        A broker that refuses the first connection may be starting: it is tried again, too.
         A topic that is not there is asked for as long as planning outlasts trouble at its first
         start, wherever it is missed: in a second query of the same stream it is no less gone.
         """
-        missing_ms = min(self.first_retry_ms, retry_timeout_ms)
-        return replace(self.client, retry_timeout_ms=retry_timeout_ms, missing_topic_ms=missing_ms)
+        return replace(
+            self.client,
+            retry_timeout_ms=retry_timeout_ms,
+            missing_topic_ms=min(self.first_retry_ms, retry_timeout_ms),
+            awaits_cluster=True,
+        )
 
 
 def parse_options(given: Mapping[str, str], use: Use = Use.BOTH) -> SourceOptions:

@@ -26,6 +26,7 @@ def test_the_least_one_must_say():
     assert options.fail_on_data_loss
     assert options.fetch == FETCH
     assert options.trigger == TriggerOptions(None, None, 900_000)
+    assert options.settings(retry_timeout_ms=options.first_retry_ms).awaits_cluster
     assert (options.first_retry_ms, options.later_retry_ms, options.read_retry_ms) == (
         3_000,
         60_000,

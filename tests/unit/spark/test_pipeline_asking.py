@@ -31,6 +31,7 @@ class Cluster:
     def look_up(self, names):
         (address,) = self.settings.bootstrap
         if address.host == "away":
+            assert not self.settings.awaits_cluster, "an address that may be wrong is told at once"
             raise ConnectionFailed(*address, "connection refused", refused=True)
         part = PartitionView(0, 1, 0, (1,), (1,), ErrorCode.NONE)
         refused = TopicView(

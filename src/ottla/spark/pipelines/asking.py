@@ -7,6 +7,7 @@ no topics. Imports no Spark.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.client.blocking.cluster import BlockingClient
@@ -62,7 +63,8 @@ def ask(everything: Iterable[Asked], connect: Connect = BlockingClient) -> Found
 def _source(asked: Asked, connect: Connect) -> list[str]:
     options = parse_options(asked.options)
     settings = options.settings(retry_timeout_ms=options.first_retry_ms)
-    with connect(settings) as client:
+    # Nobody waits for an address that may be wrong: asking is for finding that out.
+    with connect(replace(settings, awaits_cluster=False)) as client:
         if not partitions_of(client, options):
             return [f"{asked.place}: {asked.name}: no topic matches {options.pattern} yet"]
     return []

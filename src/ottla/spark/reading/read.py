@@ -8,7 +8,6 @@ on. Records that are gone are an error, or left out with a warning where the que
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.client.blocking.cluster import BlockingClient
@@ -58,11 +57,7 @@ def read_ranges(
     longer by whoever keeps it. Raises DataLoss for what the log holds no more (failOnDataLoss),
     KafkaError: CORRUPT_MESSAGE, or what the broker answered; ConnectionFailed.
     """
-    # Planning was there a moment ago: the cluster may be away, but it is there.
-    settings = replace(
-        options.settings(retry_timeout_ms=options.read_retry_ms), awaits_cluster=True
-    )
-    with kept_client(settings) as client:
+    with kept_client(options.settings(retry_timeout_ms=options.read_retry_ms)) as client:
         yield from fetch_ranges(
             client,
             wanted,
