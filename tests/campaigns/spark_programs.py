@@ -81,8 +81,6 @@ class Campaign:
                 )
                 if number == self.options.programs or len(self.problems) == PROBLEMS_MAX:
                     break
-        except KeyboardInterrupt:
-            self.counts["interrupted"] += 1
         finally:
             if self.spark is not None:
                 self.spark.stop()
@@ -124,12 +122,14 @@ class Campaign:
                 life.run(program)
             self.counts["steps"] += len(program)
         except Exception as error:  # noqa: BLE001 - whatever ends a program is a finding
-            print(f"seed {seed}: {error!r}", file=sys.stderr)
+            print(f"seed {seed}: {_told(error)}", file=sys.stderr)
             if program is None:
                 program, told = [], traceback.format_exc()
             else:
                 program, told = self.shrunk(seed, world, program, _told(error))
-            self.problems.append({"seed": seed, "world": world, "program": program, "what": told})
+            problem = {"seed": seed, "world": world, "program": program, "what": told}
+            print(json.dumps(problem), file=sys.stderr)
+            self.problems.append(problem)
 
     def shrunk(self, seed, world, program, told):
         """Return the program without steps that do not matter, and what goes wrong in it."""

@@ -1,4 +1,4 @@
-"""The short form of tests/campaigns/spark_programs.py: two random programs over shared frames."""
+"""The short form of tests/campaigns/spark_programs.py: a random program over shared frames."""
 
 import json
 import subprocess
@@ -19,15 +19,15 @@ CAMPAIGN = Path(__file__).resolve().parent.parent / "campaigns" / "spark_program
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(400)
-def test_random_programs_over_shared_frames_give_the_right_rows():
-    arguments = ["--programs", "2", "--seed", "1", "--without", "connector"]
+def test_a_random_program_over_shared_frames_gives_the_right_rows():
+    arguments = ["--programs", "1", "--seed", "11", "--without", "connector"]
     done = subprocess.run(
         [sys.executable, CAMPAIGN, *arguments], capture_output=True, text=True, timeout=390
     )
     assert done.stdout.strip(), done.stderr
     report = json.loads(done.stdout)
     assert report["problems"] == []
-    assert report["programs"] == 2
+    assert report["programs"] == 1
     assert report["rows"] > 0
     assert done.returncode == 0
 

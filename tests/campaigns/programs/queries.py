@@ -8,7 +8,7 @@ import json
 
 from tests.campaigns.programs.model import COLUMNS, ordered
 
-PATIENCE = {"fetchOffset.numRetries": "60", "fetchOffset.retryIntervalMs": "500"}
+PATIENCE = {"fetchOffset.numRetries": "400", "fetchOffset.retryIntervalMs": "500"}
 """A broker that is started again is waited for."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 HEADERS = (
