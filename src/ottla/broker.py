@@ -279,6 +279,7 @@ class Broker:
             shared=self._shared_doors,
             inter_broker=self._inter_broker,
         )
+        await work.withdraw(data, configuration)
         await join_and_open(doors, data)
         return doors
 

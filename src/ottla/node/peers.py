@@ -25,6 +25,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -44,6 +45,7 @@ PAUSE_SECONDS_MAX = 1.0
 """After a failure; twice as long after each that follows."""
 WRITE_VERSION_2_SINCE = 5
 VERIFIES_IN = 4
+FETCH_VERSION = 18
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -188,6 +190,10 @@ class NodePeers:
 
         return pending_of(ask())
 
+    async def fetch(self, node: NodeId, request: FetchRequest) -> FetchResponse:
+        """Send a Fetch and return the answer, for as long as that waits. Raises OttlaError."""
+        return await self._peer(node).ask(request, FetchResponse, FETCH_VERSION)
+
     def close(self) -> None:
         """Close all connections."""
         self._is_closed = True
@@ -200,15 +206,17 @@ class NodePeers:
         """Return the answer; None: there is none."""
         if self._is_closed:
             return None
-        peer = self._peers.get(node)
-        if peer is None:
-            peer = self._peers[node] = Peer(node, self._links, self._clock)
         try:
-            return await peer.ask(request, kind, highest)
+            return await self._peer(node).ask(request, kind, highest)
         except (ConnectionFailed, KafkaError) as error:
             logger.info("node %d did not answer: %s", node, error)
             return None
 
+    def _peer(self, node: NodeId) -> Peer:
+        peer = self._peers.get(node)
+        if peer is None:
+            peer = self._peers[node] = Peer(node, self._links, self._clock)
+        return peer
 
 def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}

@@ -26,6 +26,7 @@ from ottla.housekeeping.schedule import Schedule
 from ottla.housekeeping.snapshot_sweep import SWEEP_INTERVAL_MS
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
+from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.links import NodeLinks
@@ -42,6 +43,8 @@ from ottla.turns import Turns
 if TYPE_CHECKING:
     from ottla.coordinator.making import Coordinators
     from ottla.handlers.apis.describe_log_dirs import MeasuredDirectory
+    from ottla.replication.elector import Elector
+    from ottla.replication.replicas import Replicas
 
 SPACE_CHECK_INTERVAL_MS = 1000
 """How soon a node notices that its disk is nearly full, or has space again."""
@@ -49,6 +52,37 @@ FOR_OTHER_NODES = ("ottla.node.peers", "ottla.handlers.authentication", "ottla.s
 """What a node needs to ask others, and to let them in."""
 FREE_MIN_MS = 100
 """The least time between two looks for deleted partitions; a delay of 0 may be asked for."""
+
+
+class Elections:
+    """Elects leaders while this node is the controller; loads that when there are other nodes."""
+
+    def __init__(
+        self,
+        data: Data,
+        environment: Environment,
+        configuration: Configuration,
+        replica_manager: ReplicaManager,
+    ) -> None:
+        self._parts = (data, environment, configuration)
+        self._replica_manager = replica_manager
+        self._elector: Elector | None = None
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow the image."""
+        if self._elector is None:
+            is_alone = len(image.brokers) < 2
+            if is_alone and self._replica_manager.replicas is None:
+                return
+            from ottla.node.replicas import make_elector  # noqa: PLC0415 - one node needs none
+
+            self._elector = make_elector(*self._parts)
+        self._elector.apply(image, delta)
+
+    def stop(self) -> None:
+        """Elect no more."""
+        if self._elector is not None:
+            self._elector.stop()
 
 
 class Work(NamedTuple):
@@ -59,7 +93,19 @@ class Work(NamedTuple):
     coordinators: CoordinatorsOnDemand
     producer_ids: ProducerIds
     controller: Controller
+    elections: Elections
     configs: Configs
+
+    async def withdraw(self, data: Data, configuration: Configuration) -> None:
+        """Take this node out of the ISRs of partitions whose logs it has lost; before it registers.
+
+        Raises MetadataError.
+        """
+        missing = self.replica_manager.hosting.missing_at_start
+        if missing:
+            from ottla.node.replicas import withdraw_from  # noqa: PLC0415 - few lose a disk
+
+            await withdraw_from(data, configuration, missing)
 
     def answer_waiting(self) -> None:
         """Answer or send away whoever waits for more to come."""
@@ -68,6 +114,7 @@ class Work(NamedTuple):
 
     async def settle(self) -> None:
         """Wait for what has begun and must come to its end."""
+        self.elections.stop()
         await self.housekeeper.settle()
         await self.replica_manager.settle()
 
@@ -108,8 +155,13 @@ def begin_work(
         cleaner_executor=environment.cleaner_executor or environment.executor,
         cleaner_settings=lambda: cleaner_settings_of(configuration.in_force),
     )
+    replica_manager.make_replicas = lambda: _replicas(
+        data, environment, configuration, replica_manager, awake_clock
+    )
     replica_manager.host_all(data.follower.image)
     data.follower.add_listener(replica_manager.apply)
+    elections = Elections(data, environment, configuration, replica_manager)
+    data.follower.add_listener(elections.apply)
     producer_ids = ProducerIds(data.store, data.keys.producer_id_block)
 
     def make() -> Coordinators:
@@ -148,6 +200,7 @@ def begin_work(
         coordinators,
         producer_ids,
         _controller(data, environment, configuration, replica_manager),
+        elections,
         Configs(
             store=data.store,
             keys=data.keys,
@@ -158,6 +211,18 @@ def begin_work(
             groups_max=config[coordinator_options.GROUP_CONFIGS_MAX],
         ),
     )
+
+
+def _replicas(
+    data: Data,
+    environment: Environment,
+    configuration: Configuration,
+    replica_manager: ReplicaManager,
+    awake_clock: AwakeClock,
+) -> Replicas:
+    from ottla.node.replicas import make_replicas  # noqa: PLC0415 - one node needs none
+
+    return make_replicas(data, environment, configuration, replica_manager, awake_clock)
 
 
 def _controller(

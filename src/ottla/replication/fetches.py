@@ -28,6 +28,8 @@ from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
 
 FetchedInSteps = Generator[None, None, list[FetchedPartition]]
+Cold = list[ColdRead]
+"""Reads that wait for the device."""
 SPECS_PER_STEP = 64
 """How many partitions are read between two yields."""
 PARTITIONS_PER_WAITING = 10
@@ -83,7 +85,7 @@ class Fetches:
         cold: list[ColdRead] = []
         found = yield from self._read_in_steps(specs, limits, cold)
         if cold:
-            yield self._warm(cold)
+            yield self.warm(cold)
             specs = _bounded(specs)
             found = yield from self._read_in_steps(specs, limits)
         if self._is_over(specs, limits, found):
@@ -102,7 +104,7 @@ class Fetches:
                 break
         return woken.then(lambda _: self._read_in_steps(specs, limits))
 
-    def _warm(self, cold: list[ColdRead]) -> Pending[None]:
+    def warm(self, cold: list[ColdRead]) -> Pending[None]:
         """Have an executor bring it into memory."""
         pending: Pending[None] = Pending()
 
@@ -180,7 +182,7 @@ class Fetches:
             else:
                 pending.resolve(outcome)
 
-        self._warm(cold).on_done(done)
+        self.warm(cold).on_done(done)
         return pending
 
     def _read_in_steps(

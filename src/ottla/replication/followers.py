@@ -33,13 +33,20 @@ class FollowerAnswer(NamedTuple):
 
 
 def answer_follower(
-    partition: Partition, changes: IsrChanges, node: NodeId, asked: Asked, *, max_bytes: int
+    partition: Partition,
+    changes: IsrChanges,
+    node: NodeId,
+    asked: Asked,
+    *,
+    max_bytes: int,
+    is_first: bool = True,
 ) -> FollowerAnswer:
     """Answer what ``node`` asks of a partition that this node leads. May block on a cold index.
 
-    The first batch is whole whatever its size. Raises KafkaError: as ``Partition.check_leader``
-    with the epoch asked for, and ``Partition.follower_fetched``; OFFSET_OUT_OF_RANGE above the end,
-    and for an epoch of which nothing is known here.
+    ``max_bytes`` 0: nothing is read, the fetch is only noted. ``is_first``: the first batch is whole
+    whatever its size; else it is left out when it is larger. Raises KafkaError: as
+    ``Partition.check_leader`` with the epoch asked for, and ``Partition.follower_fetched``;
+    OFFSET_OUT_OF_RANGE above the end, and for an epoch of which nothing is known here.
     """
     partition.check_leader(asked.leader_epoch)
     log = partition.log
@@ -59,7 +66,10 @@ def answer_follower(
         why = f"{partition.topic_partition}: {offset} is above the end {log.log_end_offset}"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
     changes.follower_fetched(partition, node, offset, asked.broker_epoch)
+    at = at._replace(high_watermark=partition.high_watermark)
+    if offset == log.log_end_offset or not max_bytes or partition.is_held:
+        return at
     result = log.read(
-        offset, max_bytes=max_bytes, upper_offset=log.log_end_offset, min_one_message=True
+        offset, max_bytes=max_bytes, upper_offset=log.log_end_offset, min_one_message=is_first
     )
-    return at._replace(high_watermark=partition.high_watermark, region=result.region)
+    return at if result.first_batch_incomplete else at._replace(region=result.region)

@@ -65,6 +65,16 @@ class Watcher(Protocol):
         """Take note that a partition is hosted no more. Harmless when it is not watched."""
 
 
+class Roles(Protocol):
+    """Is told of the roles that partitions of several replicas take."""
+
+    def role_taken(self, partition: Partition) -> None:
+        """Take note that it leads or follows, perhaps as before."""
+
+    def gone(self, partition: Partition) -> None:
+        """Take note that a partition is hosted no more; it may have one replica."""
+
+
 class Hosting:
     """The partitions of this node."""
 
@@ -103,6 +113,10 @@ class Hosting:
         self.listeners: list[Callable[[TopicPartition], None]] = []
         """Told on the loop of each partition that was not there when the image told of it, and is
         hosted now."""
+        self.roles: Roles | None = None
+        """Use: told of partitions of several replicas. None: there is none yet."""
+        self.missing_at_start: list[tuple[TopicPartition, TopicId]] = []
+        """Partitions of several replicas that had no log here when this process began."""
         self._making: dict[TopicPartition, tuple[TopicId, PartitionState]] = {}
         """Those that will be hosted, with their newest state. Invariant: not in ``partitions``, but
         for those that could not be opened before."""
@@ -173,11 +187,19 @@ class Hosting:
                     where = TopicPartition(name, index)
                     wanted[where] = state
                     topic_ids.append(Wanted(where, topic.topic_id, is_new))
+                    if len(state.replicas) > 1 and self._has_no_log(where, topic.topic_id):
+                        self.missing_at_start.append((where, topic.topic_id))
         job = self._log_manager.maker.making_job(topic_ids)
         job.run()
         made = self._log_manager.maker.made(job)
         for where, topic_id, _ in topic_ids:
             self._host(where, topic_id, wanted[where], made[where], is_new=is_new)
+
+    def _has_no_log(self, where: TopicPartition, topic_id: TopicId) -> bool:
+        if where in self._log_manager.offline:
+            return False  # It is there, and cannot be read now.
+        log = self._log_manager.get(where)
+        return log is None or log.topic_id not in (None, topic_id)
 
     def registered(self) -> None:
         """Fence what was granted before this process registered: the image just told that it did.
@@ -188,6 +210,7 @@ class Hosting:
         for partition in list(self.partitions.values()):
             if len(partition.state.replicas) > 1:
                 partition.fence(_fenced_epoch_of(partition.state, self._node_id))
+                self._tell_role(partition)
         for where, (topic_id, state) in self._making.items():
             if len(state.replicas) > 1:
                 epoch = _fenced_epoch_of(state, self._node_id)
@@ -226,6 +249,7 @@ class Hosting:
         partition = self.partitions.get(where)
         if partition is not None and partition.topic_id == topic_id:
             partition.apply_state(state)
+            self._tell_role(partition)
             if where not in self.unopened:
                 return
         self._make(where, topic_id, state, is_new=is_new or where in self._never_made)
@@ -246,6 +270,8 @@ class Hosting:
             # From now on nothing is appended that would be gone with it.
             del self.partitions[where]
             partition.stop()
+            if self.roles is not None:
+                self.roles.gone(partition)
         else:
             partition = None
         self._never_made.discard(where)
@@ -352,6 +378,11 @@ class Hosting:
         partition.configure(settings)
         self.partitions[where] = partition
         self._configured(partition)
+        self._tell_role(partition)
+
+    def _tell_role(self, partition: Partition) -> None:
+        if self.roles is not None and len(partition.state.replicas) > 1:
+            self.roles.role_taken(partition)
 
     def _fenced_epoch(self, topic_id: TopicId, where: TopicPartition) -> LeaderEpoch:
         before = self.partitions.get(where)

@@ -58,6 +58,7 @@ class Partition(PartitionFlushes):
         "_moved",
         "_node_id",
         "fenced_epoch",
+        "grown",
         "high_watermark",
         "is_leader",
         "min_insync_replicas",
@@ -109,6 +110,8 @@ class Partition(PartitionFlushes):
         self._moved = moved
         self._commits: CommitQueue | None = None
         """Use: ``commits``. None: nobody has waited yet, as for most partitions of a large node."""
+        self.grown: Callable[[Partition], None] | None = None
+        """Use: told of each append, for followers that wait. None: there are none."""
         self.view: LeaderView | None = None
         """Use: set by ``take_view``. What followers have said. Invariant: of the present leader
         epoch; None without them."""
@@ -273,6 +276,8 @@ class Partition(PartitionFlushes):
             self.flush()
         if flush_messages != 1:
             self._advance()
+        if self.grown is not None:
+            self.grown(self)
         return result
 
     def check_append(self, acks: int) -> None:

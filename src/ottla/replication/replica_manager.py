@@ -8,7 +8,7 @@ image says. Source: the API refactoring seed ("Replica Manager").
 import logging
 from collections.abc import Callable, Generator, Iterable
 from posixpath import dirname
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor, Lane
@@ -16,6 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import INT64_MAX, NodeId, TopicId, TopicPartition
 from ottla.log.directories.directory import LogDirectory
 from ottla.log.directories.manager import LogManager
+from ottla.log.segment.cold_read import ColdRead
 from ottla.log.segment.time_lookup import BatchSearch, FoundRecord
 from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.values import PartitionState
@@ -32,6 +33,9 @@ from ottla.replication.hosting import Hosting, Watcher
 from ottla.replication.partition import Partition, PartitionSettings
 from ottla.request_memory import RequestMemory
 from ottla.turns import Portions, Turns
+
+if TYPE_CHECKING:
+    from ottla.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +87,14 @@ class ReplicaManager:
             configured=watcher.watch,
             gone=self._gone,
         )
+        self.hosting.roles = self
+        self.broker_epoch = -1
+        """This node's registration, as the image told. -1: it has none yet."""
+        self.replicas: Replicas | None = None
+        """Use: for partitions of several replicas; made by ``make_replicas`` with the first."""
+        self.make_replicas: Callable[[], Replicas] | None = None
+        """Use: None: nothing is done for such partitions."""
         self._image: MetadataImage | None = None
-        self._broker_epoch = -1
-        """Use: a new one tells that this process has registered (again)."""
         """Use: to tell who leads what is not hosted here. None: nothing was heard yet."""
         self._partitions = self.hosting.partitions
         self.find = cast("Callable[[tuple[str, int]], Partition | None]", self._partitions.get)
@@ -210,8 +219,14 @@ class ReplicaManager:
         self._large.submit(batch.run, done)
         return pending
 
+    def warm(self, cold: list[ColdRead]) -> Pending[None]:
+        """See ``Fetches.warm``."""
+        return self._fetches.warm(cold)
+
     def _moved(self, topic_partition: TopicPartition) -> None:
         """Try the fetches that wait for this partition."""
+        if self.replicas is not None:
+            self.replicas.sessions.moved(topic_partition)
         if self._fetches.purgatory.watched_count:
             self._fetches.purgatory.check(topic_partition)
 
@@ -239,6 +254,26 @@ class ReplicaManager:
             partition.tell()
         return True
 
+    # Several replicas.
+
+    @property
+    def node_id(self) -> NodeId:
+        """The id of this node."""
+        return self._node_id
+
+    def role_taken(self, partition: Partition) -> None:
+        """Have partitions of several replicas followed, or their followers looked after."""
+        if self.replicas is None:
+            if self.make_replicas is None:
+                return
+            self.replicas = self.make_replicas()
+        self.replicas.role_taken(partition)
+
+    def gone(self, partition: Partition) -> None:
+        """Take note that a partition is hosted no more."""
+        if self.replicas is not None:
+            self.replicas.gone(partition)
+
     # Following the metadata image.
 
     def host_all(self, image: MetadataImage) -> None:
@@ -259,8 +294,8 @@ class ReplicaManager:
 
     def _registered(self, image: MetadataImage) -> None:
         broker = image.brokers.get(self._node_id)
-        if broker is not None and broker.epoch != self._broker_epoch:
-            self._broker_epoch = broker.epoch
+        if broker is not None and broker.epoch != self.broker_epoch:
+            self.broker_epoch = broker.epoch
             self.hosting.registered()
 
     def _gone(self, partition: Partition) -> None:
@@ -269,6 +304,8 @@ class ReplicaManager:
 
     def answer_waiting_fetches(self) -> None:
         """Answer every fetch that waits with what there is; for a stop."""
+        if self.replicas is not None:
+            self.replicas.answer_waiting()
         self._fetches.purgatory.expire_all()
 
     async def settle(self) -> None:
@@ -276,6 +313,8 @@ class ReplicaManager:
 
         Call it when whatever else works on the partitions has ended.
         """
+        if self.replicas is not None:
+            await self.replicas.stop()
         await outcome_of(self.hosting.settle())
         for partition in list(self._partitions.values()):
             await partition.idle()

@@ -11,6 +11,7 @@ v16 node endpoints (KIP-951), v18 high watermark of the follower.
 from __future__ import annotations  # else each call would build those of inner functions
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.cluster.topics import TOPIC_NAME_LENGTH_MAX
 from ottla.env.clock import Clock
@@ -48,6 +49,11 @@ from ottla.replication.fetch import (
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, at_once, each
 
+if TYPE_CHECKING:
+    from ottla.handlers.follower_fetch import FollowerFetch
+
+REPLICA_STATE_SINCE = 15
+"""Older followers tell no epoch of their registration."""
 NODE_ENDPOINTS_SINCE = 16
 AT_ONCE_MAX = 500
 """Up to so many partitions are read and answered in one turn of the loop: some milliseconds."""
@@ -99,15 +105,15 @@ class Fetch:
         self._clock = clock
         self._response_bytes_max = response_bytes_max
         self._wait_ms_max = wait_ms_max
+        self._follower_fetch: FollowerFetch | None = None
+        """Use: made with the first request of a follower."""
 
     def handle(self, request: FetchRequest, call: Call) -> Response:
         """Answer when there are ``min_bytes`` or an error, or when ``max_wait_ms`` have passed."""
         if request.isolation_level not in _ISOLATIONS:
             return _refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
-            access = call.client.access
-            is_broker = access is None or access.may_replicate()
-            return _refuse_all(request, _NO_FOLLOWERS if is_broker else _FORBIDDEN)
+            return self._follow(request, call)
         limits = FetchLimits(
             max_wait_ms=min(request.max_wait_ms, self._wait_ms_max),
             min_bytes=request.min_bytes,
@@ -138,6 +144,24 @@ class Fetch:
             return steps
         found = at_once(steps)
         return found.then(at_once) if isinstance(found, Pending) else found
+
+    def _follow(self, request: FetchRequest, call: Call) -> Response:
+        """Answer a node that follows; loads that."""
+        access = call.client.access
+        if access is not None and not access.may_replicate():
+            return _refuse_all(request, _FORBIDDEN)
+        if call.api_version < REPLICA_STATE_SINCE:
+            return _refuse_all(request, _NO_FOLLOWERS)
+        if self._follower_fetch is None:
+            from ottla.handlers.follower_fetch import FollowerFetch  # noqa: PLC0415 - few have them
+
+            self._follower_fetch = FollowerFetch(
+                self._replica_manager,
+                self._image,
+                response_bytes_max=self._response_bytes_max,
+                wait_ms_max=self._wait_ms_max,
+            )
+        return self._follower_fetch.handle(request)
 
     def _few(
         self, request: FetchRequest, limits: FetchLimits, call: Call

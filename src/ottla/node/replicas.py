@@ -1,0 +1,106 @@
+"""Puts together what several replicas need, and takes a node without its logs out of the ISRs.
+
+Loaded with the first partition of several replicas. Knows the store, the peers and the options;
+``replication`` does the work.
+"""
+
+import logging
+
+from ottla.cluster.membership import SESSION_TTL_SECONDS
+from ottla.config import replication as options
+from ottla.config.topic import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE
+from ottla.env.awake_clock import AwakeClock
+from ottla.environment import Environment
+from ottla.ids import TopicId, TopicPartition
+from ottla.metadata.mirror import update
+from ottla.metadata.values import NO_LEADER, decode_partition, encode_partition
+from ottla.node.configuration import Configuration
+from ottla.node.data import Data
+from ottla.node.peers import NodePeers
+from ottla.replication.elections import grant_anew, withdraw
+from ottla.replication.elector import ElectionRules, Elector
+from ottla.replication.fetcher import FetcherSettings
+from ottla.replication.proposing import StoreProposals
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replicas import ReplicaPorts, Replicas
+
+logger = logging.getLogger(__name__)
+
+
+def make_replicas(
+    data: Data,
+    environment: Environment,
+    configuration: Configuration,
+    replica_manager: ReplicaManager,
+    awake_clock: AwakeClock,
+) -> Replicas:
+    """Return what follows other nodes, and keeps the ISRs of what this one leads."""
+    config = configuration.at_start
+    return Replicas(
+        replica_manager,
+        data.logs,
+        replica_manager.leader_of,
+        ReplicaPorts(
+            NodePeers(data.follower.image, environment.net, environment.clock),
+            StoreProposals(data.store, data.keys, data.follower, replica_manager),
+            environment.waits_clock,
+            awake_clock,
+            environment.executor,
+            environment.rng.random_below,
+        ),
+        fetching=FetcherSettings(
+            config[options.REPLICA_FETCH_WAIT_MAX_MS],
+            config[options.REPLICA_FETCH_MIN_BYTES],
+            config[options.REPLICA_FETCH_MAX_BYTES],
+            config[options.REPLICA_FETCH_RESPONSE_MAX_BYTES],
+            config[options.REPLICA_FETCH_BACKOFF_MS],
+        ),
+        lag_max_ms=config[options.REPLICA_LAG_TIME_MAX_MS],
+    )
+
+
+def make_elector(data: Data, environment: Environment, configuration: Configuration) -> Elector:
+    """Return what elects leaders while this node is the controller."""
+
+    def rules(topic: str) -> ElectionRules:
+        config = configuration.of_topic(topic)
+        return ElectionRules(config[MIN_INSYNC_REPLICAS], config[UNCLEAN_LEADER_ELECTION_ENABLE])
+
+    return Elector(
+        data.store,
+        data.keys,
+        data.follower,
+        node_id=configuration.node_id,
+        rules=rules,
+        clock=environment.waits_clock,
+        ttl_seconds=SESSION_TTL_SECONDS,
+    )
+
+
+async def withdraw_from(
+    data: Data, configuration: Configuration, missing: list[tuple[TopicPartition, TopicId]]
+) -> None:
+    """Take this node out of ISR and ELR of partitions whose log it has not: before it registers.
+
+    Else the node could be elected with an empty log. Raises MetadataError.
+    """
+    node = configuration.node_id
+    for where, topic_id in missing:
+
+        def changed(value: bytes | None, where: TopicPartition = where) -> bytes | None:
+            if value is None:
+                return None
+            state = decode_partition(value)
+            after = withdraw(state, node)
+            if after is state:
+                return value
+            if after.leader != NO_LEADER:
+                # This write is newer than the leader's registration; it must not pass for a grant.
+                after = grant_anew(after)
+            if not after.isr and not after.elr:
+                logger.error("%s: the log is lost here, and nobody else has all of it", where)
+            return encode_partition(after)
+
+        entry = await update(data.store, data.keys.partition(topic_id, where.partition), changed)
+        if entry is not None:
+            await data.follower.reached(entry.mod_rev)

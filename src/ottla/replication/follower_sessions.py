@@ -1,0 +1,323 @@
+"""What the followers of this node's partitions have asked for, and when there is news for them.
+
+A follower asks for all partitions that it follows in one fetch session (KIP-227): a request names
+only what changed, an answer holds only news. So a round costs what moved, not what there is: each
+session has the partitions that are due to be looked at. The others are looked at in turns, about
+once per second, since each request says again that the follower still has what it said before.
+One session per node: its registration is proven by the broker epoch, which nobody else is told.
+Knows neither requests nor bytes of the wire. Below whoever speaks Fetch. Source: KIP-227, KIP-903.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import NamedTuple
+
+from ottla.env.clock import Clock, Timer
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import INT32_MAX, NodeId, TopicId, TopicPartition
+from ottla.log.segment.cold_read import COLD_READ_BYTES_MAX, ColdRead, cold_read
+from ottla.pending import Pending
+from ottla.replication.follower import Asked
+from ottla.replication.followers import FollowerAnswer, answer_follower
+from ottla.replication.isr_changes import IsrChanges
+from ottla.replication.partition import Partition
+
+LOOKED_AT_SECONDS = 1.0
+"""So often a partition is looked at again of which a follower has all."""
+NEWLY_LED_SECONDS = 0.05
+"""A follower that has not asked yet for what it should follow is let go on at most so often."""
+WITH_DATA_MAX = 64
+"""Partitions with records in one answer: each is a piece of a file."""
+FIRST_EPOCH = 1
+
+
+class FollowerSpec(NamedTuple):
+    """One partition as a request of a follower names it."""
+
+    where: TopicPartition
+    topic_id: TopicId
+    asked: Asked
+    max_bytes: int
+
+
+class Followed:
+    """One partition of a session."""
+
+    __slots__ = ("spec", "told_high_watermark", "told_start_offset")
+
+    def __init__(self, spec: FollowerSpec) -> None:
+        self.spec = spec
+        self.told_high_watermark = -1
+        self.told_start_offset = -1
+
+
+class News(NamedTuple):
+    """What a follower is to be told of one partition."""
+
+    spec: FollowerSpec
+    found: FollowerAnswer | KafkaError
+
+
+class FollowerSession:
+    """What one follower follows here."""
+
+    def __init__(self, node: NodeId, broker_epoch: int, session_id: int) -> None:
+        self.node = node
+        self.broker_epoch = broker_epoch
+        self.session_id = session_id
+        self.epoch = FIRST_EPOCH
+        """The epoch that the next request must carry."""
+        self.partitions: dict[TopicPartition, Followed] = {}
+        """Invariant: those looked at last come last."""
+        self.due: dict[TopicPartition, None] = {}
+        """Those to be looked at: named by the request, or moved since. May hold others."""
+        self.waiting: Pending[None] | None = None
+        """Use: the wait of its request for news; done at once when there is some."""
+        self.timer: Timer | None = None
+        self.is_woken = False
+        """Use: the wait ends with this turn of the loop."""
+        self.asked_at = 0.0
+        """Use: when it asked last, by the clock."""
+        self.let_go_at = 0.0
+        """Use: see NEWLY_LED_SECONDS."""
+
+    def name(self, spec: FollowerSpec) -> None:
+        """Take a partition as the request names it."""
+        self.partitions.pop(spec.where, None)
+        self.partitions[spec.where] = Followed(spec)
+        self.due[spec.where] = None
+
+    def forget(self, where: TopicPartition, topic_id: TopicId) -> None:
+        """Follow it no more. Harmless when it is not followed."""
+        followed = self.partitions.get(where)
+        if followed is not None and followed.spec.topic_id == topic_id:
+            del self.partitions[where]
+
+    def ask_again(self, now: float) -> None:
+        """Let as many of the others be due as the time since the last request asks for."""
+        share = (now - self.asked_at) / LOOKED_AT_SECONDS
+        self.asked_at = now
+        count = min(ceil(len(self.partitions) * share), len(self.partitions))
+        for where, _ in zip(self.partitions, range(count), strict=False):
+            self.due[where] = None
+
+
+class FollowerSessions:
+    """The sessions of all followers of this node; at most one per registered node."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        changes: IsrChanges,
+        find: Callable[[TopicPartition], Partition],
+        random_below: Callable[[int], int],
+    ) -> None:
+        """``find``: a partition led here; it raises KafkaError."""
+        self._clock = clock
+        self._changes = changes
+        self._find = find
+        self._random_below = random_below
+        self._sessions: dict[NodeId, FollowerSession] = {}
+
+    # Sessions.
+
+    def begin(self, node: NodeId, broker_epoch: int) -> FollowerSession:
+        """Begin a session; the node's former one ends, and so does its wait."""
+        self.end(node)
+        session_id = 1 + self._random_below(INT32_MAX)
+        session = self._sessions[node] = FollowerSession(node, broker_epoch, session_id)
+        session.asked_at = self._clock.monotonic()
+        return session
+
+    def go_on(
+        self, node: NodeId, broker_epoch: int, *, session_id: int, epoch: int
+    ) -> FollowerSession:
+        """Return the session that a request goes on with. Raises KafkaError."""
+        session = self._sessions.get(node)
+        if (
+            session is None
+            or session.session_id != session_id
+            or session.broker_epoch != broker_epoch
+        ):
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if epoch == INT32_MAX else epoch + 1
+        self._stop_waiting(session)
+        session.ask_again(self._clock.monotonic())
+        return session
+
+    def is_current(self, session: FollowerSession, epoch: int) -> bool:
+        """Tell whether nobody has gone on with the session since it was at ``epoch``."""
+        return self._sessions.get(session.node) is session and session.epoch == epoch
+
+    def end(self, node: NodeId) -> None:
+        """End the session of a node. Harmless without one."""
+        session = self._sessions.pop(node, None)
+        if session is not None:
+            self._stop_waiting(session)
+
+    def stop(self) -> None:
+        """End all."""
+        for node in list(self._sessions):
+            self.end(node)
+
+    # Reading.
+
+    def read(
+        self, session: FollowerSession, max_bytes: int, cold: list[ColdRead] | None = None
+    ) -> Iterator[News | None]:
+        """Look at each partition that is due; yield its news, or None: there is nothing to tell.
+
+        What has no room in ``max_bytes`` stays due; so does, with ``cold``, what would wait for the
+        device, and is noted there. The first batch of all may exceed ``max_bytes``.
+        """
+        left, with_data = max_bytes, 0
+        for where in list(session.due):
+            session.due.pop(where, None)
+            followed = session.partitions.pop(where, None)
+            if followed is None:
+                yield None
+                continue
+            session.partitions[where] = followed  # To the end.
+            spec = followed.spec
+            has_room = left > 0 and with_data < WITH_DATA_MAX
+            if has_room and cold is not None and self._is_cold(spec, cold):
+                has_room = False
+            room_bytes = min(spec.max_bytes, left, COLD_READ_BYTES_MAX) if has_room else 0
+            try:
+                found = self._look_at(session, spec, room_bytes, is_first=not with_data)
+            except KafkaError as error:
+                del session.partitions[where]
+                yield News(spec, error.as_value())
+                continue
+            if not has_room and spec.asked.fetch_offset < self._find(where).log.log_end_offset:
+                session.due[where] = None
+            if found.region is not None:
+                left -= found.region.length_bytes
+                with_data += 1
+            is_news = (
+                found.region is not None
+                or found.diverging is not None
+                or found.begins_at is not None
+                or found.high_watermark != followed.told_high_watermark
+                or found.log_start_offset != followed.told_start_offset
+            )
+            followed.told_high_watermark = found.high_watermark
+            followed.told_start_offset = found.log_start_offset
+            yield News(spec, found) if is_news else None
+
+    def _look_at(
+        self, session: FollowerSession, spec: FollowerSpec, max_bytes: int, *, is_first: bool
+    ) -> FollowerAnswer:
+        partition = self._find(spec.where)
+        if partition.topic_id != spec.topic_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{spec.where} is of another topic")
+        try:
+            return answer_follower(
+                partition,
+                self._changes,
+                session.node,
+                spec.asked,
+                max_bytes=max_bytes,
+                is_first=is_first,
+            )
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{spec.where}: {error}") from error
+
+    def _is_cold(self, spec: FollowerSpec, cold: list[ColdRead]) -> bool:
+        try:
+            partition = self._find(spec.where)
+        except KafkaError:
+            return False
+        log, offset = partition.log, spec.asked.fetch_offset
+        if partition.is_held or not log.log_start_offset <= offset < log.log_end_offset:
+            return False
+        ahead = cold_read(
+            log.segments.holding(offset), offset, min(spec.max_bytes, COLD_READ_BYTES_MAX)
+        )
+        if ahead is not None:
+            cold.append(ahead)
+        return ahead is not None
+
+    # Waiting.
+
+    def wait(self, session: FollowerSession, seconds: float) -> Pending[None]:
+        """Return what is done when there is news, or when the time is over."""
+        pending: Pending[None] = Pending()
+        session.waiting = pending
+        session.is_woken = False
+        over = lambda: self._stop_waiting(session)  # noqa: E731 - it is both
+        session.timer = self._clock.call_later(seconds, over)
+        pending.on_cancel(over, over)
+        if any(self._has_more(session, where) for where in session.due):
+            self._wake(session)
+        return pending
+
+    def _has_more(self, session: FollowerSession, where: TopicPartition) -> bool:
+        followed = session.partitions.get(where)
+        if followed is None:
+            return False
+        try:
+            partition = self._find(where)
+        except KafkaError:
+            return True
+        return followed.spec.asked.fetch_offset < partition.log.log_end_offset
+
+    def _stop_waiting(self, session: FollowerSession) -> None:
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+        waiting, session.waiting = session.waiting, None
+        if waiting is not None and not waiting.is_cancelled:
+            waiting.resolve(None)
+
+    def _wake(self, session: FollowerSession) -> None:
+        """End the wait in a later turn: what else is appended in this one goes along."""
+        if session.waiting is None or session.is_woken:
+            return
+        session.is_woken = True
+        waiting = session.waiting
+
+        def go_on() -> None:
+            if session.waiting is waiting:
+                self._stop_waiting(session)
+
+        self._clock.call_later(0, go_on)
+
+    # What happens to partitions.
+
+    def grown(self, partition: Partition) -> None:
+        """Take note that a partition that is led here has more records."""
+        where = partition.topic_partition
+        for session in self._sessions.values():
+            if where in session.partitions:
+                session.due[where] = None
+                self._wake(session)
+            elif session.node in partition.state.replicas:
+                self._let_go(session)
+
+    def moved(self, where: TopicPartition) -> None:
+        """Take note that a high watermark moved: it is told with the next answer."""
+        for session in self._sessions.values():
+            if where in session.partitions:
+                session.due[where] = None
+
+    def led(self, partition: Partition) -> None:
+        """Take note that this node leads a partition anew: its followers will ask for it."""
+        where = partition.topic_partition
+        for session in self._sessions.values():
+            if where in session.partitions:
+                session.due[where] = None
+                self._wake(session)
+            elif session.node in partition.state.replicas:
+                self._wake(session)
+
+    def _let_go(self, session: FollowerSession) -> None:
+        """End the wait of a follower that does not know yet that it follows something more."""
+        now = self._clock.monotonic()
+        if now - session.let_go_at >= NEWLY_LED_SECONDS:
+            session.let_go_at = now
+            self._wake(session)

@@ -1,0 +1,135 @@
+"""What this node does for partitions with several replicas: follows those that others lead, and
+keeps the ISR of those that it leads.
+
+Owns who follows whom: one fetcher for each node that leads something here. Told by Hosting of each
+role that a partition takes. Loaded with the first partition of several replicas. Knows no store and
+no connection, only their ports. Source: Kafka's ReplicaManager.becomeLeaderOrFollower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.env.clock import Clock
+from ottla.env.executor import Executor
+from ottla.ids import NodeId, TopicPartition
+from ottla.log.directories.cutting import LogCuts
+from ottla.log.directories.manager import LogManager
+from ottla.metadata.values import NO_LEADER
+from ottla.replication.cutting import Cutting
+from ottla.replication.fetcher import AskLeader, Fetcher, FetcherSettings, Registered
+from ottla.replication.follower_sessions import FollowerSessions
+from ottla.replication.following import Following
+from ottla.replication.isr_changes import IsrChanges, ProposeState
+from ottla.replication.partition import Partition
+
+
+class ReplicaPorts(NamedTuple):
+    """What is outside."""
+
+    leaders: AskLeader
+    propose: ProposeState
+    clock: Clock
+    awake_clock: Clock
+    """Stands while the process does: by it followers lag."""
+    executor: Executor
+    random_below: Callable[[int], int]
+
+
+class Replicas:
+    """The followers here, and the leaders with followers elsewhere."""
+
+    def __init__(
+        self,
+        me: Registered,
+        log_manager: LogManager,
+        find: Callable[[TopicPartition], Partition],
+        ports: ReplicaPorts,
+        *,
+        fetching: FetcherSettings,
+        lag_max_ms: int,
+    ) -> None:
+        """``find``: a partition that is led here; it raises KafkaError."""
+        self._me = me
+        self._ports = ports
+        self._fetching = fetching
+        self._cutting = Cutting(LogCuts(log_manager, ports.clock), ports.executor, ports.clock)
+        self.changes = IsrChanges(ports.awake_clock, ports.propose, lambda: lag_max_ms)
+        self.sessions = FollowerSessions(ports.clock, self.changes, find, ports.random_below)
+        """Use: what answers followers."""
+        self._fetchers: dict[NodeId, Fetcher] = {}
+        self._following: dict[TopicPartition, tuple[Following, NodeId]] = {}
+        """Those that follow, and whom."""
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+
+    def role_taken(self, partition: Partition) -> None:
+        """Take note that a partition leads or follows, anew or in a newer state; on the loop."""
+        if self._is_stopped:
+            return
+        if partition.is_leader:
+            self._follow_no_more(partition)
+            partition.grown = self.sessions.grown
+            self.changes.watch(partition)
+            self.sessions.led(partition)
+            return
+        partition.grown = None
+        self.changes.watch(partition)  # No more.
+        leader = partition.state.leader
+        if leader in (NO_LEADER, self._me.node_id):  # Its own, but for a former process.
+            self._follow_no_more(partition)
+            return
+        self._follow(partition, leader)
+
+    def gone(self, partition: Partition) -> None:
+        """Take note that a partition is hosted here no more."""
+        partition.grown = None
+        self._follow_no_more(partition)
+        self.changes.watch(partition)
+
+    def _follow(self, partition: Partition, leader: NodeId) -> None:
+        where = partition.topic_partition
+        known = self._following.get(where)
+        if known is not None and (known[0].partition is not partition or known[1] != leader):
+            self._follow_no_more(known[0].partition)
+            known = None
+        if known is None:
+            following = Following(partition, self._cutting, lambda: self._me.broker_epoch)
+            self._following[where] = following, leader
+        else:
+            following = known[0]
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = Fetcher(
+                leader, self._me, self._ports.leaders, self._fetching, self._ports.clock
+            )
+        fetcher.add(following)
+
+    def _follow_no_more(self, partition: Partition) -> None:
+        known = self._following.get(partition.topic_partition)
+        if known is None or known[0].partition is not partition:
+            return
+        following, leader = self._following.pop(partition.topic_partition)
+        fetcher = self._fetchers[leader]
+        fetcher.remove(following)
+        if not len(fetcher):
+            del self._fetchers[leader]
+            stopping = asyncio.ensure_future(fetcher.stop())
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+
+    def answer_waiting(self) -> None:
+        """Let go all followers that wait for news; for a stop."""
+        self.sessions.stop()
+
+    async def stop(self) -> None:
+        """Follow no more, and propose nothing more; logs may be closed then."""
+        self._is_stopped = True
+        self.changes.stop()
+        self.sessions.stop()
+        fetchers = list(self._fetchers.values())
+        self._fetchers.clear()
+        self._following.clear()
+        await asyncio.gather(*(fetcher.stop() for fetcher in fetchers), *self._stopping)
