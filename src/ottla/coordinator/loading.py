@@ -1,11 +1,13 @@
 """The load of a shard: its log, from its start to its present end, into memory.
 
 The executor reads and decodes the bytes, a slice at a time; the loop replays them in steps between
-its other work. Owns how far the load has come. An error is logged, and ends the load.
+its other work. The load is over when all that was read is committed. Owns how far it has come. An
+error is logged, and ends the load.
 """
 
 import logging
 from collections.abc import Iterator
+from math import inf
 from typing import Protocol
 
 from ottla.coordinator.appends import RECORDS_PER_STEP
@@ -14,6 +16,10 @@ from ottla.coordinator.step_line import StepLine
 from ottla.env.executor import Executor
 from ottla.errors import KafkaError
 from ottla.log.files.faults import is_passing
+from ottla.log.results import AppendResult
+from ottla.pending import Pending
+from ottla.records.batch import NO_TIMESTAMP
+from ottla.replication.append import AppendOutcome, AppendRefusal
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -71,7 +77,7 @@ class Loading:
         if not memory.is_loading:
             return
         if offset >= end_offset:
-            memory.loaded()
+            self._read_all(end_offset)
             return
         if self._partition.is_held:
             self._partition.released().on_done(lambda _: self._load_from(offset, end_offset))
@@ -84,7 +90,7 @@ class Loading:
             self._cannot_read(offset, error)
             return
         if region is None:
-            memory.loaded()
+            self._read_all(end_offset)
             return
 
         def done(piece: Slice | None, error: BaseException | None) -> None:
@@ -96,6 +102,23 @@ class Loading:
                 self._following.add(self._take(piece, offset, end_offset))
 
         self._executor.submit(lambda: decode_slice(region.read()), done)
+
+    def _read_all(self, end_offset: int) -> None:
+        """Begin to serve when all that was read is committed: else it might be taken back."""
+        partition = self._partition
+        if partition.high_watermark >= end_offset:
+            self._memory.loaded()
+            return
+
+        def committed(done: Pending[list[AppendOutcome]]) -> None:
+            is_refused = any(isinstance(one, AppendRefusal) for one in done.value or ())
+            if not is_refused and self._memory.is_loading:
+                self._memory.loaded()
+
+        start = partition.log_start_offset
+        last = AppendResult(end_offset - 1, end_offset - 1, NO_TIMESTAMP, start)
+        partition.flush()
+        partition.commits.wait(last, timeout_seconds=inf).on_done(committed)
 
     def _cannot_read(self, offset: int, error: BaseException | None) -> None:
         is_shortage = isinstance(error, OSError) and is_passing(error)

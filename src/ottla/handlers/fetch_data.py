@@ -4,10 +4,14 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
     LeaderIdAndEpoch,
     PartitionData,
 )
 from ottla.replication.fetch import INVALID_OFFSET, FetchedPartition, Isolation
+from ottla.sliced import Steps, each
 
 
 def refused_data(index: int, code: ErrorCode) -> PartitionData:
@@ -46,4 +50,22 @@ def data_of(fetched: FetchedPartition, isolation: Isolation) -> PartitionData:
             leader_id=fetched.current_leader.node_id,
             leader_epoch=fetched.current_leader.leader_epoch,
         ),
+    )
+
+
+def refuse_all(request: FetchRequest, code: ErrorCode) -> Steps[FetchResponse]:
+    """Return an answer that refuses each partition of a request."""
+    topics = []
+    for topic in request.topics:
+        partitions = yield from each(
+            topic.partitions, lambda part: refused_data(part.partition, code)
+        )
+        topics.append(
+            FetchableTopicResponse(
+                topic=topic.topic, topic_id=topic.topic_id, partitions=partitions
+            )
+        )
+    return FetchResponse(
+        error_code=code if code is ErrorCode.UNKNOWN_SERVER_ERROR else ErrorCode.NONE,
+        responses=topics,
     )

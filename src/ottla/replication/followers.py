@@ -43,8 +43,8 @@ def answer_follower(
 ) -> FollowerAnswer:
     """Answer what ``node`` asks of a partition that this node leads. May block on a cold index.
 
-    ``max_bytes`` 0: nothing is read, the fetch is only noted. ``is_first``: the first batch is whole
-    whatever its size; else it is left out when it is larger. Raises KafkaError: as
+    ``max_bytes`` 0: nothing is read, the fetch is only noted. ``is_first``: the first batch is
+    whole whatever its size; else it is left out when it is larger. Raises KafkaError: as
     ``Partition.check_leader`` with the epoch asked for, and ``Partition.follower_fetched``;
     OFFSET_OUT_OF_RANGE above the end, and for an epoch of which nothing is known here.
     """

@@ -86,3 +86,12 @@ def end_of(partition: Partition, isolation: Isolation) -> TimestampedOffset:
     return TimestampedOffset(
         NO_TIMESTAMP, exposed_end(partition, isolation), partition.leader_epoch
     )
+
+
+def is_end_known(partition: Partition) -> bool:
+    """Tell whether the high watermark is not below what a former leader may have told of.
+
+    False for a moment after an election, until the followers have said what they have (KIP-207).
+    """
+    view = partition.view
+    return view is None or partition.high_watermark >= view.epoch_start_offset

@@ -1,6 +1,6 @@
-"""What this node does for partitions with several replicas: follows those that others lead, and
-keeps the ISR of those that it leads.
+"""What this node does for partitions of several replicas, those that it follows and those it leads.
 
+Follows what other nodes lead, answers those that follow it, and keeps the ISRs of what it leads.
 Owns who follows whom: one fetcher for each node that leads something here. Told by Hosting of each
 role that a partition takes. Loaded with the first partition of several replicas. Knows no store and
 no connection, only their ports. Source: Kafka's ReplicaManager.becomeLeaderOrFollower.
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
+from ottla.env.tasks import begin_task
 from ottla.ids import NodeId, TopicPartition
 from ottla.log.directories.cutting import LogCuts
 from ottla.log.directories.manager import LogManager
@@ -116,9 +117,8 @@ class Replicas:
         fetcher.remove(following)
         if not len(fetcher):
             del self._fetchers[leader]
-            stopping = asyncio.ensure_future(fetcher.stop())
-            self._stopping.add(stopping)
-            stopping.add_done_callback(self._stopping.discard)
+            name = f"follow node {leader} no more"
+            self._stopping.add(begin_task(fetcher.stop(), name=name, ended=self._stopping.discard))
 
     def answer_waiting(self) -> None:
         """Let go all followers that wait for news; for a stop."""

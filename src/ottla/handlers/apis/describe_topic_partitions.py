@@ -101,7 +101,7 @@ class DescribeTopicPartitions:
             leader_epoch=state.leader_epoch,
             replica_nodes=list(state.replicas),
             isr_nodes=list(state.isr),
-            eligible_leader_replicas=[],
+            eligible_leader_replicas=list(state.elr),
             last_known_elr=[],
             offline_replicas=offline_replicas,
         )

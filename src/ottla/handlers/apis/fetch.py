@@ -18,7 +18,7 @@ from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call, Response
-from ottla.handlers.fetch_data import data_of, refused_data
+from ottla.handlers.fetch_data import data_of, refuse_all, refused_data
 from ottla.handlers.fetch_session import (
     REFUSED_MAX,
     SESSION_EPOCH_FINAL,
@@ -111,7 +111,7 @@ class Fetch:
     def handle(self, request: FetchRequest, call: Call) -> Response:
         """Answer when there are ``min_bytes`` or an error, or when ``max_wait_ms`` have passed."""
         if request.isolation_level not in _ISOLATIONS:
-            return _refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if _is_follower(request):
             return self._follow(request, call)
         limits = FetchLimits(
@@ -149,9 +149,9 @@ class Fetch:
         """Answer a node that follows; loads that."""
         access = call.client.access
         if access is not None and not access.may_replicate():
-            return _refuse_all(request, _FORBIDDEN)
+            return refuse_all(request, _FORBIDDEN)
         if call.api_version < REPLICA_STATE_SINCE:
-            return _refuse_all(request, _NO_FOLLOWERS)
+            return refuse_all(request, _NO_FOLLOWERS)
         if self._follower_fetch is None:
             from ottla.handlers.follower_fetch import FollowerFetch  # noqa: PLC0415 - few have them
 
@@ -467,23 +467,6 @@ def _limited(limits: FetchLimits, bytes_max: int) -> FetchLimits:
 def _is_over(call: Call, fetched: Sequence[FetchedPartition]) -> bool:
     """Whether the client has to wait, and is answered without records; asked once per request."""
     return call.passage is not None and call.passage.is_fetch_over(call.api_version, fetched)
-
-
-def _refuse_all(request: FetchRequest, code: ErrorCode) -> Steps[FetchResponse]:
-    topics = []
-    for topic in request.topics:
-        partitions = yield from each(
-            topic.partitions, lambda part: refused_data(part.partition, code)
-        )
-        topics.append(
-            FetchableTopicResponse(
-                topic=topic.topic, topic_id=topic.topic_id, partitions=partitions
-            )
-        )
-    return FetchResponse(
-        error_code=code if code is ErrorCode.UNKNOWN_SERVER_ERROR else ErrorCode.NONE,
-        responses=topics,
-    )
 
 
 def _named(request: FetchRequest) -> int:

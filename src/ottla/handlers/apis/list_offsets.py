@@ -1,7 +1,8 @@
 """ListOffsets, key 2: finds offsets by timestamp, or by special timestamps such as "earliest".
 
-v2 isolation level (KIP-98), v4 leader epochs (KIP-320), v7 the largest timestamp (KIP-734), v8 the
-earliest local offset, v9 the latest tiered one (KIP-405/1005), v11 the earliest not yet tiered.
+v2 isolation level (KIP-98), v4 leader epochs (KIP-320), v5 OFFSET_NOT_AVAILABLE (KIP-207), v7 the
+largest timestamp (KIP-734), v8 the earliest local offset, v9 the latest tiered one (KIP-405/1005),
+v11 the earliest not yet tiered.
 A special timestamp before its version is UNSUPPORTED_VERSION, as a live Kafka answers.
 """
 
@@ -23,13 +24,15 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.replication.fetch import Isolation
-from ottla.replication.offset_lookup import end_of, find_by_time, start_of
+from ottla.replication.offset_lookup import end_of, find_by_time, is_end_known, start_of
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.results import TimestampedOffset
 from ottla.sliced import Steps
 
 _NEVER = 1 << 15
+OFFSET_NOT_AVAILABLE_SINCE = 5
+"""Older clients are told LEADER_NOT_AVAILABLE, and ask again, too (KIP-207)."""
 
 
 class ListOffsets:
@@ -81,6 +84,10 @@ class ListOffsets:
             found = yield from self._find(partition, part.timestamp, isolation)
         except KafkaError as error:
             return _refused(part, error.code)
+        if not is_end_known(partition) and _may_be_above(part.timestamp, found, partition):
+            is_told = call.api_version >= OFFSET_NOT_AVAILABLE_SINCE
+            not_yet, older = ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.LEADER_NOT_AVAILABLE
+            return _refused(part, not_yet if is_told else older)
         if found is None:
             return ListOffsetsPartitionResponse(partition_index=part.partition_index)
         return ListOffsetsPartitionResponse(
@@ -111,6 +118,14 @@ class ListOffsets:
                 self._replica_manager.search_elsewhere,
             )
         )
+
+
+def _may_be_above(timestamp: int, found: TimestampedOffset | None, partition: Partition) -> bool:
+    """Tell whether the answer would be another one with a higher high watermark."""
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return False
+    is_special = timestamp in (LATEST, MAX_TIMESTAMP)
+    return is_special or found is None or found.offset >= partition.high_watermark
 
 
 def _refused(part: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
