@@ -240,7 +240,7 @@ class Nodes:
         life.environment.disk.end_process()
         life.broker.node.doors.listener.cut_off()
         if not lasts:
-            await life.store.end_sessions()
+            await life.store.close()
         with suppress(Exception):
             await asyncio.wait_for(life.broker.stop(), PATIENCE_SECONDS)
         life.environment.close_executors()

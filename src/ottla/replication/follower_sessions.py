@@ -52,6 +52,11 @@ class Followed:
         self.told_high_watermark = -1
         self.told_start_offset = -1
 
+    def is_as(self, spec: FollowerSpec) -> bool:
+        """Tell whether it was asked for under the same leadership before."""
+        own = self.spec
+        return (own.topic_id, own.asked.leader_epoch) == (spec.topic_id, spec.asked.leader_epoch)
+
 
 class News(NamedTuple):
     """What a follower is to be told of one partition."""
@@ -85,9 +90,13 @@ class FollowerSession:
 
     def name(self, spec: FollowerSpec) -> None:
         """Take a partition as the request names it."""
-        self.partitions.pop(spec.where, None)
-        self.partitions[spec.where] = Followed(spec)
+        before = self.partitions.pop(spec.where, None)
+        self.partitions[spec.where] = followed = Followed(spec)
         self.due[spec.where] = None
+        if before is not None and before.is_as(spec):
+            # Else each answer would be news, and the next request would be answered at once.
+            followed.told_high_watermark = before.told_high_watermark
+            followed.told_start_offset = before.told_start_offset
 
     def forget(self, where: TopicPartition, topic_id: TopicId) -> None:
         """Follow it no more. Harmless when it is not followed."""
