@@ -218,6 +218,7 @@ class NodePeers:
             peer = self._peers[node] = Peer(node, self._links, self._clock)
         return peer
 
+
 def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for where in partitions:

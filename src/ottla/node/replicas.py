@@ -16,6 +16,7 @@ from ottla.metadata.mirror import update
 from ottla.metadata.values import NO_LEADER, decode_partition, encode_partition
 from ottla.node.configuration import Configuration
 from ottla.node.data import Data
+from ottla.node.links import NodeLinks
 from ottla.node.peers import NodePeers
 from ottla.replication.elections import grant_anew, withdraw
 from ottla.replication.elector import ElectionRules, Elector
@@ -32,7 +33,9 @@ def make_replicas(
     environment: Environment,
     configuration: Configuration,
     replica_manager: ReplicaManager,
+    *,
     awake_clock: AwakeClock,
+    links: NodeLinks,
 ) -> Replicas:
     """Return what follows other nodes, and keeps the ISRs of what this one leads."""
     config = configuration.at_start
@@ -41,7 +44,7 @@ def make_replicas(
         data.logs,
         replica_manager.leader_of,
         ReplicaPorts(
-            NodePeers(data.follower.image, environment.net, environment.clock),
+            NodePeers(links, environment.clock),
             StoreProposals(data.store, data.keys, data.follower, replica_manager),
             environment.waits_clock,
             awake_clock,

@@ -155,9 +155,14 @@ def begin_work(
         cleaner_executor=environment.cleaner_executor or environment.executor,
         cleaner_settings=lambda: cleaner_settings_of(configuration.in_force),
     )
-    replica_manager.make_replicas = lambda: _replicas(
-        data, environment, configuration, replica_manager, awake_clock
-    )
+
+    def replicas() -> Replicas:
+        from ottla.node.replicas import make_replicas  # noqa: PLC0415 - one node needs none
+
+        parts = (data, environment, configuration)
+        return make_replicas(*parts, replica_manager, awake_clock=awake_clock, links=links)
+
+    replica_manager.make_replicas = replicas
     replica_manager.host_all(data.follower.image)
     data.follower.add_listener(replica_manager.apply)
     elections = Elections(data, environment, configuration, replica_manager)
@@ -211,18 +216,6 @@ def begin_work(
             groups_max=config[coordinator_options.GROUP_CONFIGS_MAX],
         ),
     )
-
-
-def _replicas(
-    data: Data,
-    environment: Environment,
-    configuration: Configuration,
-    replica_manager: ReplicaManager,
-    awake_clock: AwakeClock,
-) -> Replicas:
-    from ottla.node.replicas import make_replicas  # noqa: PLC0415 - one node needs none
-
-    return make_replicas(data, environment, configuration, replica_manager, awake_clock)
 
 
 def _controller(
