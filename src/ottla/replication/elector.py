@@ -111,21 +111,20 @@ class Elector:
         self._ttl_seconds = ttl_seconds
         self._seen: set[NodeId] = set()
         """Nodes that were registered at some time in this node's present registration."""
-        self._knows_all_at = 0.0
-        """From then on who is not registered is gone."""
+        self._knows_all = False
+        """Whether the TTL has passed: who is not registered is gone."""
         self._timer: Timer | None = None
         self._marked: dict[tuple[TopicId, int], None] = {}
         """Partitions to be looked at."""
         self._is_all_marked = False
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
-        self._registered()
-        self._seen.update(follower.image.brokers)
+        self._registered(follower.image)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Note what is to be looked at; a listener of the image."""
         if self._node_id in delta.brokers:
-            self._registered()
+            self._registered(image)
         self._seen.update(node for node in delta.brokers if node in image.brokers)
         if image.controller != self._node_id:
             return
@@ -145,15 +144,16 @@ class Elector:
         if self._task is not None:
             self._task.cancel()
 
-    def _registered(self) -> None:
-        self._seen.clear()
-        self._knows_all_at = self._clock.monotonic() + self._ttl_seconds
+    def _registered(self, image: MetadataImage) -> None:
+        self._seen = set(image.brokers)
+        self._knows_all = False
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._clock.call_later(self._ttl_seconds, self._know_all)
 
     def _know_all(self) -> None:
         self._timer = None
+        self._knows_all = True
         self._is_all_marked = True
         self._begin()
 
@@ -172,7 +172,7 @@ class Elector:
     def _is_gone(self, node: NodeId) -> bool:
         if node in self._follower.image.brokers:
             return False
-        return node in self._seen or self._clock.monotonic() >= self._knows_all_at
+        return node in self._seen or self._knows_all
 
     # The work.
 

@@ -1,10 +1,28 @@
 """What a controller does with a partition, by the registrations that there are."""
 
+import asyncio
+
 import pytest
 
-from ottla.ids import LeaderEpoch, NodeId
-from ottla.metadata.values import NO_LEADER, PartitionState
-from ottla.replication.elector import ElectionRules, next_state
+from ottla.env.clock import ManualClock
+from ottla.ids import LeaderEpoch, NodeId, TopicId
+from ottla.metadata.image import ImageFollower
+from ottla.metadata.keys import Keys
+from ottla.metadata.memory_store import MemoryStore
+from ottla.metadata.store import Put
+from ottla.metadata.values import (
+    NO_LEADER,
+    BrokerValue,
+    PartitionState,
+    TopicValue,
+    encode_broker,
+    encode_controller,
+    encode_partition,
+    encode_topic,
+)
+from ottla.replication.elector import ElectionRules, Elector, next_state
+
+TOPIC_ID = TopicId(b"0123456789abcdef")
 
 ALL = {NodeId(node): 10 + node for node in (1, 2, 3)}
 WRITTEN = 20
@@ -87,3 +105,108 @@ def test_a_replica_that_may_lack_records_leads_only_if_that_is_allowed(unclean):
 def test_nobody_leads_uncleanly_while_one_that_has_all_may_come():
     before = state(leader=NO_LEADER, isr=(), elr=(1,))
     assert look(before, without(1), gone=(), unclean=True) is before
+
+
+class Cluster:
+    """A store with a topic of three replicas, and the elector of node 2."""
+
+    def __init__(self):
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.keys = Keys("c")
+        self.follower = ImageFollower(self.store, self.keys, self.clock)
+        self.sessions = {}
+
+    async def begin(self):
+        await self.register(1)
+        await self.store.commit([], [self.seat(1)])
+        topic = TopicValue(TOPIC_ID, 1)
+        await self.store.commit(
+            [],
+            [
+                Put(self.keys.topic("t"), encode_topic(topic)),
+                Put(self.keys.partition(TOPIC_ID, 0), encode_partition(state())),
+            ],
+        )
+        await self.follower.start()
+        self.elector = None
+        self.follower.add_listener(self.apply)
+        await self.register(2)
+        await self.register(3)
+
+    def apply(self, image, delta):
+        """As a node does: it is made when there is somebody else."""
+        if self.elector is None:
+            self.elector = Elector(
+                self.store,
+                self.keys,
+                self.follower,
+                node_id=NodeId(2),
+                rules=lambda _: ElectionRules(1, may_be_unclean=False),
+                clock=self.clock,
+                ttl_seconds=9,
+            )
+        self.elector.apply(image, delta)
+
+    def seat(self, node):
+        return Put(self.keys.controller, encode_controller(node), self.sessions[node].id)
+
+    async def register(self, node):
+        session = self.sessions[node] = await self.store.session(9, lambda _: None)
+        value = encode_broker(BrokerValue("h", 9092))
+        put = Put(self.keys.live_broker(NodeId(node)), value, session.id)
+        revision = await self.store.commit([], [put])
+        if node > 1:  # The image begins after node 1.
+            await self.follower.reached(revision)
+
+    async def until(self, is_so):
+        for _ in range(500):
+            found = self.follower.image.topic("t").partitions[0]
+            if is_so(found):
+                return found
+            await asyncio.sleep(0)
+        pytest.fail(f"{found}")
+
+    async def end(self):
+        self.elector.stop()
+        await self.follower.close()
+        await self.store.close()
+
+
+@pytest.fixture
+async def cluster():
+    cluster = Cluster()
+    await cluster.begin()
+    yield cluster
+    await cluster.end()
+
+
+async def test_a_node_that_was_there_before_this_one_is_gone_when_it_goes(cluster):
+    await cluster.sessions[1].close()
+    await cluster.store.commit([], [cluster.seat(2)])
+    found = await cluster.until(lambda one: one.leader == 2)
+    assert (found.leader_epoch, found.isr) == (6, (2, 3))
+
+
+async def test_only_the_controller_elects(cluster):
+    await cluster.sessions[1].close()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert cluster.follower.image.topic("t").partitions[0] == state()
+
+
+async def test_who_never_comes_is_gone_when_the_time_is_over(cluster):
+    never = state()._replace(replicas=(NodeId(4), NodeId(2)), isr=(4, 2), leader=NodeId(4))
+    await cluster.sessions[1].close()
+    await cluster.store.commit([], [cluster.seat(2)])
+    key = cluster.keys.partition(TOPIC_ID, 0)
+    await cluster.until(lambda one: one.leader == 2)
+    await cluster.follower.reached(
+        await cluster.store.commit([], [Put(key, encode_partition(never))])
+    )
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert cluster.follower.image.topic("t").partitions[0] == never
+    cluster.clock.advance(9)
+    found = await cluster.until(lambda one: one.leader == 2)
+    assert found.isr == (2,)
