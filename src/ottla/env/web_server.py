@@ -1,7 +1,8 @@
 """A small HTTP server on this machine, for doubles of services in tests. Not for anything else.
 
 Owns the use of ``http.server``, which is imported where it is needed: a thread for each connection,
-each of which ends with the server. Bodies are bounded; nothing is logged.
+each of which ends with the server. Bodies are bounded; nothing is logged. Web pages are refused: a
+browser says where a request comes from, and by which name it knows this machine.
 """
 
 import threading
@@ -68,6 +69,11 @@ def _handler_of(answer: Answer) -> type:
         timeout = IDLE_SECONDS
 
         def serve(self) -> None:
+            host = (self.headers.get("Host") or "").rpartition(":")[0]
+            if "Origin" in self.headers or host not in ("127.0.0.1", "localhost"):
+                self.close_connection = True
+                self.send_error(403)
+                return
             length = self.headers.get("Content-Length") or "0"
             if not length.isdecimal() or int(length) > BODY_BYTES_MAX:
                 self.close_connection = True

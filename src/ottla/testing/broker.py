@@ -11,11 +11,14 @@ import asyncio
 import atexit
 import warnings
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ottla.testing.cluster import Cluster, seconds_of
 from ottla.testing.faults import Fault, Faults, UnmatchedFault
 from ottla.testing.hosts import BrokerFailed, Host, InProcess, InThread
+
+if TYPE_CHECKING:
+    from ottla.testing.control import Control
 
 
 class TestClock:
@@ -55,17 +58,23 @@ class Broker(Cluster):
         host: str = "127.0.0.1",
         port: int = 0,
         config: Mapping[str, str] | None = None,
+        control: bool = False,
     ) -> None:
         """Build a broker that is not started yet.
 
         ``process``: in a process of its own, not in a thread. ``data``: the directory; None: in
         memory. ``port`` 0: a free one. ``config``: broker options by Kafka's names.
+        ``control``: serve clock and faults by HTTP, at ``control_url`` (docs/testing.md).
         """
         super().__init__()
         self._texts = {**(config or {}), "listeners": f"PLAINTEXT://{host}:{port}"}
         self._data = data
         self._in_process = process
         self._host: Host | None = None
+        self._has_control = control
+        self._control: Control | None = None
+        self.control_url = ""
+        """Where the control endpoint is, with ``control``, while the broker runs."""
         self.clock = TestClock(self)
         """Time, as the broker has it."""
         self.faults = Faults(self.ask)
@@ -99,12 +108,20 @@ class Broker(Cluster):
             self._host = host
             self._bootstrap = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
             atexit.register(self.stop)
+            if self._has_control:
+                from ottla.testing.control import Control
+
+                self._control = Control(self)
+                self.control_url = self._control.start()
         return self
 
     def stop(self) -> None:
         """Stop, within some seconds. Harmless when stopped."""
         if self._host is None:
             return
+        control, self._control = self._control, None
+        if control is not None:
+            control.stop()
         try:
             unmatched = self.faults.clear()
         except BrokerFailed:  # Its process has ended; nobody knows.

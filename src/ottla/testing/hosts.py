@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, Protocol
 
+from ottla.env.blocking import new_lock
 from ottla.env.loop_thread import LoopThread
 from ottla.errors import OttlaError
 
@@ -91,6 +92,8 @@ class InProcess:
         self._given = {"texts": dict(texts), "data": data}
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: IO[bytes] | None = None
+        self._lock = new_lock()
+        """Use: the test asks, and so may its control endpoint."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with this object
 
     def start(self) -> tuple[str, int]:
@@ -145,9 +148,10 @@ class InProcess:
         if process is None or process.stdin is None or answers is None:
             raise BrokerFailed("the broker is not running")
         try:
-            process.stdin.write(json.dumps(question).encode() + b"\n")
-            process.stdin.flush()
-            line = answers.readline()
+            with self._lock:
+                process.stdin.write(json.dumps(question).encode() + b"\n")
+                process.stdin.flush()
+                line = answers.readline()
         except BrokenPipeError:
             line = b""
         answer = json.loads(line) if line else {"error": f"it ended:\n{self.log()}"}
