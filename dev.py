@@ -221,9 +221,14 @@ def fetch_kafka() -> None:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run the tests: all of them, or those that the arguments name."""
+    """Run the tests: all of them, or those that the arguments name.
+
+    In one process more than there are cores: half of the tests' time they wait for a process or
+    for an answer.
+    """
     fetch_kafka()
-    return module("pytest", "-n", "2", "--dist", "loadgroup", *arguments)
+    processes = max(os.cpu_count() or 1, 2) + 1
+    return module("pytest", "-n", str(processes), "--dist", "loadgroup", *arguments)
 
 
 def fast(arguments: Sequence[str]) -> int:
