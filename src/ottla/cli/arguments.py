@@ -152,6 +152,9 @@ def add_client_options(parser: Parser) -> None:
         "--command-config", metavar="FILE", help="a properties file of client settings"
     )
     group.add_argument(
+        "--profile", metavar="NAME", help="settings by name: ottla profile; $OTTLA_PROFILE"
+    )
+    group.add_argument(
         "--timeout",
         default=DEFAULT_TIMEOUT,
         metavar="TIME",

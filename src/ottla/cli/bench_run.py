@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from ottla.cli import output as out
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import Row, note, progress, write_rows
+from ottla.cli.profile_files import settings_file
 from ottla.cli.run import client_settings, run
 from ottla.cli.waiting import Waiting
 from ottla.client.asyncio.admin import Admin
@@ -74,7 +74,7 @@ def _run(options: Namespace, measure: Measure, columns: tuple[str, ...], compare
             settings = client_settings(
                 options.against,
                 options.settings,
-                Path(options.command_config) if options.command_config else None,
+                settings_file(options),
                 options.timeout,
             )
             async with Cluster(settings, trouble=Waiting(SystemClock())) as other:

@@ -30,6 +30,7 @@ COMMANDS = {
     "bench": "ottla.cli.bench",
     "log": "ottla.cli.log",
     "doctor": "ottla.cli.doctor",
+    "profile": "ottla.cli.profile",
     "completion": "ottla.cli.completion",
     "version": "ottla.cli.version",
 }

@@ -13,6 +13,7 @@ from ottla.cli import interruption
 from ottla.cli.arguments import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT
 from ottla.cli.failure import Exit, Failure, explain, leave, leave_at_once
 from ottla.cli.output import note
+from ottla.cli.profile_files import settings_file, with_secrets
 from ottla.cli.waiting import Waiting
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.wire.settings import (
@@ -34,7 +35,7 @@ def run(options: Namespace, command: Callable[[Cluster], Coroutine[None, None, N
         settings = client_settings(
             options.bootstrap,
             options.settings,
-            Path(options.command_config) if options.command_config else None,
+            settings_file(options),
             options.timeout,
         )
         interruption.run(_with_cluster(command, settings))
@@ -63,6 +64,7 @@ def client_settings(
             if not equals:
                 raise InvalidConfig(key, None, f"-X {setting!r} is not of the form key=value")
             texts[key.strip()] = value.strip()
+        texts = with_secrets(texts)
         names_cluster = "bootstrap.servers" in texts or "metadata.broker.list" in texts
         if bootstrap is not None or not names_cluster:
             bootstrap = bootstrap or os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP
@@ -78,6 +80,7 @@ def client_settings(
 
 def _of_a_client(texts: dict[str, str], path: Path) -> dict[str, str]:
     """Return what means something here; Kafka's files are for producers and consumers, too."""
+    texts = with_secrets(texts)
     unknown = [key for key in texts if key not in KNOWN]
     for key in unknown:
         note(f"note: {key} in {path} means nothing here{near_settings(key)}")

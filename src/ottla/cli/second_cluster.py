@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from ottla.cli.profile_files import settings_file
 from ottla.cli.run import client_settings
 from ottla.cli.waiting import Waiting
 from ottla.client.asyncio.cluster import Cluster
@@ -18,11 +19,10 @@ async def second_cluster(options: Namespace, first: Cluster) -> AsyncIterator[Cl
         yield first
         return
     own = options.other_config is not None
-    file = options.other_config if own else options.command_config
     settings = client_settings(
         options.other_bootstrap,
         [] if own else options.settings,
-        Path(file) if file else None,
+        Path(options.other_config) if own else settings_file(options),
         options.timeout,
     )
     async with Cluster(settings, trouble=Waiting(SystemClock())) as cluster:
