@@ -73,7 +73,11 @@ class Afterlife:
         is_segments = call is DiskCall.RENAME and name.endswith(LOG_SUFFIX)
         if directory.count("/") < 2 or not self._can_judge:
             return
-        may_look = self._may_look(0.5) or (is_segments and self._credit > -CREDIT_MAX)
+        if call is DiskCall.SYNC:
+            # Seldom, and the most is there that power may take.
+            may_look = self._is_amid_change(directory) and self._credit > -CREDIT_MAX
+        else:
+            may_look = self._may_look(0.5) or (is_segments and self._credit > -CREDIT_MAX)
         if not (may_look or is_segments):
             return
         with self.world.turns.set_aside():
@@ -83,6 +87,11 @@ class Afterlife:
                         self._judge_retention(partition, int(name.removesuffix(LOG_SUFFIX)))
                     if may_look:
                         self._look(partition, f"{call.value} {path}")
+
+    def _is_amid_change(self, directory):
+        """Tell whether names in there are not durable: as after a roll, before its flush."""
+        found = self.world.node.disk._tree.find(directory)
+        return found is not None and bool(found.unsynced)
 
     def _judge_retention(self, partition, base_offset):
         """Judge of a segment that is about to lose its name, if no reader may see it any more."""
@@ -142,7 +151,9 @@ class Afterlife:
         self.looks += 1
         disk, size_bytes = _copy(world.node.disk, log.log_dir, log.directory)
         self._credit -= max(1.0, size_bytes / BYTES_PER_LOOK)
-        ends = [self._ends.choice(LINKS[:3])]
+        # Before a sync it is power that takes what the sync is for.
+        is_sync = moment.startswith(DiskCall.SYNC.value + " ")
+        ends = ["power" if is_sync else self._ends.choice(LINKS[:3])]
         ends += self._ends.choices(LINKS, k=self._ends.randrange(3))
         end = _End(disk, log, self._ends, self._clock)
         for ordinal, how in enumerate(ends):

@@ -26,6 +26,8 @@ TORN_BYTES = (1, 64, 300, 1000)
 OF_NAMES = {DiskCall.RENAME, DiskCall.REMOVE, DiskCall.SYNC_DIRECTORY, DiskCall.TRUNCATE}
 OF_NAMES |= {DiskCall.MAKE_DIRECTORY}
 """Before and after which another set of files is there."""
+OF_INTEREST = OF_NAMES | {DiskCall.SYNC}
+"""Before a sync the most is there that a power cut may take."""
 
 
 class Fate:
@@ -109,8 +111,8 @@ class SimulatedDisk(FaultyDisk):
     ):
         """``dies()`` is called when the chosen call has come: the life ends there.
 
-        ``looks(call, path)`` is told of calls that change names, before they are made, and
-        ``refused(path)`` of a write to a log that leaves a part of itself.
+        ``looks(call, path)`` is told of syncs and of calls that change names, before they are made,
+        and ``refused(path)`` of a write to a log that leaves a part of itself.
         """
         super().__init__(inner)
         self._jobs = jobs
@@ -124,6 +126,8 @@ class SimulatedDisk(FaultyDisk):
         self._refused = refused
         self._locks = []
         self._is_unseen = False
+        self.looks_at_open_file = False
+        """Of the call that comes next."""
 
     @contextmanager
     def unseen(self):
@@ -138,8 +142,10 @@ class SimulatedDisk(FaultyDisk):
         if self._is_unseen:
             return None
         job = self._jobs.running
+        needs_name, self.looks_at_open_file = not self.looks_at_open_file, False
         if job is not None:
-            job.call = call, path
+            # A look at a file that is open needs no name, as no read of it does.
+            job.call = (call, path) if needs_name else None
             self._jobs.pause()
             job.call = None
         elif self._jobs.loop.judge is not None:
@@ -149,7 +155,7 @@ class SimulatedDisk(FaultyDisk):
             raise DiskKilled(f"{call.value} {path}")
         if call in CHANGES:
             self._trace.note("disk", call._value_, path)
-            if call in OF_NAMES:
+            if call in OF_INTEREST:
                 self._looks(call, path)
         was_alive = not self.killed
         try:
@@ -226,6 +232,10 @@ class SimulatedFile(FaultyFile):
         self._is_open = True
         descriptors.count += 1
         descriptors.paths[id(self)] = inner.path
+
+    def size(self):
+        self._disk.looks_at_open_file = True
+        return super().size()
 
     def close(self):
         if self._is_open:

@@ -120,7 +120,8 @@ class SimulatedExecutor:
             seconds = self._duration()
             share = self._rng.random()
             one = _Submitted(*self._waiting.popleft(), seconds * (1 - share))
-            self._to_come[one] = self._loop.call_later(seconds * share, self._work, one)
+            begins = seconds * share + self._jobs.late_seconds(self.name)
+            self._to_come[one] = self._loop.call_later(begins, self._work, one)
 
     def _duration(self):
         mean = self._seconds

@@ -43,6 +43,7 @@ PROMISES = (
     "OffsetCommitRequest",
 )
 """Requests whose answers promise something; the first stands for any."""
+MAKES_PARTITIONS = {"CreateTopicsRequest", "CreatePartitionsRequest", "MetadataRequest"}
 
 
 class Nemesis:
@@ -90,11 +91,14 @@ class Nemesis:
             "kill-at-answer": self._kill_at_answer,
             "power-at-answer": self._power_at_answer,
             "sync-error-at-request": self._sync_error_at_request,
+            "descriptors-at-answer": self._descriptors_at_answer,
         }
         self._after = None
         """The node ends with an answer: to which request, after how many, and by power or not."""
         self._awaited = None
         """The request with which a fault begins."""
+        self._answers = 0
+        """How many have come after which there may be new partitions."""
 
     @property
     def node(self):
@@ -264,6 +268,7 @@ class Nemesis:
 
     def told(self, request):
         """Be told of an answer that a client got."""
+        self._answers += request in MAKES_PARTITIONS
         if self._after is None or self._after[0] not in ("", request):
             return
         of, count, power = self._after
@@ -359,7 +364,8 @@ class Nemesis:
     async def _sync_error_at_request(self):
         """The next sync of a log directory fails, and no other, as somebody asks for a change.
 
-        The disk is slow until then, so that what is asked for waits for its turn meanwhile. Mostly
+        The disk is slow until then, or some jobs are late, so that what is asked for waits for its
+        turn meanwhile. Mostly
         it is not the first directory: without that one there is no node.
         """
         below = self.random.choice([*self.world.log_dirs, *self.world.log_dirs[1:]])
@@ -368,12 +374,16 @@ class Nemesis:
             await self._last_while(30.0, lambda: self._awaited == request)
             if self._awaited is not None:
                 return
-            trouble = self.node.trouble
+            trouble, jobs = self.node.trouble, self.world.jobs
+            if self.random.random() < 0.5:  # Some jobs are late, and find another disk.
+                jobs.let_sleep(["disk"], 0.5, self.random.choice([0.1, 1.0]))
+                await self.world.sleep(self.random.choice([0.0, 0.01, 0.05, 0.2]))
             trouble.fails_once, trouble.pace = below, self.random.choice([1.0, 10.0, 100.0])
             try:
                 await self._last_while(5.0, lambda: trouble.fails_once)
             finally:
                 trouble.fails_once, trouble.pace = "", 1.0
+                jobs.wake_all()
 
     async def _write_error(self):
         with self._breaks():
@@ -431,6 +441,14 @@ class Nemesis:
             await self._last(5.0)
         finally:
             node.lack_descriptors(None)
+
+    async def _descriptors_at_answer(self):
+        """No file can be opened just when partitions were made: nobody has written to them yet."""
+        before = self._answers
+        await self._last_while(60.0, lambda: self._answers == before)
+        if self._answers != before:
+            chance = self.random.choice([0.5, 1.0])
+            await self._fail([DiskCall.OPEN], errno.ENFILE, chance, 5.0)
 
     # -- the clock and the store ---------------------------------------------------------------
 

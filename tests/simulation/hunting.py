@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.simulation.mutants import MUTANTS, plant
 
-MINUTES = 10.0
+MINUTES = 5.0
 PATIENCE_SECONDS = 1800.0
 LONGER_SECONDS = 60.0
 """For how much longer a world has to be whole without the mutant that broke it."""

@@ -163,8 +163,17 @@ class Jobs:
         self.loop.call_for(job.life, seconds, job.go_on, job.turn)
 
     def let_sleep(self, names, chance, seconds):
-        """Let jobs of these executors sleep before a call of the disk, for so long in the mean."""
+        """Let jobs of these executors sleep: before they begin, and before calls of the disk.
+
+        ``chance``: of each of those moments. For so long in the mean.
+        """
         self._sleepy, self._sleep_chance, self._sleep_seconds = names, chance, seconds
+
+    def late_seconds(self, name):
+        """Return for how much longer a job of this executor waits until it begins."""
+        if name not in self._sleepy or self._rng.random() >= self._sleep_chance:
+            return 0.0
+        return min(self._rng.expovariate(1 / self._sleep_seconds), LONGEST_SECONDS)
 
     def wake_all(self):
         """Let nobody sleep any more."""

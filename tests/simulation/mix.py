@@ -1,10 +1,14 @@
 """What one seed's world is like.
 
-Swarm testing: each seed draws other sizes, speeds, faults and clients, and leaves some out.
+Swarm testing: each seed draws other sizes, speeds, faults and clients, and leaves some out. Some
+worlds leave out most, so that what is left is met again and again: one or two faults and few kinds
+of clients, or a *theme*, in which all are about one part of the node. Much that goes wrong needs
+that nothing else does meanwhile: a process that is killed each minute never stands for long.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass
@@ -41,6 +45,9 @@ class Mix:
     """In the end bits of some files turn over."""
     keeps_lost_pages: bool
     """After a sync that failed a process may begin on the same page cache, without a reboot."""
+    topic_options: dict[str, list[str]] = field(default_factory=dict)
+    """Values that options of new topics have here, instead of those they may have anywhere."""
+    theme: str = ""
 
     def leave_out(self, names):
         """Take out faults, kinds of clients, or the rot in the end."""
@@ -89,7 +96,67 @@ FAULTS = (
     "kill-at-answer",
     "power-at-answer",
     "sync-error-at-request",
+    "descriptors-at-answer",
 )
+
+
+class Theme(NamedTuple):
+    """What worlds of one kind are about."""
+
+    name: str
+    faults: tuple[str, ...]
+    """Of these one or more come, none besides."""
+    clients: dict[str, tuple[int, int]]
+    """How many at the least and at the most; none of other kinds."""
+    changes: dict[str, float]
+    """What else of the mix is as it is here."""
+    broker_options: dict[str, list[str]]
+    topic_options: dict[str, list[str]]
+
+
+THEMES = (
+    Theme(
+        "a process stands",
+        ("pause",),
+        {"plain": (1, 1), "reader": (0, 1), "landlord": (1, 1), "classic": (0, 1)},
+        {"long_chance": 0.4},
+        {},
+        {},
+    ),
+    Theme(
+        "logs are cleaned slowly",
+        ("kill", "stop", "power", "sleepers", "slow-disk"),
+        {
+            "plain": (0, 2),
+            "idempotent": (1, 2),
+            "transactional": (0, 1),
+            "reader": (0, 1),
+            "landlord": (1, 2),
+            "meddler": (2, 2),
+        },
+        {"pause_seconds": 0.5},
+        {"log.cleaner.io.max.bytes.per.second": ["300", "2000", "20000"]},
+        {"cleanup.policy": ["compact"], "internal.segment.bytes": ["2500", "4000"]},
+    ),
+    Theme(
+        "segments are small",
+        ("kill", "power", "power-at-call", "slow-disk", "sleepers"),
+        {"idempotent": (2, 3), "transactional": (0, 1), "reader": (0, 1), "landlord": (1, 1)},
+        {"pause_seconds": 0.5, "job_seconds": 0.02},
+        {},
+        {"cleanup.policy": ["delete"], "internal.segment.bytes": ["2500"]},
+    ),
+    Theme(
+        "topics come and go",
+        ("sync-error-at-request", "descriptors-at-answer", "power-at-answer", "kill"),
+        {"plain": (1, 3), "reader": (0, 1), "landlord": (2, 3), "meddler": (0, 1)},
+        {"pause_seconds": 0.5},
+        {},
+        {},
+    ),
+)
+THEME_CHANCE = 0.4
+FEW_CHANCE = 0.2
 
 
 def mix_of(seed):
@@ -97,7 +164,7 @@ def mix_of(seed):
     chance = random.Random(f"{seed}/mix")
     clients = {name: chance.randint(*bounds) for name, bounds in CLIENTS.items()}
     chosen = [name for name in FAULTS if chance.random() < 0.4] or ["kill", "power"]
-    return Mix(
+    mix = Mix(
         disk_bytes=256 << 20,
         open_files_max=chance.choice([1024, 4096]),
         job_seconds=chance.choice([0.0005, 0.003, 0.02]),
@@ -133,3 +200,31 @@ def mix_of(seed):
         rots=chance.random() < 0.3,
         keeps_lost_pages=chance.random() < 0.5,
     )
+    _narrow(mix, random.Random(f"{seed}/mix/narrow"))
+    return mix
+
+
+def _narrow(mix, chance):
+    """Leave out most of what was drawn, mostly not."""
+    kind = chance.random()
+    if kind < THEME_CHANCE:
+        theme = chance.choice(THEMES)
+        mix.theme = theme.name
+        mix.faults = chance.sample(theme.faults, chance.randint(1, len(theme.faults)))
+        mix.clients = {name: chance.randint(*bounds) for name, bounds in theme.clients.items()}
+        mix.broker_options |= {
+            name: chance.choice(values) for name, values in theme.broker_options.items()
+        }
+        mix.topic_options = theme.topic_options
+        mix.fault_seconds = chance.choice([5.0, 20.0])
+        for name, value in theme.changes.items():
+            setattr(mix, name, value)
+    elif kind < THEME_CHANCE + FEW_CHANCE:
+        mix.theme = "few faults"
+        mix.faults = chance.sample(FAULTS, chance.choice([1, 1, 2]))
+        mix.fault_seconds = chance.choice([5.0, 20.0])
+        mix.clients = {
+            name: count if name == "landlord" or chance.random() < 0.5 else 0
+            for name, count in mix.clients.items()
+        }
+        mix.clients["plain"] = max(mix.clients["plain"], 1)

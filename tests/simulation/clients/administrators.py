@@ -88,6 +88,7 @@ BROKER_OPTIONS = {
     "log.cleaner.backoff.ms": ["100", "2000", "15000"],
     "log.segment.delete.delay.ms": ["0", "500", "10000"],
     "log.cleaner.min.cleanable.ratio": ["0.01", "0.5"],
+    "log.cleaner.io.max.bytes.per.second": ["500", "5000", "1000000"],
 }
 
 
@@ -162,7 +163,7 @@ class Landlord(Client):
         else:
             configs = {
                 key: self.random.choice(values)
-                for key, values in OPTIONS.items()
+                for key, values in (OPTIONS | self.world.mix.topic_options).items()
                 if key in ("cleanup.policy", "internal.segment.bytes", "min.cleanable.dirty.ratio")
                 or self.random.random() < 0.5
             }
