@@ -7,10 +7,12 @@ refused write and at some changes of names it is asked what the rules of docs/du
 
     a promise        the partition's directory, its segments and their bytes are on the device as
                      far as anything is served (rules 1, 3, 5 and 6), no snapshot is above the end
-                     (11), the log starts where DeleteRecords was told (14), and files end where
-                     the log does (1)
+                     (11), the aborts of full segments are there (12), the log starts where
+                     DeleteRecords was told (14), and files end where the log does (1)
     a refused write  files end where the log does (1)
     a deletion       the directory's former name is off the device, or the topic has its mark (21)
+    an index made    its bytes are on the device before it has its name (10)
+    anew
     a segment goes   the checkpoint on the device says that the log starts behind it (14)
     a directory      no checkpoint on the device tells of a former partition of that name (21);
     gets its name    and none is at work in it by its name when it loses it (19)
@@ -26,7 +28,10 @@ from ottla.log.directories.offset_checkpoints import OFFSET_CHECKPOINTS
 from ottla.log.files.layout import (
     LOG_START_CHECKPOINT,
     LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
     parse_partition_directory,
     parse_segment_file,
     parse_snapshot_file,
@@ -35,6 +40,7 @@ from ottla.log.files.layout import (
 
 BASE_OFFSET_BYTES = 8
 """With which a batch begins, and so does whatever a log writes at once."""
+NEW_INDEXES = (OFFSET_INDEX_SUFFIX + TEMPORARY_SUFFIX, TIME_INDEX_SUFFIX + TEMPORARY_SUFFIX)
 OF_OPEN_FILES = (DiskCall.READ, DiskCall.WRITE, DiskCall.SYNC, DiskCall.TRUNCATE)
 """Calls that need no name."""
 
@@ -107,14 +113,21 @@ class Device:
             self._judge_new_name(directory, name)
         elif call is DiskCall.RENAME and name.endswith(LOG_SUFFIX):
             self._judge_end_of_segment(directory, name)
+        elif call is DiskCall.RENAME and name.endswith(NEW_INDEXES):
+            self._judge_new_index(path)
         elif call is DiskCall.RENAME and parse_partition_directory(name) is not None:
             self._judge_lost_name(path)
 
     def _judge_new_name(self, log_dir, name):
         where = parse_partition_directory(name)
         for checkpoint in OFFSET_CHECKPOINTS if where is not None else ():
-            if where in self._says(log_dir, checkpoint):
+            if where in self.says(log_dir, checkpoint):
                 self._say(f"{log_dir}/{name} is made, and {checkpoint} tells of a former one")
+
+    def _judge_new_index(self, path):
+        inode = self._directory(path)
+        if inode is not None and inode.pending:
+            self._say(f"{path} gets its name, and is not synced")
 
     def _judge_lost_name(self, path):
         jobs, life = self.world.jobs, self.world.node.life
@@ -131,7 +144,7 @@ class Device:
             log = partition.log
             if log.directory != directory or not self._is_judged(log):
                 continue
-            told = self._says(log.log_dir, LOG_START_CHECKPOINT).get(log.topic_partition, 0)
+            told = self.says(log.log_dir, LOG_START_CHECKPOINT).get(log.topic_partition, 0)
             if base_offset < log.log_start_offset and told <= base_offset:
                 self._tell(
                     log, f"the end of {name}", [f"the log start is {told} in its checkpoint"]
@@ -175,6 +188,7 @@ class Device:
         segments = [one for one in ends if one[0].base_offset < bound]
         yield from self._unnamed(log, [one.path.rpartition("/")[2] for one, _ in segments])
         yield from self._wrong_lengths(log)
+        yield from self._aborts(log, [one for one, _ in segments[:-1]])
         for segment, end_offset in segments:
             inode = self._directory(segment.path)
             if inode is None:
@@ -186,6 +200,15 @@ class Device:
                 yield f"{segment.path} is not synced from byte {min(unsynced)} to {end}"
             elif is_whole and inode.durable[:end] != inode.content[:end]:
                 yield f"{segment.path} is not what was synced, of {end} bytes"
+
+    def _aborts(self, log, segments):
+        """Yield what could be lost of the transaction indexes of full segments."""
+        indexes = [one.transaction_index for one in segments if one.transaction_index is not None]
+        yield from self._unnamed(log, [one.path.rpartition("/")[2] for one in indexes])
+        for index in indexes:
+            inode = self._directory(index.path)
+            if inode is not None and inode.pending:
+                yield f"{index.path} is not synced, and a snapshot may be that covers it"
 
     def _first_pending(self, inode, bound):
         """Return where the first unsynced batch stands that may be lost; the end without one."""
@@ -218,12 +241,12 @@ class Device:
 
     def _start_offset(self, log):
         """Return where a start would let the log begin, at the least."""
-        told = self._says(log.log_dir, LOG_START_CHECKPOINT).get(log.topic_partition, 0)
+        told = self.says(log.log_dir, LOG_START_CHECKPOINT).get(log.topic_partition, 0)
         found = map(parse_segment_file, self._directory(log.directory).durable_names)
         first = min(one[0] for one in found if one is not None and one[1] == LOG_SUFFIX)
         return max(told, first)
 
-    def _says(self, log_dir, name):
+    def says(self, log_dir, name):
         """Return what an offset checkpoint on the device says, by partition."""
         inode = self._directory(log_dir).durable_names.get(name)
         content = b"" if inode is None else bytes(inode.durable)

@@ -81,6 +81,7 @@ class Nemesis:
             "other-disk-error": self._other_disk_error,
             "full": self._full,
             "full-then-stop": self._full_then_stop,
+            "full-and-broken": self._full_and_broken,
             "descriptors": self._descriptors,
             "read-only": self._read_only,
             "clock": self._clock,
@@ -420,6 +421,19 @@ class Nemesis:
                 del trouble.errors[DiskCall.WRITE]
         if trouble.torn_writes != before:
             await self.node.stop()
+
+    async def _full_and_broken(self):
+        """A disk is full, and does not cut off either what a write has left."""
+        trouble = self.node.trouble
+        mine = {DiskCall.WRITE: (0.3, errno.ENOSPC, ""), DiskCall.TRUNCATE: (0.7, errno.EIO, "")}
+        with self._breaks():
+            trouble.errors.update(mine)
+            try:
+                await self._last(5.0)
+            finally:
+                for call, chances in mine.items():
+                    if trouble.errors.get(call) is chances:
+                        del trouble.errors[call]
 
     async def _descriptors(self):
         """Hardly any descriptor is left, to this process and to those that follow it.

@@ -86,6 +86,7 @@ FAULTS = (
     "other-disk-error",
     "full",
     "full-then-stop",
+    "full-and-broken",
     "descriptors",
     "read-only",
     "clock",
@@ -125,7 +126,7 @@ THEMES = (
     ),
     Theme(
         "logs are cleaned slowly",
-        ("kill", "stop", "power", "sleepers", "slow-disk"),
+        ("kill", "stop", "power", "sleepers", "slow-disk", "descriptors"),
         {
             "plain": (0, 2),
             "idempotent": (1, 2),

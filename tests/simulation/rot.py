@@ -3,7 +3,8 @@
 Expected is detection: an error for the partition, a log directory out of service, a start that is
 refused with a reason. Never wrong records, never a fault of ours, and what is told without an error
 is all there. Checkpoints in a log directory have no checksum (they are Kafka's), and above the
-recovery point rot cannot be told from a torn tail: there, records may be missing, not be wrong.
+recovery point rot cannot be told from a torn tail: there, records may be missing, not be wrong. A
+log that ends below it is none to serve (rule 8).
 What docs/durability.md says is not covered is left alone: a batch's base offset, and, while the
 node runs, a transaction index, whose checksum a start looks at.
 """
@@ -13,6 +14,8 @@ import struct
 
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.errors import OttlaError
+from ottla.ids import TopicPartition
+from ottla.log.files.layout import RECOVERY_POINT_CHECKPOINT
 from tests.campaigns.administering.judge import Observation, PartitionJudge
 from tests.simulation.clients.readers import EARLIEST, LATEST, list_offset
 from tests.simulation.observation import NotServed, Observer
@@ -36,6 +39,8 @@ class Rot(Observer):
         self._chance = random.Random(f"{world.seed}/rot")
         self._is_strict = True
         """What is told without an error has to be complete."""
+        self._points = {}
+        """Below which nothing may be missing from what a process that was killed has left."""
         self.refusal = None
         """Why the node did not go on, if it did not."""
 
@@ -51,7 +56,9 @@ class Rot(Observer):
         elif how == "killed":
             node.kill()
             self._is_strict = False
-        for _ in range(self._chance.choice([1, 1, 3])):
+            for log_dir in world.log_dirs:
+                self._points |= world.device.says(log_dir, RECOVERY_POINT_CHECKPOINT)
+        for _ in range(self._chance.choice([1, 1, 3, 20])):
             self._turn_over(spares=".txnindex" if how == "running" else "nothing")
         if how == "running":
             await world.sleep(KEPT_SECONDS)
@@ -96,6 +103,7 @@ class Rot(Observer):
         self.world.coverage.fault("rot", [f"of *.{path.rpartition('.')[2]}"[-24:]])
         if path.count("/") == 2:
             self._is_strict = False
+            self._points = {}
 
     def _files(self, disk, directory):
         for name in disk.list_directory(directory):
@@ -116,6 +124,10 @@ class Rot(Observer):
             self.world.coverage.fault("rot", ["is told"])
             self.hang_up()
             return
+        point = self._points.get(TopicPartition(topic.name, partition), 0)
+        if end < point:
+            where = f"{topic.name}-{partition}"
+            self.world.problem(f"after rot: {where} ends at {end}, its recovery point was {point}")
         there = {one.offset for one in records}
         seen = {one.offset for one in visible if one.offset in there}
         clock = self.world.nemesis.clock_bounds

@@ -152,7 +152,7 @@ def test_a_directory_of_which_a_checkpoint_still_tells_is_found(monkeypatch):
     where = TopicPartition("former", 0)
 
     def make(world, log):
-        monkeypatch.setattr(world.device, "_says", lambda log_dir, name: {where: 7})
+        monkeypatch.setattr(world.device, "says", lambda log_dir, name: {where: 7})
         world.device.called(DiskCall.MAKE_DIRECTORY, "/a/former-0")
 
     found = problems_of(make)
