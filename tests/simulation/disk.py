@@ -139,10 +139,10 @@ class SimulatedDisk(FaultyDisk):
             self._is_unseen = False
 
     def enter(self, call, path):
+        needs_name, self.looks_at_open_file = not self.looks_at_open_file, False
         if self._is_unseen:
             return None
         job = self._jobs.running
-        needs_name, self.looks_at_open_file = not self.looks_at_open_file, False
         if job is not None:
             # A look at a file that is open needs no name, as no read of it does.
             job.call = (call, path) if needs_name else None

@@ -269,7 +269,9 @@ class Nemesis:
 
     def told(self, request):
         """Be told of an answer that a client got."""
-        self._answers += request in MAKES_PARTITIONS
+        if request in MAKES_PARTITIONS:
+            self._answers += 1
+            self.happened()
         if self._after is None or self._after[0] not in ("", request):
             return
         of, count, power = self._after
