@@ -29,6 +29,15 @@ OF_NAMES |= {DiskCall.MAKE_DIRECTORY}
 OF_INTEREST = OF_NAMES | {DiskCall.SYNC}
 """Before a sync the most is there that a power cut may take."""
 
+READ_ONLY_REFUSES = (
+    DiskCall.WRITE,
+    DiskCall.TRUNCATE,
+    DiskCall.MAKE_DIRECTORY,
+    DiskCall.RENAME,
+    DiskCall.REMOVE,
+    DiskCall.LOCK,
+)
+
 
 class Fate:
     """The rng port of a power cut that is the same everywhere: nothing is lost, or everything."""

@@ -9,6 +9,8 @@ import random
 from contextlib import contextmanager, suppress
 
 from ottla.env.faulty_disk import DiskCall
+from tests.simulation.asked import MAKES_PARTITIONS, PROMISES
+from tests.simulation.disk import READ_ONLY_REFUSES
 
 RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
@@ -22,28 +24,6 @@ REACTION_SECONDS = 0.002
 """From what a fault has waited for to what it does then, at the most."""
 BURST_SECONDS = 1.0
 """The mean time between two faults that come together."""
-READ_ONLY_REFUSES = (
-    DiskCall.WRITE,
-    DiskCall.TRUNCATE,
-    DiskCall.MAKE_DIRECTORY,
-    DiskCall.RENAME,
-    DiskCall.REMOVE,
-    DiskCall.LOCK,
-)
-PROMISES = (
-    "",
-    "CreateTopicsRequest",
-    "CreatePartitionsRequest",
-    "DeleteTopicsRequest",
-    "DeleteRecordsRequest",
-    "IncrementalAlterConfigsRequest",
-    "AlterReplicaLogDirsRequest",
-    "ProduceRequest",
-    "EndTxnRequest",
-    "OffsetCommitRequest",
-)
-"""Requests whose answers promise something; the first stands for any."""
-MAKES_PARTITIONS = {"CreateTopicsRequest", "CreatePartitionsRequest", "MetadataRequest"}
 
 
 class Nemesis:
