@@ -39,13 +39,15 @@ def make_replicas(
 ) -> Replicas:
     """Return what follows other nodes, and keeps the ISRs of what this one leads."""
     config = configuration.at_start
+    proposals = StoreProposals(data.store, data.keys, data.follower, replica_manager)
     return Replicas(
         replica_manager,
         data.logs,
         replica_manager.leader_of,
         ReplicaPorts(
             NodePeers(links, environment.clock),
-            StoreProposals(data.store, data.keys, data.follower, replica_manager),
+            proposals,
+            proposals.hand_over,
             environment.waits_clock,
             awake_clock,
             environment.executor,

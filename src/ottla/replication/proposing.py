@@ -7,6 +7,7 @@ Source: KIP-497, KIP-903; rules 4 and 7 of several nodes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -21,9 +22,12 @@ from ottla.metadata.values import (
     encode_partition,
 )
 from ottla.pending import Pending, pending_of
+from ottla.replication.elections import fence
 from ottla.replication.fetcher import Registered
 from ottla.replication.isr_changes import Outcome
 from ottla.replication.replica_state import Proposal
+
+logger = logging.getLogger(__name__)
 
 
 class StoreProposals:
@@ -56,6 +60,25 @@ class StoreProposals:
             live = self._keys.live_broker(proposal.joining)
             guards.append(Guard(live, create_rev=proposal.broker_epoch))
         return pending_of(self._commit(key, guards, proposal.state))
+
+    def hand_over(
+        self, where: TopicPartition, topic_id: TopicId, before: PartitionState, minimum: int
+    ) -> None:
+        """Let another replica lead what this node cannot serve; nothing happens if none can.
+
+        ``minimum``: ``min.insync.replicas``. Does not wait: the image tells what came of it.
+        """
+        key = self._keys.partition(topic_id, where.partition)
+        entry, me = self._follower.mirror.get(key), self._me.node_id
+        brokers = self._follower.image.brokers
+        after = fence(before, me, [node for node in brokers if node != me], minimum)
+        if entry is None or after.leader not in brokers:
+            return
+        leader = Guard(self._keys.live_broker(after.leader), create_rev=brokers[after.leader].epoch)
+        guards = [Guard(key, mod_rev=entry.mod_rev), leader]
+        if decode_partition(entry.value) == before:
+            logger.warning("%s cannot be served here: node %d is to lead it", where, after.leader)
+            pending_of(self._commit(key, guards, after))
 
     def _registered(self, node: NodeId) -> Guard:
         return Guard(self._keys.live_broker(node), create_rev=self._me.broker_epoch)

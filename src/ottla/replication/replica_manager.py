@@ -252,6 +252,8 @@ class ReplicaManager:
         if partition is not None and dirname(partition.log.directory) == path:
             partition.flush()
             partition.tell()
+            if partition.is_failed and len(partition.state.replicas) > 1:
+                self.role_taken(partition)
         return True
 
     # Several replicas.

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
 from ottla.env.tasks import begin_task
-from ottla.ids import NodeId, TopicPartition
+from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.directories.cutting import LogCuts
 from ottla.log.directories.manager import LogManager
-from ottla.metadata.values import NO_LEADER
+from ottla.metadata.values import NO_LEADER, PartitionState
 from ottla.replication.cutting import Cutting
 from ottla.replication.fetcher import AskLeader, Fetcher, FetcherSettings, Registered
 from ottla.replication.follower_sessions import FollowerSessions
@@ -27,11 +27,21 @@ from ottla.replication.isr_changes import IsrChanges, ProposeState
 from ottla.replication.partition import Partition
 
 
+class HandOver(Protocol):
+    """The port to the store for what this node cannot serve."""
+
+    def __call__(
+        self, where: TopicPartition, topic_id: TopicId, before: PartitionState, minimum: int, /
+    ) -> None:
+        """Let another replica lead, if one can; ``minimum``: ``min.insync.replicas``."""
+
+
 class ReplicaPorts(NamedTuple):
     """What is outside."""
 
     leaders: AskLeader
     propose: ProposeState
+    hand_over: HandOver
     clock: Clock
     awake_clock: Clock
     """Stands while the process does: by it followers lag."""
@@ -70,6 +80,8 @@ class Replicas:
         """Take note that a partition leads or follows, anew or in a newer state; on the loop."""
         if self._is_stopped:
             return
+        if partition.is_failed and partition.state.leader == self._me.node_id:
+            self._hand_over(partition)
         if partition.is_leader:
             self._follow_no_more(partition)
             partition.grown = self.sessions.grown
@@ -89,6 +101,15 @@ class Replicas:
         partition.grown = None
         self._follow_no_more(partition)
         self.changes.watch(partition)
+
+    def _hand_over(self, partition: Partition) -> None:
+        """Let another replica lead: the log is out of service here."""
+        self._ports.hand_over(
+            partition.topic_partition,
+            partition.topic_id,
+            partition.state,
+            partition.min_insync_replicas,
+        )
 
     def _follow(self, partition: Partition, leader: NodeId) -> None:
         where = partition.topic_partition

@@ -1,0 +1,141 @@
+"""What a node does for partitions of several replicas: sessions of followers, and a lost disk."""
+
+from errno import EIO
+
+import pytest
+
+from ottla.env.rng import SeededRng
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import LeaderEpoch, NodeId, TopicPartition
+from ottla.pending import Pending
+from ottla.replication.fetcher import FetcherSettings
+from ottla.replication.follower import Asked
+from ottla.replication.follower_sessions import FollowerSpec
+from ottla.replication.replicas import ReplicaPorts, Replicas
+from tests.unit.replication.conftest import TOPIC_ID
+
+OTHER = NodeId(2)
+REGISTERED = 7
+WHERE = TopicPartition("t", 0)
+
+
+class Leading:
+    """A node that leads a partition which node 2 follows."""
+
+    def __init__(self, node):
+        self.node = node
+        self.handed_over = []
+        self.replicas = node.replica_manager.replicas = Replicas(
+            node.replica_manager,
+            node.log_manager,
+            node.replica_manager.leader_of,
+            ReplicaPorts(
+                None,
+                lambda *_: Pending(),
+                lambda *told: self.handed_over.append(told),
+                node.clock,
+                node.clock,
+                node.executor,
+                SeededRng(1).random_below,
+            ),
+            fetching=FetcherSettings(500, 1, 1 << 20, 10 << 20, 1000),
+            lag_max_ms=10_000,
+        )
+        partition = node.partition()
+        node.change(node.led(0, epoch=1, isr=(1, 2), old=partition.state))
+        self.sessions = self.replicas.sessions
+
+    def spec(self, offset, *, epoch=1, last_epoch=1, max_bytes=1 << 20):
+        asked = Asked(0, NodeId(-1), LeaderEpoch(epoch), REGISTERED, offset, last_epoch)
+        return FollowerSpec(WHERE, TOPIC_ID, asked, max_bytes)
+
+    def ask(self, session, *specs, max_bytes=1 << 20):
+        for spec in specs:
+            session.name(spec)
+        return [one for one in self.sessions.read(session, max_bytes) if one is not None]
+
+    def go_on(self, session):
+        return self.sessions.go_on(
+            OTHER, REGISTERED, session_id=session.session_id, epoch=session.epoch
+        )
+
+
+@pytest.fixture
+def leading(make_node):
+    return Leading(make_node(partitions=1))
+
+
+def test_news_are_told_once_and_again_when_something_moves(leading, words):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    (first,) = leading.ask(session, leading.spec(0, last_epoch=-1))
+    assert (first.found.high_watermark, first.found.region) == (0, None)
+    assert not leading.ask(leading.go_on(session), leading.spec(0, last_epoch=-1))
+    waiting = leading.node.append((0, words.batch(b"x")))
+    leading.node.executor.run_all()
+    (second,) = leading.ask(leading.go_on(session))
+    assert second.found.region.length_bytes > 0
+    assert not waiting.is_done
+    (third,) = leading.ask(leading.go_on(session), leading.spec(1))
+    assert third.found.high_watermark == 1
+    assert waiting.is_done, "the follower has it"
+
+
+def test_a_wait_ends_with_the_next_append_or_with_its_time(leading, words):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(0, last_epoch=-1))
+    waiting = leading.sessions.wait(session, 0.5)
+    leading.node.append((0, words.batch(b"x")))
+    assert not waiting.is_done, "what else comes in this turn goes along"
+    leading.node.clock.advance(0)
+    assert waiting.is_done
+    leading.ask(leading.go_on(session), leading.spec(1))
+    waiting = leading.sessions.wait(session, 0.5)
+    leading.node.clock.advance(0.4)
+    assert not waiting.is_done
+    leading.node.clock.advance(0.1)
+    assert waiting.is_done
+
+
+def test_what_has_no_room_is_told_with_the_next_answer(leading, words):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.node.append((0, words.batch(b"x")))
+    told = leading.ask(session, leading.spec(0, last_epoch=-1), max_bytes=0)
+    assert all(one.found.region is None for one in told)
+    (later,) = leading.ask(leading.go_on(session))
+    assert later.found.region is not None
+
+
+def test_an_epoch_that_is_over_is_refused_and_no_more_looked_at(leading):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    (told,) = leading.ask(session, leading.spec(0, epoch=0, last_epoch=-1))
+    assert told.found.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert not session.partitions
+
+
+def test_a_request_out_of_order_does_not_go_on_with_a_session(leading):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.go_on(session)
+    with pytest.raises(KafkaError) as error:
+        leading.sessions.go_on(OTHER, REGISTERED, session_id=session.session_id, epoch=1)
+    assert error.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    for broker_epoch, session_id in ((8, session.session_id), (REGISTERED, 1)):
+        with pytest.raises(KafkaError) as error:
+            leading.sessions.go_on(OTHER, broker_epoch, session_id=session_id, epoch=2)
+        assert error.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_caught_up_follower_is_looked_at_again_as_time_goes_on(leading):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(0, last_epoch=-1))
+    (_, before), *_ = leading.node.partition().view.remotes
+    leading.node.clock.advance(2)
+    leading.ask(leading.go_on(session))
+    (_, after), *_ = leading.node.partition().view.remotes
+    assert after.caught_up_at_ms == before.caught_up_at_ms + 2000
+
+
+def test_another_replica_is_to_lead_when_the_disk_fails(leading):
+    leading.node.log_manager.fail_directory("/data", OSError(EIO, "broken"))
+    leading.node.clock.advance(0)
+    ((where, topic_id, state, minimum),) = leading.handed_over
+    assert (where, topic_id, state.leader, minimum) == (WHERE, TOPIC_ID, 1, 1)
