@@ -81,7 +81,8 @@ class FollowerFetch:
             return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, responses=[])
         node, broker_epoch = _who_asks(request)
         replicas, broker = self._replica_manager.replicas, self._image.brokers.get(node)
-        if replicas is None or broker is None or broker.epoch != broker_epoch:
+        is_known = broker is not None and broker.epoch == broker_epoch
+        if replicas is None or not is_known or node == self._replica_manager.node_id:
             return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         sessions = replicas.sessions
         try:
