@@ -335,6 +335,56 @@ async def test_records_by_schema_through_a_broker_with_asyncio(target, registry,
     assert [(each.key, each.value.id) for each in found] == [(at, at) for at in range(100)]
 
 
+@pytest.fixture
+def two_schemas(target, ours, topic_name):
+    """A value of each of two schemas, and a registry that is away for the second one."""
+    with ottla.Client(target.bootstrap) as client:
+        client.admin.create_topic(topic_name, partitions=1, timeout=PATIENCE_SECONDS)
+        writing = SchemaRegistry(ours.url)
+        for schema, value in (("long", 1), ("string", "2")):
+            data = Avro(writing, f'"{schema}"').encode(topic_name, value)
+            client.produce(topic_name, data, partition=0)
+    registry = SchemaRegistry(ours.url)
+    by_id = registry.by_id
+    registry.is_away = True
+
+    def sometimes(number, **options):
+        schema = by_id(number, **options)
+        if "string" in schema.text and registry.is_away:
+            raise RegistryError("get a schema", "it is away", status=503)
+        return schema
+
+    registry.by_id = sometimes
+    return registry
+
+
+def test_no_record_is_lost_when_the_registry_is_away_for_the_next(target, two_schemas, topic_name):
+    with (
+        ottla.Client(target.bootstrap) as client,
+        client.consumer(value_deserializer=Avro(two_schemas)) as consumer,
+    ):
+        consumer.assign({TopicPartition(topic_name, 0): "earliest"})
+        assert [each.value for each in consumer.poll(timeout=PATIENCE_SECONDS)] == [1]
+        for _ in range(2):
+            with pytest.raises(RegistryError):
+                consumer.poll(timeout=PATIENCE_SECONDS)
+        two_schemas.is_away = False
+        assert [each.value for each in consumer.poll(timeout=PATIENCE_SECONDS)] == ["2"]
+
+
+async def test_no_record_is_lost_with_asyncio_either(target, two_schemas, topic_name):
+    async with (
+        ottla.AsyncClient(target.bootstrap) as client,
+        client.consumer(value_deserializer=Avro(two_schemas)) as consumer,
+    ):
+        await consumer.assign({TopicPartition(topic_name, 0): "earliest"})
+        assert [each.value for each in await consumer.poll(timeout=PATIENCE_SECONDS)] == [1]
+        with pytest.raises(RegistryError):
+            await consumer.poll(timeout=PATIENCE_SECONDS)
+        two_schemas.is_away = False
+        assert [each.value for each in await consumer.poll(timeout=PATIENCE_SECONDS)] == ["2"]
+
+
 def test_a_value_that_the_schema_refuses_is_not_sent(target, registry, topic_name):
     with ottla.Client(target.bootstrap) as client:
         client.admin.create_topic(topic_name, partitions=1, timeout=PATIENCE_SECONDS)

@@ -251,6 +251,8 @@ class AsyncConsumer(_Face):
             try:
                 found += self._taken(limit - len(found))
             except NeedsSchema as needed:
+                if found:  # It may fail, or take longer than the caller waits.
+                    return found
                 await asyncio.get_running_loop().run_in_executor(None, needed.fetch)
                 continue
             except Undecodable:
@@ -316,13 +318,14 @@ class Consumer(_Face):
 
     def poll(self, *, limit: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """Return up to ``limit`` records, at least one; none when ``timeout`` seconds are over."""
-        clock = self._waiter.clock
-        ends = None if timeout is None else clock.monotonic() + timeout
+        ends = None if timeout is None else self._waiter.clock.monotonic() + timeout
         found: list[Record] = []
         while True:
             try:
                 found += self._taken(limit - len(found))
             except NeedsSchema as needed:
+                if found:  # It may fail, and these would be lost.
+                    return found
                 needed.fetch()
                 continue
             except Undecodable:
@@ -336,12 +339,7 @@ class Consumer(_Face):
                 if not self._waiter.wait("read", self._core.glance, None):
                     return found
                 continue
-            left = None if ends is None else ends - clock.monotonic()
-            if left is not None and left <= 0:
-                return []
-            try:
-                self._step(left)
-            except TimedOut:
+            if not self._step_before(ends):
                 return []
 
     def subscribe(
@@ -420,6 +418,17 @@ class Consumer(_Face):
             self._core.pause(partitions or self.assignment, paused=paused)
 
         self._waiter.wait("pause", work, None)
+
+    def _step_before(self, ends: float | None) -> bool:
+        """Wait for records or a change; return whether there was time."""
+        left = None if ends is None else ends - self._waiter.clock.monotonic()
+        if left is not None and left <= 0:
+            return False
+        try:
+            self._step(left)
+        except TimedOut:
+            return False
+        return True
 
     def _step(self, timeout: float | None) -> None:
         step = self._waiter.wait("read", self._core.step, timeout)
