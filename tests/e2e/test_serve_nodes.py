@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -170,6 +171,41 @@ def test_data_of_one_node_opens_as_node_one_and_fewer_nodes_are_refused(started,
     meta.write_text("\n".join(lines) + "\n")
     with pytest.raises(PeerFailed, match=r"error: node 2: (.|\n)*of cluster another"):
         started(NodesPeer(data, 3))
+
+
+@pytest.mark.slow
+def test_directories_that_are_swapped_or_lost_are_told_and_lose_nothing(started, tmp_path):
+    data = tmp_path / "data"
+    two, three, aside = data / "nodes" / "2", data / "nodes" / "3", tmp_path / "aside"
+
+    def read(peer):
+        read = ottla(peer, "consume", "kept", "--from", "earliest", "-f", "%v\\n").split()
+        return sorted(map(int, read))
+
+    def swap():
+        for here, there in ((two, aside), (three, two), (aside, three)):
+            here.rename(there)
+
+    peer = started(NodesPeer(data, 3))
+    ottla(peer, "topic", "create", "kept", "-p", "3")
+    ottla(peer, "produce", "kept", text="".join(f"{n}\n" for n in range(30)))
+    assert peer.stop() == 0
+    swap()
+    with pytest.raises(PeerFailed, match=r"belongs to node [23] of cluster .*; this is node [23]"):
+        started(NodesPeer(data, 3))
+    swap()
+    two.rename(aside)
+    without = started(NodesPeer(data, 3))
+    assert "put it back into log.dirs" in without.log_text()
+    assert {row["state"] for row in status(without).values()} == {"up"}
+    ottla(without, "topic", "create", "more", "-p", "1")
+    ottla(without, "produce", "more", text="1\n")
+    assert without.stop() == 0
+    shutil.rmtree(two)
+    aside.rename(two)
+    again = started(NodesPeer(data, 3))
+    assert read(again) == list(range(30))
+    assert again.stop() == 0
 
 
 def test_a_taken_port_is_told_before_anything_starts(tmp_path):
