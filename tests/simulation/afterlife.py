@@ -80,13 +80,12 @@ class Afterlife:
             may_look = self._may_look(0.5) or (is_segments and self._credit > -CREDIT_MAX)
         if not (may_look or is_segments):
             return
-        with self.world.turns.set_aside():
-            for partition in self._partitions():
-                if partition.log.directory == directory:
-                    if is_segments:
-                        self._judge_retention(partition, int(name.removesuffix(LOG_SUFFIX)))
-                    if may_look:
-                        self._look(partition, f"{call.value} {path}")
+        for partition in self._partitions():
+            if partition.log.directory == directory:
+                if is_segments:
+                    self._judge_retention(partition, int(name.removesuffix(LOG_SUFFIX)))
+                if may_look:
+                    self._look(partition, f"{call.value} {path}")
 
     def _is_amid_change(self, directory):
         """Tell whether names in there are not durable: as after a roll, before its flush."""

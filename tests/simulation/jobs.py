@@ -11,6 +11,7 @@ wants one has the others run until it is free, while time stands still; it is no
 import asyncio
 from collections import deque
 from contextlib import contextmanager
+from time import perf_counter
 
 from greenlet import getcurrent, greenlet
 
@@ -87,12 +88,15 @@ class Job:
         running = asyncio._get_running_loop() if before is None else None
         if running is not None:
             asyncio._set_running_loop(None)
+        began = perf_counter()
         try:
             outcome = switch()
         finally:
             jobs.running, self.has_turn = before, False
             if running is not None:
                 asyncio._set_running_loop(running)
+            if before is None and jobs.loop.judge is not None:
+                jobs.loop.judge.leave_out(perf_counter() - began)
         if self.is_over:
             del jobs.alive[self]
             ended, self._ended, self._work = self._ended, None, None

@@ -3,6 +3,7 @@
 import logging
 import random
 import secrets
+import time
 from contextlib import suppress
 
 import pytest
@@ -23,7 +24,12 @@ from tests.simulation.mutants import (
     patched,
     read_list,
 )
+from tests.simulation.turns import SECONDS_MAX
 from tests.simulation.world import World
+
+FRESH_WORLDS = 24
+FRESH_MINUTES = 5.0
+"""Two simulated hours together, by several processes (``pytest -n``) if there are some."""
 
 
 @pytest.mark.timeout(300)
@@ -48,20 +54,16 @@ def test_ten_simulated_minutes_break_no_promise(number):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_fresh_seed_breaks_no_promise(capsys):
-    """Some worlds that nobody has seen; ``dev.py simulate`` lives as many as one likes.
-
-    What looks at copies of the disk tell (", left: ") is left to that command: one world in forty
-    still has such a problem, which is open in docs/simulation-findings.md.
-    """
-    seed = secrets.randbelow(1 << 32)
-    for number in range(2):
-        command = command_of(f"{seed}.{number}", 3)
-        with capsys.disabled():
-            print(f"\n{command}", end="")
-        told = live(f"{seed}.{number}", 3)
-        assert [each for each in told["problems"] if ", left: " not in each] == [], command
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("_number", range(FRESH_WORLDS))
+def test_a_fresh_seed_breaks_no_promise(capsys, _number):
+    """A world that nobody has seen; ``dev.py simulate`` lives as many as one likes."""
+    name = str(secrets.randbelow(1 << 32))
+    command = command_of(name, FRESH_MINUTES)
+    with capsys.disabled():
+        print(f"\n{command}", end="")
+    told = live(name, FRESH_MINUTES)
+    assert told["problems"] == [], command
 
 
 def a_calm_world(name):
@@ -138,6 +140,26 @@ def test_a_turn_of_the_loop_that_looks_at_the_clock_for_long_is_found():
     assert "of the world" in world.problems[0]
     assert world.turns.longest_in_world > most
     assert len(world.problems) == 1, "the shorter one is no problem"
+
+
+def test_a_turn_of_the_loop_that_takes_the_processor_for_long_is_found():
+    world = a_calm_world("test.turn")
+
+    def work():
+        end = time.thread_time() + 1.3 * SECONDS_MAX
+        while time.thread_time() < end:
+            pass
+
+    def submit():
+        world.node.environment.executor.submit(work, lambda *_: None)
+
+    for at, what in ((15.0, submit), (25.0, work)):
+        world.loop.call_for(
+            world.clients_life, at, lambda what=what: world.loop.call_for(world.node.life, 0, what)
+        )
+    assert not world.run()
+    assert "of the processor" in world.problems[0]
+    assert world.loop.now >= 25.0, "work of a job is no turn of the loop"
 
 
 def test_a_partition_that_fails_while_no_disk_is_broken_is_found():

@@ -198,8 +198,9 @@ class World:
 
     def called(self, call, path):
         """Be told of a call of the node's disk that is about to change names."""
-        self.device.called(call, path)
-        self.afterlife.called(call, path)
+        with self.turns.set_aside():
+            self.device.called(call, path)
+            self.afterlife.called(call, path)
 
     # -- running -------------------------------------------------------------------------------
 
