@@ -95,10 +95,14 @@ class Member(Client):
         self._positions.clear()
 
     def take(self, places):
-        """Own these from now on. Nobody else who is alive may have one of them."""
+        """Own these from now on. Nobody else who is alive may have one of them.
+
+        Who learns it by an answer that a cut has held up may be none of the group any more.
+        """
         now = self.world.loop.now
+        is_late = now - self.last_heard > SESSION_SECONDS / 2
         for other in self.world.members[self.group]:
-            if other is self or now - other.last_heard > SESSION_SECONDS / 2:
+            if other is self or is_late or now - other.last_heard > SESSION_SECONDS / 2:
                 continue
             both = other.owned & places
             if both and self.is_same_time(other):
