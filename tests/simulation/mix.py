@@ -148,6 +148,14 @@ THEMES = (
         {"cleanup.policy": ["delete"], "internal.segment.bytes": ["2500"]},
     ),
     Theme(
+        "directories fail as topics are made",
+        ("sync-error-at-request",),
+        {"plain": (2, 3), "landlord": (3, 3)},
+        {"pause_seconds": 0.5},
+        {},
+        {},
+    ),
+    Theme(
         "topics come and go",
         ("sync-error-at-request", "descriptors-at-answer", "power-at-answer", "kill"),
         {"plain": (1, 3), "reader": (0, 1), "landlord": (2, 3), "meddler": (0, 1)},
