@@ -20,8 +20,6 @@ refused write and at some changes of names it is asked what the rules of docs/du
 The world does not notice: nothing of it is touched.
 """
 
-import math
-
 from ottla.env.faulty_disk import DiskCall
 from ottla.ids import TopicPartition, topic_id_text
 from ottla.log.directories.offset_checkpoints import OFFSET_CHECKPOINTS
@@ -65,9 +63,11 @@ class Device:
     def created(self, topic):
         """Be told that a topic's creation was confirmed."""
         for number in range(topic.partition_count):
-            for log, _ in self._log_of(topic.topic_id, number):
-                self._tell(log, "a new topic", self._missing(log, math.inf))
-                self._tell(log, "a new topic", self._unnamed(log, [PARTITION_METADATA]))
+            for log, bound in self._log_of(topic.topic_id, number):
+                # Others may have begun to write to it.
+                self._tell(log, "a new topic", self._missing(log, bound))
+                names = [each.path.rpartition("/")[2] for each in log.segments]
+                self._tell(log, "a new topic", self._unnamed(log, [*names, PARTITION_METADATA]))
 
     def records_deleted(self, topic_id, number, offset):
         """Be told that DeleteRecords below ``offset`` was confirmed."""
