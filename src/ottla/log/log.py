@@ -416,7 +416,8 @@ class Log(Flushes):
 
     def _seal_for_stop(self) -> None:
         try:
-            if self._sealed_offset != self.log_end_offset or self.leader_epochs.is_dirty:
+            is_new = self._sealed_offset != self.log_end_offset or self.leader_epochs.is_dirty
+            if is_new or self.segments.active.is_cut:
                 self.leader_epochs.save(self._disk, self.directory)
                 self.segments.active.seal(is_flushed=True)
             self.producers.save_for_stop(self.segments.base_offset, self.log_end_offset)

@@ -4,6 +4,7 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall, FaultyDisk
 from ottla.env.memory_disk import MemoryDisk
+from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.append import AppendOrigin
 from ottla.log.log import LogState
@@ -38,6 +39,26 @@ def test_a_refused_write_leaves_no_trace_and_the_log_goes_on(
     log.check()
     assert append(log, batch(3)).base_offset == 2
     assert [offset for offset, _, _ in read_all(log)] == list(range(5))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_what_a_refused_write_left_does_not_come_back_after_a_clean_stop(
+    faulty, open_partition, batch, count
+):
+    log = open_partition(faulty, "/data")
+    if count:
+        append(log, batch(count))
+        log.flush()
+    faulty.tear_write(80)
+    with pytest.raises(KafkaError):
+        append(log, batch(3))
+    log.close()
+    faulty.sync_directory("/")
+    for seed in range(20):
+        disk = faulty.inner.crash(SeededRng(seed))
+        again = open_partition(disk, "/data", clean=True)
+        assert again.log_end_offset == count
+        again.check()
 
 
 def test_a_write_that_cannot_be_undone_takes_the_log_offline(faulty, open_partition, batch):

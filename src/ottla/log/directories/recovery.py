@@ -182,6 +182,10 @@ class _Recovery:
         self.next_offset = self._base_offset = segments[-1].base_offset
         self._leader_epoch = NO_LEADER_EPOCH
         self._gap: _Gap | None = None
+        """Before the batch that was noted last."""
+        self._stretch: tuple[int, int] | None = None
+        """Where the stretch begins that was noted last, and the offset that was due there; None: a
+        single batch was noted last."""
         """The last batch before which offsets are missing, in the segment looked at."""
         stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.epochs = LeaderEpochs(stored)
@@ -318,7 +322,7 @@ class _Recovery:
         )
         expected: int | None = segment.base_offset if resume == 0 else None
         self.next_offset = self._base_offset = segment.base_offset
-        self._gap = None
+        self._gap = self._stretch = None
         is_first = True
         for batch in walk:
             why = self._contradiction(segment, batch, expected)
@@ -345,12 +349,13 @@ class _Recovery:
             if walk.header[PRODUCER_ID] > NO_PRODUCER_ID:
                 bulk.note_producer(batch.position)
             expected = self.next_offset = batch.last_offset + 1
+            behind = (segment.size_bytes, expected)
             stretch = segment.note_ahead(
                 bulk, next_offset=expected, leader_epoch=batch.leader_epoch
             )
             if stretch is not None:
                 expected = self.next_offset = stretch.next_offset
-                self._gap = None
+                self._stretch = behind
             walk.position = segment.size_bytes
         self.walked[segment.base_offset] = WalkedProducers(resume, bulk.producer_positions())
         return walk
@@ -360,8 +365,13 @@ class _Recovery:
 
         No checksum covers its offset: see durability.md, rule 9.
         """
-        base_offset, last_offset, gap = batch.base_offset, batch.last_offset, self._gap
+        base_offset, last_offset = batch.base_offset, batch.last_offset
         lowest = segment.base_offset if expected is None else expected
+        if self._stretch is not None:
+            is_below = base_offset < lowest
+            self._gap = self._gap_at_end(segment, batch.position) if is_below else None
+            self._stretch = None
+        gap = self._gap
         if gap is not None and gap.expected <= base_offset < lowest:
             why = (
                 f"a whole batch has offset {gap.base_offset}, expected {gap.expected}; "
@@ -373,6 +383,17 @@ class _Recovery:
         is_gap = expected is not None and base_offset > expected
         self._gap = _Gap(batch.position, lowest, base_offset) if is_gap else None
         return None
+
+    def _gap_at_end(self, segment: Segment, end: int) -> _Gap | None:
+        """Return the gap before the last batch of the stretch that ends at ``end``."""
+        assert self._stretch is not None, "asked behind a stretch"
+        position, expected = self._stretch
+        gap = None
+        for batch in Walk(segment.file, position, end, verify_crc=False):
+            is_gap = batch.base_offset > expected
+            gap = _Gap(batch.position, expected, batch.base_offset) if is_gap else None
+            expected = batch.last_offset + 1
+        return gap
 
     def _ensure_epoch_as_stored(self, segment: Segment, batch: Batch, *, trusted: bool) -> None:
         """Of what is durable the epochs are, too: a batch that says otherwise is damaged.

@@ -164,9 +164,9 @@ class Segment(SegmentFiles):
         self.indexes.times.append(*latest)
         if self._mapped is not None:
             self.cut_to_size()
-            is_flushed = False  # Its length is not.
-        if sync and not is_flushed:
+        if sync and not (is_flushed and not self.is_cut):
             faults.sync(self.file)
+            self.is_cut = False
         self.save_indexes(sync=sync)
         if self.transaction_index is not None:
             self.transaction_index.sync()

@@ -25,6 +25,7 @@ class SegmentFiles:
         "_file",
         "_mapped",
         "base_offset",
+        "is_cut",
         "is_named",
         "size_bytes",
         "transaction_index",
@@ -41,6 +42,9 @@ class SegmentFiles:
         """None: no transaction was aborted in this segment. Filled at start by log.producers."""
         self.is_named = True
         """Whether its files bear its names. Else it has to keep them open: others bear them."""
+        self.is_cut = False
+        """Whether the log file was cut since it was synced last. Use: what was cut off may be there
+        again after a power cut, so a clean stop has to sync it. May be True in vain."""
         self._file: File | None = None
         self._mapped: MappedEnd | None = None
         """Use: takes the appends. Invariant: None once the segment is full, cut or let go."""
@@ -100,6 +104,7 @@ class SegmentFiles:
         Behind it stands what a failed append left there, or what was preallocated.
         """
         self._mapped = None  # First: memory behind a file's end must not be touched.
+        self.is_cut = True
         self.file.truncate(self.size_bytes)
 
     def next_batch(self, position: int) -> Batch | None:
