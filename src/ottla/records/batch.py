@@ -141,6 +141,8 @@ class BatchHeader(NamedTuple):
     @property
     def timestamp_type(self) -> TimestampType:
         """Who set the timestamps. With LogAppendTime every record has ``max_timestamp``."""
+        if not self.magic:
+            return TimestampType.NO_TIMESTAMP_TYPE
         return TimestampType((self.attributes & TIMESTAMP_TYPE_BIT) >> 3)
 
     @property
