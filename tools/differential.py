@@ -7,6 +7,7 @@ random ids are numbered as they come up, ports and times and the wording of mess
 and lists without an order (a Java hash map's) are sorted.
 """
 
+import itertools
 import json
 import re
 import time
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
+from ottla.coordinator.hashing import partition_for
 from tools.wire_client import Closed, WireClient
 
 SHORT_UUID = re.compile(r"(?=.*[0-9A-Z])[0-9A-Za-z_][0-9A-Za-z_-]{21}")
@@ -21,6 +23,8 @@ SHORT_UUID = re.compile(r"(?=.*[0-9A-Z])[0-9A-Za-z_][0-9A-Za-z_-]{21}")
 UUID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 LEFT_OUT = frozenset(("correlation_id", "throttle_time", "port", "node_id", "timestamp"))
 MESSAGES = frozenset(("error_message",))
+OFFSETS_PARTITIONS = 50
+"""offsets.topic.num.partitions: so many, or one."""
 NOT_READY = frozenset((14, 15, 16))
 """Coordinator loading, not available, not here: answers of a broker that has just started."""
 
@@ -92,6 +96,34 @@ class Play:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"no coordinator for {group!r}: error {code}")
                 time.sleep(0.1)
+
+    def wait_for_topics(self, group: str, *topics: str) -> None:
+        """Wait until the group's coordinator knows the topics: Kafka's hears of them late.
+
+        A group of the same coordinator asks for them, and is deleted then.
+        """
+        same = partition_for(group, OFFSETS_PARTITIONS)
+        names = (f"probe-{number}" for number in itertools.count())
+        probe = next(name for name in names if partition_for(name, OFFSETS_PARTITIONS) == same)
+        asked = {"group_id": probe, "member_id": "probe", "rebalance_timeout": 1_000}
+        deadline = time.monotonic() + 60
+        while True:
+            joined = self.prepare(
+                "consumer_group_heartbeat",
+                1,
+                **asked,
+                member_epoch=0,
+                subscribed_topic_names=list(topics),
+                topic_partitions=[],
+            )
+            given = (joined["assignment"] or {"topic_partitions": []})["topic_partitions"]
+            self.prepare("consumer_group_heartbeat", 1, **asked, member_epoch=-1)
+            if len(given) == len(topics):
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no coordinator that knows {topics}: {joined}")
+            time.sleep(0.05)
+        self.prepare("delete_groups", 2, groups_names=[probe])
 
     # Compared.
 

@@ -41,6 +41,7 @@ class Mixed:
         self.counts = topics
         self.ids = {name: play.create_topic(name, count) for name, count in topics.items()}
         play.wait_for_coordinator(group)
+        play.wait_for_topics(group, *topics)
         self.members = {}
 
     # The classic protocol.

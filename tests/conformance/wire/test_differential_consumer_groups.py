@@ -35,6 +35,8 @@ class Members:
 
     def __init__(self, play, group, topic_id=None, names=("nobody",)):
         self.play, self.group, self.topic_id, self.names = play, group, topic_id, list(names)
+        if topic_id is not None and names != ["nobody"]:
+            play.wait_for_topics(group, *names)
 
     def beat(self, member, epoch, version=1, *, owned=None, **fields):
         if owned is not None:
@@ -208,6 +210,7 @@ def subscriptions(play):
     topic_id = play.create_topic("tu", 4)
     play.create_topic("u", 2)
     play.wait_for_coordinator("u")
+    play.wait_for_topics("u", "tu", "u")
     g = Members(play, "u", topic_id, ["nobody"])
     g.join("m1")
     g.beat("m1", 2, subscribed_topic_names=["tu"])

@@ -81,7 +81,7 @@ def test_settings_that_change_count_at_once(start, words):
     node.append((0, words.batch()), acks=1)
     settings = node.settings
     node.settings = PartitionSettings(settings.log._replace(flush_ms=50), 1)
-    changed = MetadataDelta(revision=2, configs=((ConfigType.TOPIC, "t"),))
+    changed = MetadataDelta(revision=2, configs=((ConfigType.BROKER, ""),))
     node.replica_manager.apply(None, changed)
     node.clock.advance(0.05)
     assert lag(node) == 0
