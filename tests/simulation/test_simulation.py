@@ -27,9 +27,9 @@ from tests.simulation.mutants import (
 from tests.simulation.turns import SECONDS_MAX
 from tests.simulation.world import World
 
-FRESH_WORLDS = 24
+FRESH_WORLDS = 6
 FRESH_MINUTES = 5.0
-"""Two simulated hours together, by several processes (``pytest -n``) if there are some."""
+"""Half a simulated hour together, by several processes (``pytest -n``) if there are some."""
 
 
 @pytest.mark.timeout(300)

@@ -6,6 +6,7 @@ round holds in all later ones.
 """
 
 import asyncio
+import errno
 import gc
 import random
 import time
@@ -192,6 +193,9 @@ class World:
         """A node ended itself, or did not start: that is well while its disk refuses calls."""
         if is_starting and isinstance(why, (OSError, OttlaError)) and node.trouble.errors:
             return
+        cause = getattr(why, "__cause__", None)
+        if is_starting and isinstance(cause, OSError) and cause.errno == errno.ENFILE:
+            return  # Only a fault says so; it may be over by now.
         if self.nemesis.may_give_up or (self.rot is not None and self.rot.gave_up(why)):
             return
         self.problem(f"{node.name} gave up: {why!r}", why if isinstance(why, Exception) else None)
