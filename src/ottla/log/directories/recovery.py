@@ -182,11 +182,11 @@ class _Recovery:
         self.next_offset = self._base_offset = segments[-1].base_offset
         self._leader_epoch = NO_LEADER_EPOCH
         self._gap: _Gap | None = None
-        """Before the batch that was noted last."""
+        """The gap right before the batch that was noted last, in the segment looked at; None: there
+        is none, or it is not known (see ``_stretch``)."""
         self._stretch: tuple[int, int] | None = None
         """Where the stretch begins that was noted last, and the offset that was due there; None: a
         single batch was noted last."""
-        """The last batch before which offsets are missing, in the segment looked at."""
         stored = read_epoch_checkpoint(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.epochs = LeaderEpochs(stored)
         self._stored_epochs = stored

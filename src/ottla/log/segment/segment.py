@@ -164,7 +164,7 @@ class Segment(SegmentFiles):
         self.indexes.times.append(*latest)
         if self._mapped is not None:
             self.cut_to_size()
-        if sync and not (is_flushed and not self.is_cut):
+        if sync and (self.is_cut or not is_flushed):
             faults.sync(self.file)
             self.is_cut = False
         self.save_indexes(sync=sync)
