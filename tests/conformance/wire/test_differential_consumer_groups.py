@@ -35,8 +35,8 @@ class Members:
 
     def __init__(self, play, group, topic_id=None, names=("nobody",)):
         self.play, self.group, self.topic_id, self.names = play, group, topic_id, list(names)
-        if topic_id is not None and names != ["nobody"]:
-            play.wait_for_topics(group, *names)
+        if "nobody" not in self.names:
+            play.wait_for_topics(group, *self.names)
 
     def beat(self, member, epoch, version=1, *, owned=None, **fields):
         if owned is not None:
