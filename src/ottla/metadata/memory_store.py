@@ -20,7 +20,7 @@ from ottla.metadata.store import (
     Op,
     Put,
     Unavailable,
-    check_offset_commit,
+    check_commit,
     failed_guard,
 )
 
@@ -55,7 +55,7 @@ class MemoryStore:
     async def commit(self, guards: Sequence[Guard], ops: Sequence[Op]) -> int:
         """Apply ``ops`` if all ``guards`` hold; return the revision."""
         self._check_open()
-        check_offset_commit(ops)
+        check_commit(guards, ops)
         for guard in guards:
             found = self._entries.get(guard.key)
             if failed_guard(guard, found):

@@ -24,7 +24,7 @@ from ottla.metadata.store import (
     Op,
     Put,
     Unavailable,
-    check_offset_commit,
+    check_commit,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class SqliteStore:
 
         The commit happens even if its caller is cancelled meanwhile.
         """
-        check_offset_commit(ops)
+        check_commit(guards, ops)
         guards, ops = tuple(guards), tuple(ops)
         self._check_open()
         for op in ops:

@@ -15,6 +15,8 @@ from ottla.errors import OttlaError
 
 OPS_MAX = 100
 """The most operations in one commit. etcd allows 128 by default."""
+CONDITIONS_MAX = 120
+"""The most revisions that the guards of one commit may name. etcd allows 128, counted apart."""
 
 KEY_BYTES_MAX = 1024
 VALUE_BYTES_MAX = 1024 * 1024
@@ -159,7 +161,8 @@ class MetadataStore(Protocol):
 
         When nothing changes (no operations, or deletes of absent keys) that is the current one.
         Raises GuardFailed, SessionGone, Unavailable, Ambiguous; ValueError for more than OPS_MAX
-        operations, two operations on one key, or a key or value beyond the limits.
+        operations or CONDITIONS_MAX revisions in guards, two operations on one key, or a key or
+        value beyond the limits.
         """
 
     def watch(self, prefix: str, from_rev: int) -> AsyncIterator[ChangeSet]:
@@ -180,10 +183,14 @@ class MetadataStore(Protocol):
         """Close the store. Watches end with Unavailable. Harmless when closed."""
 
 
-def check_offset_commit(ops: Sequence[Op]) -> None:
-    """Raise ValueError unless ``ops`` are within the limits of all stores."""
+def check_commit(guards: Sequence[Guard], ops: Sequence[Op]) -> None:
+    """Raise ValueError unless ``guards`` and ``ops`` are within the limits of all stores."""
     if len(ops) > OPS_MAX:
         raise ValueError(f"a commit takes at most {OPS_MAX} operations, not {len(ops)}")
+    conditions = sum((g.mod_rev is not None) + (g.create_rev is not None) for g in guards)
+    if conditions > CONDITIONS_MAX or len(guards) > CONDITIONS_MAX:
+        why = f"a commit's guards name at most {CONDITIONS_MAX} revisions, not {conditions}"
+        raise ValueError(why)
     if len({op.key for op in ops}) != len(ops):
         raise ValueError("a commit takes one operation per key")
     for op in ops:

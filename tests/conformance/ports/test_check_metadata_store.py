@@ -1,6 +1,8 @@
-"""What every metadata store promises: the one in memory, the one in SQLite, and both from afar.
+"""What every metadata store promises: in memory, in SQLite, both from afar, and in etcd.
 
-From afar: over a real pair of sockets, and over a network in memory.
+From afar: over a real pair of sockets, and over a network in memory. etcd keeps all of its history
+until it is told to forget, and runs by its own clock: what follows from that is in
+``tests/conformance/etcd``.
 """
 
 import asyncio
@@ -18,6 +20,7 @@ from ottla.metadata.remote.server import StoreServer
 from ottla.metadata.remote.store import RemoteStore
 from ottla.metadata.sqlite_store import SqliteStore
 from ottla.metadata.store import (
+    CONDITIONS_MAX,
     KEY_BYTES_MAX,
     OPS_MAX,
     VALUE_BYTES_MAX,
@@ -33,6 +36,7 @@ from ottla.metadata.store import (
     SessionState,
     Unavailable,
 )
+from tests.etcd_server import Etcd, needs_etcd, open_store, until
 
 HISTORY_REVISIONS = 20
 HISTORY_BYTES = 1024 * 1024
@@ -43,9 +47,18 @@ def clock():
     return ManualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite", "memory over memory", "sqlite over a socket pair"])
+LOCAL = ["memory", "sqlite", "memory over memory", "sqlite over a socket pair"]
+
+
+@pytest.fixture(params=[*LOCAL, pytest.param("etcd", marks=needs_etcd)])
 async def store(request, clock, tmp_path):
     own, _, way = request.param.partition(" over ")
+    if own == "etcd":
+        if request.node.get_closest_marker("local_store"):
+            pytest.skip("etcd keeps its history until it is told to forget it")
+        async with in_etcd(clock, tmp_path) as store:
+            yield store
+        return
     opened = in_memory(clock) if own == "memory" else in_sqlite(clock, tmp_path)
     async with opened as store:
         if not way:
@@ -78,6 +91,17 @@ async def in_sqlite(clock, tmp_path):
     yield store
     await store.close()
     executor.close()
+
+
+@asynccontextmanager
+async def in_etcd(clock, tmp_path):
+    etcd = Etcd(tmp_path / "etcd").start()
+    try:
+        store = open_store(etcd, clock)
+        yield store
+        await store.close()
+    finally:
+        etcd.kill()
 
 
 async def by_memory(server, remote):
@@ -199,6 +223,12 @@ async def test_guards_see_the_state_before_the_operations(store):
 
 async def test_limits(store):
     ops = [Put(f"k/{n:03}", b"") for n in range(OPS_MAX + 1)]
+    guards = [Guard(f"g/{n:03}", mod_rev=0) for n in range(CONDITIONS_MAX + 1)]
+    with pytest.raises(ValueError, match="120"):
+        await store.commit(guards, [])
+    with pytest.raises(ValueError, match="120"):
+        await store.commit([Guard(each.key, 0, 0) for each in guards[:61]], [])
+    assert await store.commit(guards[:CONDITIONS_MAX], []) == 0
     with pytest.raises(ValueError, match="100"):
         await store.commit([], ops)
     assert await store.commit([], ops[:OPS_MAX]) == 1
@@ -282,6 +312,7 @@ async def test_a_watch_tells_how_far_it_is_when_others_commit(store):
     await watch.aclose()
 
 
+@pytest.mark.local_store
 async def test_history_beyond_the_limit_is_compacted(store):
     for _ in range(HISTORY_REVISIONS + 5):
         await store.commit([], [Put("a", b"")])
@@ -291,6 +322,7 @@ async def test_history_beyond_the_limit_is_compacted(store):
     assert (await take(store.watch("", 6), 1))[0].rev == 6
 
 
+@pytest.mark.local_store
 async def test_history_of_too_many_bytes_is_compacted(store):
     for number in range(15):
         await store.commit([], [Put(f"key {number}", b"x" * 100 * 1024)])
@@ -306,6 +338,7 @@ async def test_history_of_too_many_bytes_is_compacted(store):
         await take(store.watch("", 15), 1)
 
 
+@pytest.mark.local_store
 async def test_a_watcher_that_falls_behind_is_told(store):
     await store.commit([], [Put("a", b"")])
     watch = store.watch("", 1)
@@ -356,6 +389,10 @@ async def test_a_process_that_stood_still_keeps_its_sessions(store, clock, stall
     assert states[-1] is SessionState.LOST, "its holder died: that is no stall"
 
 
+async def is_gone(store, key):
+    return await store.get(key) is None
+
+
 async def test_a_session_does_not_end_before_its_time(store, clock):
     session = await store.session(9.0, lambda state: None)
     await store.commit([], [Put("live", b"", session.id)])
@@ -363,8 +400,7 @@ async def test_a_session_does_not_end_before_its_time(store, clock):
     clock.advance(8.9)
     assert await store.get("live") is not None
     clock.advance(0.2)
-    await asyncio.sleep(0)
-    assert await store.get("live") is None
+    await until(lambda: is_gone(store, "live"))
 
 
 async def test_closing_a_session_deletes_its_keys_in_one_commit(store):

@@ -43,7 +43,7 @@ from ottla.metadata.store import (
     SessionGone,
     SessionState,
     Unavailable,
-    check_offset_commit,
+    check_commit,
 )
 from ottla.protocol.schema import Message
 
@@ -108,7 +108,7 @@ class RemoteStore:
         Raises Ambiguous when the link ends before the answer.
         """
         self._check_open()
-        check_offset_commit(ops)
+        check_commit(guards, ops)
         guards = tuple(guards)
         message = Commit(guards=list(map(guard_fields, guards)), ops=list(map(op_fields, ops)))
         try:
