@@ -415,6 +415,33 @@ class Requests:
         fields = {"topics": topics, "timeout": TIME, "validate_only": True}
         return "create_partitions", self.rng.choice((0, 3)), fields
 
+    def elect_leaders(self):
+        rng = self.rng
+        named = [{"topic": name, "partitions": [0, 7]} for name in self.some(TOPIC)]
+        fields = {"topic_partitions": named, "timeout": TIME}
+        version = rng.choice((0, 1, 2))
+        if version:
+            fields["election_type"] = rng.choice((0, 1, 7))
+        return "elect_leaders", version, fields
+
+    def alter_partition_reassignments(self):
+        rng = self.rng
+        wanted = ([1], [], [1, 1], [9], None)
+        topics = [
+            {
+                "name": name,
+                "partitions": [
+                    {"partition_index": index, "replicas": rng.choice(wanted)} for index in (0, 7)
+                ],
+            }
+            for name in self.some(TOPIC)
+        ]
+        return "alter_partition_reassignments", 1, {"topics": topics, "timeout": TIME}
+
+    def list_partition_reassignments(self):
+        topics = [{"name": name, "partition_indexes": [0, 7]} for name in self.some(TOPIC)]
+        return "list_partition_reassignments", 0, {"topics": topics, "timeout": TIME}
+
     def resources(self):
         resources = [(2, name) for name in self.some(TOPIC)] + [(4, "1"), (32, "g-a"), (32, "h")]
         self.rng.shuffle(resources)

@@ -242,7 +242,7 @@ class Nodes:
         if not lasts:
             await life.store.close()
         with suppress(Exception):
-            await asyncio.wait_for(life.broker.stop(), PATIENCE_SECONDS)
+            await asyncio.wait_for(life.broker.stop(hands_over=False), PATIENCE_SECONDS)
         life.environment.close_executors()
 
     async def _close(self):

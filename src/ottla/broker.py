@@ -185,30 +185,35 @@ class Broker:
         self._node = node = Node(data, work, doors)
         self._opened.is_serving = True
         self.stall_meter.start()
-        keep_house(self._schedule, work.housekeeper, data.logs, self._env, self.configuration)
+        keep_house(self._schedule, work, data.logs, self._env, self.configuration)
         interval_ms = self.configuration.at_start[tls_options.RELOAD_INTERVAL_MS]
         if doors.certificates is not None and interval_ms:
             self._schedule.every(interval_ms, doors.certificates.renew)
         return node
 
-    async def stop(self, *, grace_seconds: float | None = None) -> None:
+    async def stop(self, *, grace_seconds: float | None = None, hands_over: bool = True) -> None:
         """Answer what is in flight, then close everything, durably. Harmless when not started.
 
         ``grace_seconds``: how long clients may take for their answers; None: as the options say.
+        ``hands_over``: other nodes, which go on, lead what this one has led before it goes.
         The stop is completed even if a caller is cancelled; further callers wait for its end.
         """
         if grace_seconds is None:
             grace_seconds = self.configuration.at_start[options.STOP_TIMEOUT_MS] / 1000
         if self._stopping is None:
-            self._stopping = begin_task(self._stop(grace_seconds), name="stop", ended=_stop_ended)
+            self._stopping = begin_task(
+                self._stop(grace_seconds, hands_over=hands_over), name="stop", ended=_stop_ended
+            )
         await asyncio.shield(self._stopping)
 
-    async def _stop(self, grace_seconds: float) -> None:
+    async def _stop(self, grace_seconds: float, *, hands_over: bool) -> None:
         opened = self._opened
         if opened.is_serving:
             self.stall_meter.stop()
             logger.info("the longest turn of the loop took %s", self.stall_meter.longest)
         self._schedule.stop()
+        if hands_over and opened.is_serving:
+            await self._hand_over(self.node)
         await self._close_doors(opened, grace_seconds)
         self._awake_clock.stop()
         if opened.doors is not None:
@@ -282,6 +287,12 @@ class Broker:
         await work.withdraw(data, configuration)
         await join_and_open(doors, data)
         return doors
+
+    async def _hand_over(self, node: Node) -> None:
+        if node.work.replica_manager.replicas is not None:
+            from ottla.node.leaving import hand_over_and_leave  # noqa: PLC0415 - one node needs none
+
+            await hand_over_and_leave(node.work, node.doors, self._env)
 
     async def _close_doors(self, opened: Opened, grace_seconds: float) -> None:
         if opened.work is None:

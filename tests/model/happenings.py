@@ -1,5 +1,6 @@
 """What may happen next in a state of the model: a name for each, and a function that does it."""
 
+from ottla.ids import NodeId
 from ottla.metadata.values import NO_LEADER
 from ottla.replication import elections, replica_state
 from tests.model import protocol
@@ -19,8 +20,12 @@ from tests.model.protocol import (
     with_node,
 )
 
-RARE = ("lose", "crash", "expire", "wipe", "config", "repeat", "rescan", "grant", "prefer")
+RARE = (
+    *("lose", "crash", "expire", "wipe", "config", "repeat", "rescan", "grant", "prefer"),
+    *("begin", "cancel"),
+)
 OFTEN = (
+    *("finish", "drop"),
     *("hear", "sync", "register", "produce", "shrink", "expand", "clear", "fetch", "restart"),
     *("fence", "gone", "lost", "elect", "commit", "request", "answer"),
 )
@@ -44,8 +49,28 @@ def happenings(state):
     preferred = elections.elect_preferred(state.key, live)
     if preferred is not state.key:
         yield "prefer", lambda s: with_key(s, preferred)
+    yield from _of_a_reassignment(state, live)
     for message in state.messages:
         yield from _of_a_message(state, message)
+
+
+def _of_a_reassignment(state, live):
+    key = state.key
+    if is_left(state, "moves"):
+        for target in protocol.TARGETS:
+            begun = elections.begin_reassignment(key, tuple(map(NodeId, target)))
+            if begun.replicas != key.replicas:
+                name = "begin " + ",".join(map(str, target))
+                yield name, lambda s, begun=begun: using(with_key(s, begun), "moves")
+    if not key.adding and not key.removing:
+        return
+    needed = min_isr(state, CONTROLLER)
+    finished = elections.finish_reassignment(key, live, needed)
+    if finished is not key:
+        yield "finish", lambda s: with_key(s, finished)
+    cancelled = elections.cancel_reassignment(key, live, needed)
+    if cancelled is not None:
+        yield "cancel", lambda s: with_key(s, cancelled)
 
 
 def _of_a_process(state, one):
@@ -60,7 +85,10 @@ def _of_a_process(state, one):
             f"sync {one}",
             lambda s: protocol.advanced(with_node(s, one, synced=len(node.log)), one),
         )
-    if node.leads is not None:
+    if one not in state.keys[node.view].replicas:
+        if node.log:
+            yield f"drop {one}", lambda s: with_node(s, one, log=(), synced=0, high_watermark=0)
+    elif node.leads is not None:
         yield from _of_a_leader(state, one)
     elif node.broker_epoch != NOT_REGISTERED:
         yield from _of_a_follower(state, one)

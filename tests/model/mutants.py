@@ -93,6 +93,17 @@ MUTANTS = {
         "if node.is_wiped:",
         "if False:",
     ),
+    # Reassignment: what a replica said before it was none for a while is void.
+    "a reassignment ends in the same leader epoch": (
+        elections.finish_reassignment,
+        "LeaderEpoch(state.leader_epoch + 1)",
+        "LeaderEpoch(state.leader_epoch + (leader != state.leader))",
+    ),
+    "a cancelled reassignment stays in its leader epoch": (
+        elections.cancel_reassignment,
+        "LeaderEpoch(state.leader_epoch + 1)",
+        "LeaderEpoch(state.leader_epoch + (leader != state.leader))",
+    ),
 }
 
 

@@ -3,9 +3,9 @@
 The decisions are the broker's own functions: elections, replica_state, divergence, follower and
 LeaderEpochs. The model adds what is around them: a store with guards, views of it that lag, lost
 and late messages, commits without an answer, leaders that do not know that they are deposed,
-crashes that drop what was not synced, disks that are lost, and a changed min.insync.replicas that
-each node hears of at its own time. A node here does with the functions' answers what a node of a
-cluster is to do; ``mutants`` breaks either.
+crashes that drop what was not synced, disks that are lost, replicas that come and go, and a
+changed min.insync.replicas that each node hears of at its own time. A node here does with the
+functions' answers what a node of a cluster is to do; ``mutants`` breaks either.
 """
 
 from typing import NamedTuple
@@ -62,9 +62,12 @@ class Used(NamedTuple):
     expiries: int = 0
     commits: int = 0
     wipes: int = 0
+    moves: int = 0
 
 
-LIMITS = Used(values=3, broker_epochs=9, crashes=2, expiries=2, commits=5, wipes=1)
+LIMITS = Used(values=3, broker_epochs=9, crashes=2, expiries=2, commits=5, wipes=1, moves=3)
+TARGETS = ((1, 2), (0, 2), (2,), (0,), (2, 1, 0))
+"""What the replicas may be reassigned to."""
 IN_FLIGHT_MAX = 2
 """Fetches, with their answers, of one follower."""
 

@@ -64,7 +64,7 @@ def walk_often(walks):
 
 
 def test_random_ways_find_a_rule_that_is_missing():
-    with planted("a refused repetition ends a proposal"), pytest.raises(Broken):
+    with planted("the heard configuration decides, not the ELR"), pytest.raises(Broken):
         walk_often(WALKS)
 
 

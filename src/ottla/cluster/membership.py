@@ -29,6 +29,7 @@ from ottla.metadata.store import (
 )
 from ottla.metadata.values import (
     NO_LEADER,
+    BrokerState,
     BrokerValue,
     decode_controller,
     encode_broker,
@@ -93,6 +94,24 @@ class Membership:
             await asyncio.gather(self._rejoining, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
+
+    async def drain(self) -> int | None:
+        """Tell the others that this node stops: it is to lead nothing more; return the revision.
+
+        None: it is no member now. Raises MetadataError.
+        """
+        session = self._session
+        if session is None or self.state is not SessionState.CONNECTED:
+            return None
+        self._broker = self._broker._replace(state=BrokerState.DRAINING)
+        live = self._keys.live_broker(self._node_id)
+        entry = await self._store.get(live)
+        if entry is None or entry.session != session.id:
+            return None
+        return await self._store.commit(
+            [Guard(live, mod_rev=entry.mod_rev)],
+            [Put(live, encode_broker(self._broker), session.id)],
+        )
 
     async def _register(self) -> int:
         self._sessions_opened += 1

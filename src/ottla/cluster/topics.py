@@ -167,7 +167,10 @@ def plan_more_partitions(
             f"Attempted to add {added} additional partition(s), but only "
             f"{len(wanted.assignments)} assignment(s) were specified.",
         )
-    return [_checked(replicas, placement.live_nodes) for replicas in wanted.assignments]
+    placed = [checked_assignment(replicas, placement.live_nodes) for replicas in wanted.assignments]
+    for replicas in placed:
+        _check_factor(replicas, factor)
+    return placed
 
 
 def _manual_assignments(topic: NewTopic, nodes: Collection[NodeId]) -> list[Assignment]:
@@ -187,7 +190,8 @@ def _manual_assignments(topic: NewTopic, nodes: Collection[NodeId]) -> list[Assi
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {index}",
             )
-        placed[index] = _checked(replicas, nodes)
+        placed[index] = checked_assignment(replicas, nodes)
+        _check_factor(placed[index], len(topic.assignments[0][1]))
     if sorted(placed) != list(range(len(placed))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -196,7 +200,18 @@ def _manual_assignments(topic: NewTopic, nodes: Collection[NodeId]) -> list[Assi
     return [placed[index] for index in range(len(placed))]
 
 
-def _checked(replicas: Sequence[int], nodes: Collection[NodeId]) -> Assignment:
+def _check_factor(replicas: Assignment, factor: int) -> None:
+    if len(replicas) != factor:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The manual partition assignment includes a partition with {len(replicas)} "
+            "replica(s), but this is not consistent with previous partitions, which have "
+            f"{factor} replica(s).",
+        )
+
+
+def checked_assignment(replicas: Sequence[int], nodes: Collection[NodeId]) -> Assignment:
+    """Return replicas that a person has chosen, out of ``nodes``. Raises KafkaError."""
     if not replicas:
         why = "The manual partition assignment includes an empty replica list."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)

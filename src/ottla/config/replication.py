@@ -4,7 +4,7 @@ Source: Kafka's broker configuration reference; the defaults are Kafka's.
 """
 
 from ottla.config.bounds import NOT_NEGATIVE, POSITIVE
-from ottla.config.option import INT, LONG, Option, at_least
+from ottla.config.option import BOOLEAN, INT, LONG, Option, at_least
 
 # fmt: off - one option is one paragraph
 REPLICA_LAG_TIME_MAX_MS = Option(
@@ -56,6 +56,21 @@ REPLICA_FETCH_BACKOFF_MS = Option(
     validator=at_least(1),
     unit="ms",
 )
+AUTO_LEADER_REBALANCE_ENABLE = Option(
+    "auto.leader.rebalance.enable",
+    BOOLEAN,
+    True,
+    "A node that leads a partition lets its first replica lead again when that one is in sync.",
+)
+LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = Option(
+    "leader.imbalance.check.interval.seconds",
+    LONG,
+    300,
+    "How often a node looks for first replicas that should lead again. One that was not there"
+    " at the last look is left alone until the next.",
+    validator=at_least(1),
+    unit="s",
+)
 # fmt: on
 
 OPTIONS = (
@@ -65,4 +80,6 @@ OPTIONS = (
     REPLICA_FETCH_MAX_BYTES,
     REPLICA_FETCH_RESPONSE_MAX_BYTES,
     REPLICA_FETCH_BACKOFF_MS,
+    AUTO_LEADER_REBALANCE_ENABLE,
+    LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
 )

@@ -43,7 +43,6 @@ PASSED_OVER = {
     "replica.": _NOT_YET,
     "replication.quota.": _NOT_YET,
     "alter.log.dirs.replication.quota.": _NOT_YET,
-    "auto.leader.rebalance.enable": _NOT_YET,
     "leader.imbalance.": _NOT_YET,
     "unclean.leader.election.interval.ms": _NOT_YET,
     "controlled.shutdown.": _NOT_YET,

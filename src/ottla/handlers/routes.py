@@ -103,6 +103,26 @@ def _create_partitions(services: Services) -> Handler[Any]:
     return CreatePartitions(services.controller, services.clock)
 
 
+def _elect_leaders(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.elect_leaders import ElectLeaders
+
+    return ElectLeaders(services.replica_administration(), services.image, services.clock)
+
+
+def _alter_partition_reassignments(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.alter_partition_reassignments import AlterPartitionReassignments
+
+    return AlterPartitionReassignments(
+        services.replica_administration(), services.image, services.clock
+    )
+
+
+def _list_partition_reassignments(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.list_partition_reassignments import ListPartitionReassignments
+
+    return ListPartitionReassignments(services.image)
+
+
 def _delete_records(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.delete_records import DeleteRecords
 
@@ -281,6 +301,9 @@ ROUTES: dict[ApiKey, MakeHandler] = {
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
     ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,

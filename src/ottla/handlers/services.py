@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # Types only: importing them would import what no client has 
     from ottla.ids import NodeId
     from ottla.metadata.image import MetadataImage
     from ottla.pending import Pending
+    from ottla.replication.administration import ReplicaAdministration
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.turns import Turns
 
@@ -55,6 +56,8 @@ class Services(NamedTuple):
     """Returns what changes users' credentials; made only for those who change them."""
     client_quotas: Callable[[], ClientQuotas]
     measure_log_dirs: Callable[[], Pending[list[MeasuredDirectory]]]
+    replica_administration: Callable[[], ReplicaAdministration]
+    """Returns what moves replicas and leaders; made only for those who ask for it."""
     producer_ids: ProducerIds
     coordinators: CoordinatorsOnDemand
     group_topic: InternalTopicMaker

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.handlers.authentication import Terms
     from ottla.handlers.authorization.making import Authorization
     from ottla.node.tls import Certificates
+    from ottla.replication.administration import ReplicaAdministration
 
 
 class Memory(NamedTuple):
@@ -124,6 +125,9 @@ def router_for(
             controller=controller,
             configs=work.configs,
             measure_log_dirs=lambda: measure_log_dirs(data.logs, environment),
+            replica_administration=partial(
+                _replica_administration, data, environment, configuration
+            ),
             producer_ids=work.producer_ids,
             coordinators=work.coordinators,
             group_topic=InternalTopicMaker(group_topic_of(config), image, controller.create_topics),
@@ -142,6 +146,14 @@ def router_for(
     )
     QuotasInForce(router, environment, config).begin(data)
     return router
+
+
+def _replica_administration(
+    data: Data, environment: Environment, configuration: Configuration
+) -> "ReplicaAdministration":
+    from ottla.node.replicas import make_administration  # noqa: PLC0415 - few ask for it
+
+    return make_administration(data, environment, configuration)
 
 
 def _authorization(

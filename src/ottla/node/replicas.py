@@ -18,9 +18,11 @@ from ottla.node.configuration import Configuration
 from ottla.node.data import Data
 from ottla.node.links import NodeLinks
 from ottla.node.peers import NodePeers
+from ottla.replication.administration import ReplicaAdministration
 from ottla.replication.elections import grant_anew, withdraw
 from ottla.replication.elector import ElectionRules, Elector
 from ottla.replication.fetcher import FetcherSettings
+from ottla.replication.hand_overs import HandOvers
 from ottla.replication.proposing import StoreProposals
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replicas import ReplicaPorts, Replicas
@@ -48,6 +50,9 @@ def make_replicas(
             NodePeers(links, environment.clock),
             proposals,
             proposals.hand_over,
+            HandOvers(
+                data.store, data.keys, data.follower, replica_manager, environment.waits_clock
+            ),
             environment.waits_clock,
             awake_clock,
             environment.executor,
@@ -61,6 +66,19 @@ def make_replicas(
             config[options.REPLICA_FETCH_BACKOFF_MS],
         ),
         lag_max_ms=config[options.REPLICA_LAG_TIME_MAX_MS],
+    )
+
+
+def make_administration(
+    data: Data, environment: Environment, configuration: Configuration
+) -> ReplicaAdministration:
+    """Return what moves replicas and leaders when clients ask for it."""
+    return ReplicaAdministration(
+        data.store,
+        data.keys,
+        data.follower,
+        lambda topic: configuration.of_topic(topic)[MIN_INSYNC_REPLICAS],
+        environment.waits_clock,
     )
 
 

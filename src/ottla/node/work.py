@@ -15,6 +15,7 @@ from ottla.cluster.topics import Placement
 from ottla.config import broker as options
 from ottla.config import coordinator as coordinator_options
 from ottla.config import log as log_options
+from ottla.config import replication as replication_options
 from ottla.config.topic import topic_config
 from ottla.coordinator.on_demand import CoordinatorsOnDemand
 from ottla.env.awake_clock import AwakeClock
@@ -106,6 +107,19 @@ class Work(NamedTuple):
             from ottla.node.replicas import withdraw_from  # noqa: PLC0415 - few lose a disk
 
             await withdraw_from(data, configuration, missing)
+
+    async def hand_over(self) -> int:
+        """Let other nodes lead what they can; return how many partitions they lead now."""
+        replicas = self.replica_manager.replicas
+        if replicas is None:
+            return 0
+        return await replicas.leave(list(self.replica_manager.partitions))
+
+    async def prefer_leaders(self) -> None:
+        """Let preferred leaders lead again."""
+        replicas = self.replica_manager.replicas
+        if replicas is not None:
+            await replicas.hand_overs.prefer(list(self.replica_manager.partitions))
 
     def answer_waiting(self) -> None:
         """Answer or send away whoever waits for more to come."""
@@ -246,7 +260,7 @@ def _controller(
 
 def keep_house(
     schedule: Schedule,
-    keeper: Housekeeper,
+    work: Work,
     logs: LogManager,
     environment: Environment,
     configuration: Configuration,
@@ -268,6 +282,7 @@ def keep_house(
         schedule.change(delete_delay_ms(), free_deleted)
         schedule.change(config[log_options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
 
+    keeper = work.housekeeper
     every, config, deletion = schedule.every, configuration.in_force, keeper.deletion
     every(SPACE_CHECK_INTERVAL_MS, look_at_space)
     every(config[log_options.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], deletion.checkpoint)
@@ -279,6 +294,9 @@ def keep_house(
     )
     every(config[log_options.LOG_CLEANER_BACKOFF_MS], keeper.cleaner.clean)
     every(delete_delay_ms(), free_deleted)
+    if config[replication_options.AUTO_LEADER_REBALANCE_ENABLE]:
+        seconds = config[replication_options.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS]
+        every(1000 * seconds, work.prefer_leaders)
     configuration.listeners.append(follow)
 
 

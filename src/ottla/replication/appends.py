@@ -195,7 +195,7 @@ class Appends:
 
         def wait() -> None:
             partition = self._partitions.get(ahead[done][0])
-            if partition is not None and partition.is_held:
+            if partition is not None and partition.has_to_wait:
                 partition.released().on_done(go_on)
             else:
                 self._clock.call_later(0, go_on)

@@ -136,6 +136,86 @@ def change_isr(
     )
 
 
+# Reassignment (KIP-455). It is in the partition's own state, and takes three steps: the new
+# replicas are added, they join the ISR as any other does, then those that go leave. The high
+# watermark counts the whole ISR all the while, so each step only takes members out of it.
+
+
+def begin_reassignment(state: PartitionState, target: Collection[NodeId]) -> PartitionState:
+    """Let the replicas become ``target``, in this order; one that is under way is replaced.
+
+    Those that go stay behind the others until ``finish_reassignment``. Without a change of members
+    only the order changes, at once.
+    """
+    removing = tuple(node for node in state.replicas if node not in target)
+    return _in_order(
+        state._replace(
+            replicas=(*target, *removing),
+            adding=tuple(node for node in target if node not in state.replicas),
+            removing=removing,
+            partition_epoch=state.partition_epoch + 1,
+        )
+    )
+
+
+def finish_reassignment(
+    state: PartitionState, live: Collection[NodeId], min_insync_replicas: int
+) -> PartitionState:
+    """Let those go that are to go, if the others are in sync, and enough of them; else nothing.
+
+    The leader epoch rises: who was a replica and is none any more may have records of the old one
+    that nobody else has. A leader that goes is followed by a live member of the ISR.
+    """
+    if not state.adding and not state.removing:
+        return state
+    without = _without(state, state.removing)
+    if not {*state.adding} <= {*without.isr}:
+        return state
+    if len(without.isr) < max(effective_min_isr(without, min_insync_replicas), 1):
+        return state
+    leader = without.leader
+    if leader not in without.isr:
+        leader = next((node for node in without.isr if node in live), NO_LEADER)
+        if leader == NO_LEADER:
+            return state
+    return without._replace(
+        leader=leader,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        elr=(),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def cancel_reassignment(
+    state: PartitionState, live: Collection[NodeId], min_insync_replicas: int
+) -> PartitionState | None:
+    """Take out again what was to be added; None: nobody is left then who has all that is committed.
+
+    The leader epoch rises, as in ``finish_reassignment``.
+    """
+    without = _without(state, state.adding)
+    if not without.isr and not without.elr:
+        return None
+    leader = without.leader if without.leader in without.isr else _candidate(without, live)
+    led = _led_by(without, leader, min_insync_replicas)
+    return led._replace(leader_epoch=LeaderEpoch(state.leader_epoch + 1))
+
+
+def _without(state: PartitionState, nodes: Collection[NodeId]) -> PartitionState:
+    """Return the state without these replicas, and without a reassignment."""
+    return _in_order(
+        state._replace(
+            replicas=tuple(node for node in state.replicas if node not in nodes),
+            adding=(),
+            removing=(),
+        )
+    )
+
+
+def _in_order(state: PartitionState) -> PartitionState:
+    return state._replace(isr=_ordered(state, state.isr), elr=_ordered(state, state.elr))
+
+
 def is_granted(state: PartitionState, node: NodeId, fenced_epoch: LeaderEpoch) -> bool:
     """Tell whether ``node`` may act as the leader that the state names.
 

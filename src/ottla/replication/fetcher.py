@@ -367,9 +367,10 @@ class Fetcher:
         try:
             await member.following.take(asked, _fetched(data, asked))
         except KafkaError as error:
-            if error.code not in _QUIET:
+            is_followed = self._members.get(key) is member
+            if is_followed and error.code not in _QUIET:
                 logger.warning("%s does not follow node %d: %s", where, self._leader, error)
-            if self._members.get(key) is member and not self._is_stopped:
+            if is_followed and not self._is_stopped:
                 self._forget(key, member)
                 longest = self._settings.backoff_ms / 1000
                 seconds = max(2 * member.pause_seconds, BACKOFF_SECONDS_MIN)

@@ -69,7 +69,7 @@ class Roles(Protocol):
     """Is told of the roles that partitions of several replicas take."""
 
     def role_taken(self, partition: Partition) -> None:
-        """Take note that it leads or follows, perhaps as before."""
+        """Take note that it leads or follows, perhaps as before; it may be the only one by now."""
 
     def gone(self, partition: Partition) -> None:
         """Take note that a partition is hosted no more; it may have one replica."""
@@ -211,6 +211,8 @@ class Hosting:
             if len(partition.state.replicas) > 1:
                 partition.fence(_fenced_epoch_of(partition.state, self._node_id))
                 self._tell_role(partition)
+            else:  # It goes on as it was, also when it gets more replicas.
+                partition.fenced_epoch = LeaderEpoch(-1)
         for where, (topic_id, state) in self._making.items():
             if len(state.replicas) > 1:
                 epoch = _fenced_epoch_of(state, self._node_id)
@@ -223,7 +225,8 @@ class Hosting:
                 self._drop(TopicPartition(topic, number), topic_id)
         for topic, topic_id, number, old, new in delta.partitions:
             if new is not None and self._node_id in new.replicas:
-                self._take(TopicPartition(topic, number), topic_id, new, is_new=old is None)
+                is_new = old is None or self._node_id not in old.replicas
+                self._take(TopicPartition(topic, number), topic_id, new, is_new=is_new)
         self._work()
         topics = {name for kind, name in delta.configs if kind is ConfigType.TOPIC}
         is_broker = any(kind is ConfigType.BROKER for kind, _ in delta.configs)
@@ -248,8 +251,9 @@ class Hosting:
             return
         partition = self.partitions.get(where)
         if partition is not None and partition.topic_id == topic_id:
+            had_others = len(partition.state.replicas) > 1
             partition.apply_state(state)
-            self._tell_role(partition)
+            self._tell_role(partition, had_others=had_others)
             if where not in self.unopened:
                 return
         self._make(where, topic_id, state, is_new=is_new or where in self._never_made)
@@ -380,8 +384,9 @@ class Hosting:
         self._configured(partition)
         self._tell_role(partition)
 
-    def _tell_role(self, partition: Partition) -> None:
-        if self.roles is not None and len(partition.state.replicas) > 1:
+    def _tell_role(self, partition: Partition, *, had_others: bool = False) -> None:
+        has_others = len(partition.state.replicas) > 1
+        if self.roles is not None and (has_others or had_others):
             self.roles.role_taken(partition)
 
     def _fenced_epoch(self, topic_id: TopicId, where: TopicPartition) -> LeaderEpoch:

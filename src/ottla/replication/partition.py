@@ -26,6 +26,7 @@ from ottla.log.producers.states import ProducerStates
 from ottla.log.results import AppendResult, ReadResult
 from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import PartitionState
+from ottla.pending import Pending
 from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.replication.append import FLUSH_FAILED, GONE, LEADERSHIP_MOVED
 from ottla.replication.commit_queue import CommitQueue
@@ -57,6 +58,7 @@ class Partition(PartitionFlushes):
         "_commits",
         "_moved",
         "_node_id",
+        "_yielding",
         "fenced_epoch",
         "grown",
         "high_watermark",
@@ -110,6 +112,8 @@ class Partition(PartitionFlushes):
         self._moved = moved
         self._commits: CommitQueue | None = None
         """Use: ``commits``. None: nobody has waited yet, as for most partitions of a large node."""
+        self._yielding: list[Pending[None]] | None = None
+        """Use: appends that wait until another replica leads, or does not. None: none need to."""
         self.grown: Callable[[Partition], None] | None = None
         """Use: told of each append, for followers that wait. None: there are none."""
         self.view: LeaderView | None = None
@@ -261,9 +265,10 @@ class Partition(PartitionFlushes):
             not self.is_leader
             or log.state is not OPEN
             or (acks == -1 and len(state.isr) < self.min_insync_replicas)
+            or self._yielding is not None
         ):
             self.check_append(acks)
-            if self.is_held:
+            if self.has_to_wait:
                 raise PartitionHeld
         if isinstance(records, memoryview):
             result = log.append(records, leader_epoch=state.leader_epoch)
@@ -293,6 +298,37 @@ class Partition(PartitionFlushes):
                     f"{len(self.state.replicas)}, min.insync.replicas is "
                     f"{self.min_insync_replicas}",
                 )
+
+    # Yielding: another replica is to lead, and may catch up before.
+
+    @property
+    def is_yielding(self) -> bool:
+        """Tell whether appends wait because another replica may lead soon."""
+        return self._yielding is not None
+
+    @property
+    def has_to_wait(self) -> bool:
+        """Tell whether appends wait, for ``released``."""
+        return self.is_held or self.is_yielding
+
+    def yield_appends(self) -> None:
+        """Let appends wait until ``go_on_appending``; followers and consumers read on."""
+        assert self._yielding is None, self.topic_partition
+        self._yielding = []
+
+    def go_on_appending(self) -> None:
+        """Let those go on that wait: they are appended, or refused if another replica leads."""
+        waiting, self._yielding = self._yielding, None
+        for pending in waiting or ():
+            pending.resolve(None)
+
+    def released(self) -> Pending[None]:
+        """Return when nothing is waited for any more, in the order in which this was asked."""
+        if self._yielding is None or self.is_held:
+            return super().released()
+        pending: Pending[None] = Pending()
+        self._yielding.append(pending)
+        return pending
 
     def followed(self, high_watermark: int) -> None:
         """Take over how far the leader is committed: not above this log's end, and never lower."""

@@ -9,7 +9,7 @@ no connection, only their ports. Source: Kafka's ReplicaManager.becomeLeaderOrFo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from ottla.env.clock import Clock
@@ -23,6 +23,7 @@ from ottla.replication.cutting import Cutting
 from ottla.replication.fetcher import AskLeader, Fetcher, FetcherSettings, Registered
 from ottla.replication.follower_sessions import FollowerSessions
 from ottla.replication.following import Following
+from ottla.replication.hand_overs import HandOvers
 from ottla.replication.isr_changes import IsrChanges, ProposeState
 from ottla.replication.partition import Partition
 
@@ -42,6 +43,7 @@ class ReplicaPorts(NamedTuple):
     leaders: AskLeader
     propose: ProposeState
     hand_over: HandOver
+    hand_overs: HandOvers
     clock: Clock
     awake_clock: Clock
     """Stands while the process does: by it followers lag."""
@@ -68,12 +70,16 @@ class Replicas:
         self._fetching = fetching
         self._cutting = Cutting(LogCuts(log_manager, ports.clock), ports.executor, ports.clock)
         self.changes = IsrChanges(ports.awake_clock, ports.propose, lambda: lag_max_ms)
+        self.hand_overs = ports.hand_overs
+        """Use: what lets others lead."""
         self.sessions = FollowerSessions(ports.clock, self.changes, find, ports.random_below)
         """Use: what answers followers."""
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._following: dict[TopicPartition, tuple[Following, NodeId]] = {}
         """Those that follow, and whom."""
         self._stopping: set[asyncio.Task[None]] = set()
+        self._is_leaving = False
+        """Use: nothing more is followed than is already."""
         self._is_stopped = False
 
     def role_taken(self, partition: Partition) -> None:
@@ -84,9 +90,13 @@ class Replicas:
             self._hand_over(partition)
         if partition.is_leader:
             self._follow_no_more(partition)
-            partition.grown = self.sessions.grown
             self.changes.watch(partition)
+            if partition.view is None:  # The others were taken away.
+                partition.grown = None
+                return
+            partition.grown = self.sessions.grown
             self.sessions.led(partition)
+            self.hand_overs.look_at(partition)
             return
         partition.grown = None
         self.changes.watch(partition)  # No more.
@@ -114,6 +124,8 @@ class Replicas:
     def _follow(self, partition: Partition, leader: NodeId) -> None:
         where = partition.topic_partition
         known = self._following.get(where)
+        if known is None and self._is_leaving:
+            return
         if known is not None and (known[0].partition is not partition or known[1] != leader):
             self._follow_no_more(known[0].partition)
             known = None
@@ -141,6 +153,14 @@ class Replicas:
             name = f"follow node {leader} no more"
             self._stopping.add(begin_task(fetcher.stop(), name=name, ended=self._stopping.discard))
 
+    async def leave(self, partitions: Iterable[Partition]) -> int:
+        """Let others lead what they can of these partitions, and follow them no more.
+
+        Returns how many others lead now. This node stops: in an ISR it would be waited for.
+        """
+        self._is_leaving = True
+        return await self.hand_overs.leave(partitions)
+
     def answer_waiting(self) -> None:
         """Let go all followers that wait for news; for a stop."""
         self.sessions.stop()
@@ -149,6 +169,7 @@ class Replicas:
         """Follow no more, and propose nothing more; logs may be closed then."""
         self._is_stopped = True
         self.changes.stop()
+        self.hand_overs.stop()
         self.sessions.stop()
         fetchers = list(self._fetchers.values())
         self._fetchers.clear()

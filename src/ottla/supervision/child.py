@@ -18,9 +18,11 @@ from ottla.ids import NodeId
 from ottla.metadata.remote.server import StoreServer
 from ottla.metadata.store import MetadataStore
 from ottla.supervision.errands import (
+    ALL_STOP,
     FAILED,
     READY,
     WELCOME,
+    Errand,
     Failed,
     Ready,
     Welcome,
@@ -124,6 +126,8 @@ class Child:
             self._timer.cancel()
             self._timer = None
         if self._process is not None:
+            if self._server is not None:
+                self._server.tell(ALL_STOP, Errand(json=b"{}"))
             self._process.terminate()
 
     def kill(self) -> None:

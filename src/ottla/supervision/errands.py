@@ -21,10 +21,12 @@ READY = WELCOME + 1
 """The node serves."""
 FAILED = WELCOME + 2
 """The node cannot start, or go on."""
+ALL_STOP = WELCOME + 3
+"""The supervisor says that all nodes stop: a signal follows, and nobody is to take over."""
 
 
 class Errand(Message):
-    """The body of all three."""
+    """The body of them all."""
 
     json: bytes = bytes_()
 

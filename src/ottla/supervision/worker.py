@@ -27,6 +27,7 @@ from ottla.errors import MalformedMessage, OttlaError
 from ottla.metadata.remote.store import RemoteStore
 from ottla.metadata.store import MetadataStore
 from ottla.supervision.errands import (
+    ALL_STOP,
     FAILED,
     READY,
     WELCOME,
@@ -56,6 +57,8 @@ class Worker:
         """Use: set when the supervisor has said something, or is gone, or it is over."""
         self._is_over = False
         self._is_orphan = False
+        self._all_stop = False
+        """Use: nobody is left to lead what this node leads."""
 
     async def live(self, channel: int) -> int:
         """Serve until the end; return the exit code."""
@@ -90,7 +93,10 @@ class Worker:
             self._news.clear()
             await self._news.wait()
         failed.cancel()
-        await broker.stop(grace_seconds=ORPHAN_GRACE_SECONDS if self._is_orphan else None)
+        await broker.stop(
+            grace_seconds=ORPHAN_GRACE_SECONDS if self._is_orphan else None,
+            hands_over=not self._is_orphan and not self._all_stop,
+        )
         if broker.failure is not None:
             raise broker.failure
         return 0
@@ -100,6 +106,9 @@ class Worker:
         return 1
 
     def _hear(self, kind: int, body: memoryview) -> None:
+        if kind == ALL_STOP:
+            self._all_stop = True
+            return
         if kind != WELCOME or self._welcome is not None:
             raise MalformedMessage("a node is welcomed once")
         self._welcome = read_welcome(body)

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from ottla.ids import LeaderEpoch, NodeId
 from ottla.metadata.values import NO_LEADER, PartitionState
 from ottla.replication.elections import (
+    begin_reassignment,
+    cancel_reassignment,
     change_isr,
     effective_min_isr,
     elect,
@@ -14,6 +16,7 @@ from ottla.replication.elections import (
     elect_unclean,
     fence,
     fenced_epoch_of,
+    finish_reassignment,
     grant_anew,
     is_granted,
     withdraw,
@@ -131,3 +134,65 @@ def test_a_leader_is_live_and_in_sync_and_epochs_rise(min_isr, happenings):
         assert present.isr or present.elr
         if present.leader == NO_LEADER:
             assert not live.intersection((*present.isr, *present.elr))
+
+
+# Reassignment.
+
+D = NodeId(4)
+LIVE = {A, B, C, D}
+
+
+def test_those_that_go_stay_behind_until_the_others_are_in_sync():
+    begun = begin_reassignment(state(), (D, B))
+    assert begun.replicas == (D, B, A, C)
+    assert (begun.adding, begun.removing) == ((D,), (A, C))
+    assert (begun.leader, begun.leader_epoch, set(begun.isr)) == (A, 5, {A, B, C})
+    assert finish_reassignment(begun, LIVE, 1) is begun, "D is not in sync"
+    joined = change_isr(begun, (A, B, C, D), 1)
+    after = finish_reassignment(joined, LIVE, 1)
+    assert (after.replicas, after.isr, after.leader) == ((D, B), (D, B), D)
+    assert (after.leader_epoch, after.adding, after.removing) == (6, (), ())
+    assert finish_reassignment(after, LIVE, 1) is after
+
+
+def test_a_leader_that_stays_leads_on_in_a_new_epoch():
+    begun = begin_reassignment(state(), (B, A))
+    after = finish_reassignment(begun, LIVE, 2)
+    assert (after.replicas, after.isr, after.leader, after.leader_epoch) == ((B, A), (B, A), A, 6)
+
+
+def test_a_reassignment_waits_for_enough_in_sync_and_for_a_live_leader():
+    begun = begin_reassignment(state(isr=(A, B)), (B, C))
+    assert finish_reassignment(begun, LIVE, 2) is begun
+    assert finish_reassignment(begun, {A, C}, 1) is begun
+    assert finish_reassignment(begun, {A, B}, 1).leader == B
+
+
+def test_another_order_alone_takes_effect_at_once():
+    after = begin_reassignment(state(), (C, A, B))
+    assert (after.replicas, after.isr, after.leader, after.leader_epoch) == (
+        (C, A, B),
+        (C, A, B),
+        A,
+        5,
+    )
+    assert (after.adding, after.removing) == ((), ())
+
+
+def test_a_cancelled_reassignment_goes_back_in_a_new_epoch():
+    begun = begin_reassignment(state(), (D, B))
+    after = cancel_reassignment(begun, LIVE, 1)
+    assert (after.replicas, after.adding, after.removing) == ((B, A, C), (), ())
+    assert (after.leader, after.leader_epoch) == (A, 6)
+    led = change_isr(begun, (A, B, D), 1)._replace(leader=D)
+    after = cancel_reassignment(led, LIVE, 1)
+    assert (after.leader, after.leader_epoch, after.isr) == (B, 6, (B, A))
+
+
+def test_it_cannot_go_back_to_replicas_that_lack_what_is_committed():
+    alone = state(isr=(A,), replicas=(A,))
+    begun = begin_reassignment(alone, (D,))
+    led = begun._replace(isr=(D,), leader=D)
+    assert cancel_reassignment(led, LIVE, 1) is None
+    eligible = led._replace(elr=(A,))
+    assert cancel_reassignment(eligible, LIVE, 2).leader == A

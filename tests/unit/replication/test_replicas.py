@@ -1,6 +1,7 @@
 """What a node does for partitions of several replicas: sessions of followers, and a lost disk."""
 
 from errno import EIO
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,6 +34,7 @@ class Leading:
                 None,
                 lambda *_: Pending(),
                 lambda *told: self.handed_over.append(told),
+                SimpleNamespace(look_at=lambda _: None, stop=lambda: None),
                 node.clock,
                 node.clock,
                 node.executor,

@@ -1,0 +1,299 @@
+"""What people ask of replicas: other leaders, other places, and what is under way there.
+
+Any node serves these requests: each is a compare-and-set of the partition's key, of which the
+leader and all others hear by the image. What the next state is, ``elections`` says; here a request
+is checked, and refused as a live Kafka 4.3 does. A change is guarded by the key, and by the
+registration, or absence, of the leader it names: so a write never hides from the controller that a
+leader's process is newer than its grant. Knows no wire. Source: KIP-455, KIP-460, KIP-860.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from ottla.cluster.in_time import Patience, each_in_time
+from ottla.cluster.topics import checked_assignment
+from ottla.env.clock import Clock
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId, TopicId, TopicPartition
+from ottla.metadata.image import ImageFollower
+from ottla.metadata.keys import Keys
+from ottla.metadata.store import ABSENT, Guard, GuardFailed, MetadataError, MetadataStore, Put
+from ottla.metadata.values import (
+    NO_LEADER,
+    BrokerState,
+    PartitionState,
+    UnreadableValue,
+    decode_partition,
+    encode_partition,
+)
+from ottla.pending import Pending
+from ottla.replication.elections import (
+    begin_reassignment,
+    cancel_reassignment,
+    elect,
+    elect_preferred,
+    elect_unclean,
+    grant_anew,
+)
+
+AT_ONCE = 40
+"""Partitions in one commit: each has a guard, and so may its leader; etcd takes 128 guards."""
+ATTEMPTS_MAX = 20
+AGAIN_SECONDS = 0.05
+"""After a guard that failed: this node's image is behind."""
+
+Outcome = KafkaError | None
+"""What becomes of one partition; None: it is as wanted."""
+
+
+class Election(Enum):
+    """Who is to lead."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class Move(NamedTuple):
+    """Where a partition's replicas are to be."""
+
+    where: TopicPartition
+    replicas: Sequence[int] | None
+    """None: where they were before a reassignment that is under way."""
+
+
+class _Task(NamedTuple):
+    where: TopicPartition
+    plan: Callable[[PartitionState], PartitionState]
+    """Returns the next state; the same object: it is right already. Raises KafkaError."""
+
+
+class _Change(NamedTuple):
+    key: str
+    mod_rev: int
+    after: PartitionState
+
+
+class ReplicaAdministration:
+    """Elections and reassignments that clients ask for."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        keys: Keys,
+        follower: ImageFollower,
+        min_insync_replicas: Callable[[str], int],
+        clock: Clock,
+    ) -> None:
+        """``min_insync_replicas``: a topic's."""
+        self._store = store
+        self._keys = keys
+        self._follower = follower
+        self._image = follower.image
+        self._min_insync_replicas = min_insync_replicas
+        self._clock = clock
+
+    # Elections.
+
+    def elect(
+        self, election: Election, partitions: Sequence[TopicPartition], patience: Patience
+    ) -> Pending[list[Outcome]]:
+        """Let other replicas lead; the Pending gets one outcome per partition, in order.
+
+        UNKNOWN_TOPIC_OR_PARTITION has no text of its own: it is told in the words of each API.
+        """
+        plan = self._prefer if election is Election.PREFERRED else self._elect_unclean
+        return self._carry_out(
+            [_Task(where, partial(plan, where)) for where in partitions], patience
+        )
+
+    def _prefer(self, where: TopicPartition, state: PartitionState) -> PartitionState:
+        del where
+        running = self._running()
+        if state.replicas[:1] == (state.leader,) and state.leader in self._image.brokers:
+            raise _not_needed()
+        after = elect_preferred(state, running)
+        if after is state:
+            why = "The preferred leader was not available."
+            raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, why)
+        return after
+
+    def _elect_unclean(self, where: TopicPartition, state: PartitionState) -> PartitionState:
+        live = self._image.brokers
+        if state.leader in live:
+            raise _not_needed()
+        led = elect(state, live, self._min_insync_replicas(where.topic))
+        after = led if led.leader in live else elect_unclean(state, live)
+        if after.leader not in live:
+            why = "Eligible topic partition leaders are not available."
+            raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, why)
+        return after
+
+    def _running(self) -> set[NodeId]:
+        return {
+            node
+            for node, broker in self._image.brokers.items()
+            if broker.registration.state is BrokerState.RUNNING
+        }
+
+    # Reassignments.
+
+    def reassign(
+        self, moves: Sequence[Move], patience: Patience, *, may_change_factor: bool
+    ) -> Pending[list[Outcome]]:
+        """Begin or cancel reassignments; the Pending gets one outcome for each, in order.
+
+        ``may_change_factor``: whether partitions may get more or fewer replicas (KIP-860).
+        """
+
+        def task(move: Move) -> _Task:
+            where, replicas = move
+            if replicas is None:
+                return _Task(where, lambda state: self._cancelled(state, where))
+            return _Task(where, lambda state: self._begun(state, replicas, may_change_factor))
+
+        return self._carry_out([task(move) for move in moves], patience)
+
+    def _begun(
+        self, state: PartitionState, replicas: Sequence[int], may_change_factor: bool
+    ) -> PartitionState:
+        known = {*self._image.brokers, *state.replicas}
+        target = checked_assignment(replicas, known)
+        factor = len(state.replicas) - len(state.removing)
+        if not may_change_factor and len(target) != factor:
+            why = f"The replication factor is changed from {factor} to {len(target)}"
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
+        after = begin_reassignment(state, target)
+        if after._replace(partition_epoch=state.partition_epoch) == state:
+            return state
+        return after
+
+    def _cancelled(self, state: PartitionState, where: TopicPartition) -> PartitionState:
+        if not state.adding and not state.removing:
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        minimum = self._min_insync_replicas(where.topic)
+        after = cancel_reassignment(state, self._image.brokers, minimum)
+        if after is None:
+            why = (
+                f"Unable to revert partition assignment for {where.topic}:{where.partition} because"
+                " it would require an unclean leader election."
+            )
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+        return after
+
+    # Both.
+
+    def _carry_out(self, tasks: Sequence[_Task], patience: Patience) -> Pending[list[Outcome]]:
+        left = iter(tasks)
+        batches: list[list[_Task]] = []
+        while batch := list(islice(left, AT_ONCE)):
+            batches.append(batch)
+
+        def gathered(done: list[list[Outcome] | KafkaError]) -> list[Outcome]:
+            found: list[Outcome] = []
+            for batch, outcomes in zip(batches, done, strict=True):
+                if isinstance(outcomes, KafkaError):
+                    found += [outcomes] * len(batch)
+                else:
+                    found += outcomes
+            return found
+
+        return each_in_time(batches, self._do, patience).then(gathered)
+
+    async def _do(self, tasks: list[_Task]) -> list[Outcome]:
+        """Commit what is to be changed together; what cannot be so, one after the other."""
+        wheres = {task.where for task in tasks}
+        if len(tasks) > 1 and len(wheres) == len(tasks):
+            outcomes, changes = self._planned(tasks)
+            if await self._is_committed(changes):
+                return outcomes
+        return [await self._do_one(task) for task in tasks]
+
+    async def _do_one(self, task: _Task) -> Outcome:
+        for _ in range(ATTEMPTS_MAX):
+            (outcome,), changes = self._planned([task])
+            if await self._is_committed(changes):
+                return outcome
+            await self._pause()
+        why = f"{task.where} is changed by others all the time"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+
+    def _planned(self, tasks: list[_Task]) -> tuple[list[Outcome], list[_Change]]:
+        outcomes: list[Outcome] = []
+        changes: list[_Change] = []
+        for task in tasks:
+            try:
+                change = self._change(task)
+            except KafkaError as error:
+                outcomes.append(error.as_value())
+                continue
+            outcomes.append(None)
+            if change is not None:
+                changes.append(change)
+        return outcomes, changes
+
+    def _change(self, task: _Task) -> _Change | None:
+        """Return what is to be committed; None: nothing. Raises KafkaError."""
+        where = task.where
+        topic_id = self._known(where)
+        key = self._keys.partition(topic_id, where.partition)
+        entry = self._follower.mirror.get(key)
+        try:
+            state = None if entry is None else decode_partition(entry.value)
+        except UnreadableValue:
+            state = None
+        if entry is None or state is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        after = task.plan(state)
+        if after is state:
+            return None
+        leader = self._image.brokers.get(after.leader)
+        is_led_on = after.leader_epoch == state.leader_epoch and len(state.replicas) > 1
+        if is_led_on and leader is not None and leader.epoch > entry.mod_rev:
+            after = grant_anew(after)  # The controller would not see any more that it has to.
+        return _Change(key, entry.mod_rev, after)
+
+    def _known(self, where: TopicPartition) -> TopicId:
+        topic = self._image.topic(where.topic)
+        if topic is None or not 0 <= where.partition < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic.topic_id
+
+    async def _is_committed(self, changes: list[_Change]) -> bool:
+        """Commit, and wait until the image has it; False: a guard failed. Raises KafkaError."""
+        if not changes:
+            return True
+        guards = [Guard(change.key, mod_rev=change.mod_rev) for change in changes]
+        brokers = self._image.brokers
+        for node in dict.fromkeys(change.after.leader for change in changes):
+            if node != NO_LEADER:
+                epoch = brokers[node].epoch if node in brokers else ABSENT
+                guards.append(Guard(self._keys.live_broker(node), create_rev=epoch))
+        ops = [Put(change.key, encode_partition(change.after)) for change in changes]
+        try:
+            revision = await self._store.commit(guards, ops)
+        except GuardFailed:
+            return False
+        except MetadataError as error:
+            why = f"the metadata store does not answer for sure: {error}"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
+        await self._follower.reached(revision)
+        return True
+
+    async def _pause(self) -> None:
+        over = asyncio.Event()
+        timer = self._clock.call_later(AGAIN_SECONDS, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
+
+
+def _not_needed() -> KafkaError:
+    why = "Leader election not needed for topic partition."
+    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, why)

@@ -1,0 +1,282 @@
+"""Lets other replicas lead what this node leads, without a gap: when it stops, or they should.
+
+Carries out changes of a partition's state that its leader makes by itself and that take effect in a
+new leader epoch: a hand-over before a stop, to the preferred replica, and the end of a
+reassignment. What the next state is, ``elections`` says. Here appends wait while the followers take
+what is there, so that nobody who waits for a commit has to send again; then the state is committed
+by compare-and-set, guarded by the partition's key, this node's registration and the next leader's.
+Whatever becomes of that, the high watermark counts the whole present ISR until the image tells, and
+the next ISR is always a part of it. Source: cluster design 3.3, 3.5 and 3.8; KIP-455.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ottla.env.clock import Clock, Timer
+from ottla.env.tasks import begin_task
+from ottla.ids import NodeId
+from ottla.metadata.image import ImageFollower
+from ottla.metadata.keys import Keys
+from ottla.metadata.store import Guard, GuardFailed, MetadataError, MetadataStore, Put
+from ottla.metadata.values import (
+    BrokerState,
+    PartitionState,
+    UnreadableValue,
+    decode_partition,
+    encode_partition,
+)
+from ottla.replication.elections import elect_preferred, fence, finish_reassignment
+from ottla.replication.fetcher import Registered
+from ottla.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 40
+"""Partitions in one commit: each has a guard, and so may its next leader; etcd takes 128 guards."""
+CATCH_UP_SECONDS = 0.2
+"""How long appends wait at most for the followers."""
+LOOK_SECONDS = 0.005
+AGAIN_SECONDS = 1.0
+"""Between looks at reassignments that cannot end: replicas are missing, or the store is away."""
+
+Plan = Callable[[Partition], PartitionState | None]
+"""Returns the next state of a partition that is led here; None: it stays as it is."""
+
+
+class _Change(NamedTuple):
+    partition: Partition
+    key: str
+    mod_rev: int
+    state: PartitionState
+
+
+class HandOvers:
+    """What this node leads, it gives away here."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        keys: Keys,
+        follower: ImageFollower,
+        me: Registered,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._follower = follower
+        self._me = me
+        self._clock = clock
+        self._finishing: dict[Partition, None] = {}
+        """Partitions with a reassignment that may be at its end; looked at again and again."""
+        self._is_due = False
+        """Use: one of them has changed since the last look."""
+        self._task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
+        self._is_stopped = False
+        self._seen: dict[NodeId, int] = {}
+        """Use: the registrations at the last look for preferred leaders."""
+
+    def running(self) -> dict[NodeId, int]:
+        """Return the nodes that may lead more, and their registrations: those that do not stop."""
+        return {
+            node: broker.epoch
+            for node, broker in self._follower.image.brokers.items()
+            if broker.registration.state is BrokerState.RUNNING
+        }
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._is_stopped = True
+        self._finishing.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    # Occasions.
+
+    async def leave(self, partitions: Iterable[Partition]) -> int:
+        """Let others lead all that they can; return how many partitions they lead now."""
+
+        def plan(partition: Partition) -> PartitionState | None:
+            live, me = self.running(), self._me.node_id
+            live.pop(me, None)
+            after = fence(partition.state, me, live, partition.min_insync_replicas)
+            return after if after.leader in live else None
+
+        return await self.carry_out(partitions, plan)
+
+    async def prefer(self, partitions: Iterable[Partition]) -> int:
+        """Let the first replicas lead that were there at the last look, too, and lack nothing."""
+        running = self.running()
+        steady = {node for node, epoch in running.items() if self._seen.get(node) == epoch}
+        self._seen = running
+
+        def plan(partition: Partition) -> PartitionState | None:
+            after = elect_preferred(partition.state, steady)
+            return None if after is partition.state else after
+
+        return await self.carry_out(partitions, plan, must_have_all=True)
+
+    def look_at(self, partition: Partition) -> None:
+        """End the reassignment of a partition that is led here, now or when it can be."""
+        state = partition.state
+        if not self._is_stopped and (state.adding or state.removing):
+            self._finishing[partition] = None
+            self._is_due = True
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._task is None and self._finishing and not self._is_stopped:
+            self._is_due = False
+            self._task = begin_task(self._finish(), name="reassign", ended=self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("a reassignment could not be ended", exc_info=error)
+        if self._is_due:
+            self._begin()
+        elif self._finishing and self._timer is None and not self._is_stopped:
+            self._timer = self._clock.call_later(AGAIN_SECONDS, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self._begin()
+
+    async def _finish(self) -> None:
+        await asyncio.sleep(0)  # What changes in this turn is looked at together.
+
+        def plan(partition: Partition) -> PartitionState | None:
+            state, minimum = partition.state, partition.min_insync_replicas
+            after = finish_reassignment(state, self.running(), minimum)
+            return None if after is state else after
+
+        await self.carry_out(list(self._finishing), plan)
+        for partition in list(self._finishing):
+            state = partition.state
+            if not partition.is_leader or not (state.adding or state.removing):
+                del self._finishing[partition]
+
+    # Doing it.
+
+    async def carry_out(
+        self, partitions: Iterable[Partition], plan: Plan, *, must_have_all: bool = False
+    ) -> int:
+        """Change each partition as ``plan`` says; return how many were changed.
+
+        ``must_have_all``: not those whose next leader lacks records when the time is over.
+        """
+        count = 0
+        batch: list[Partition] = []
+        for partition in partitions:
+            batch.append(partition)
+            if len(batch) == AT_ONCE:
+                count += await self._carry_out(batch, plan, must_have_all)
+                batch = []
+                await asyncio.sleep(0)  # Perhaps none had to wait.
+        if batch:
+            count += await self._carry_out(batch, plan, must_have_all)
+        return count
+
+    async def _carry_out(self, partitions: list[Partition], plan: Plan, must_have_all: bool) -> int:
+        moving: list[Partition] = []
+        for partition in partitions:
+            if not partition.is_leader or partition.view is None or partition.is_yielding:
+                continue
+            after = plan(partition)
+            if after is not None and after.leader != self._me.node_id:
+                partition.yield_appends()
+                moving.append(partition)
+        try:
+            await self._catch_up(moving)
+            changes = [
+                change
+                for partition in partitions
+                if (change := self._change(partition, plan, must_have_all)) is not None
+            ]
+            return await self._write(changes) if changes else 0
+        finally:
+            for partition in moving:
+                partition.go_on_appending()
+
+    async def _catch_up(self, partitions: list[Partition]) -> None:
+        """Wait until all is committed there, but not for long."""
+        waiting = partitions
+        for _ in range(round(CATCH_UP_SECONDS / LOOK_SECONDS)):
+            waiting = [
+                each
+                for each in waiting
+                if each.is_leader and each.high_watermark < each.log.log_end_offset
+            ]
+            if not waiting:
+                return
+            await self._pause(LOOK_SECONDS)
+
+    def _change(self, partition: Partition, plan: Plan, must_have_all: bool) -> _Change | None:
+        view = partition.view
+        if not partition.is_leader or view is None:
+            return None
+        after = plan(partition)
+        if after is None:
+            return None
+        if must_have_all:
+            remote = view.remote(after.leader)
+            if remote is None or remote.end_offset < partition.log.log_end_offset:
+                return None
+        where = partition.topic_partition
+        key = self._keys.partition(partition.topic_id, where.partition)
+        entry = self._follower.mirror.get(key)
+        try:
+            is_known = entry is not None and decode_partition(entry.value) == partition.state
+        except UnreadableValue:
+            is_known = False
+        if entry is None or not is_known:
+            return None
+        return _Change(partition, key, entry.mod_rev, after)
+
+    async def _write(self, changes: list[_Change]) -> int:
+        """Commit them together; if a guard fails, one by one. Return how many were changed."""
+        try:
+            revision = await self._store.commit(
+                self._guards(changes),
+                [Put(change.key, encode_partition(change.state)) for change in changes],
+            )
+        except GuardFailed:
+            if len(changes) == 1:
+                return 0
+            count = 0
+            for change in changes:
+                count += await self._write([change])
+            return count
+        except MetadataError as error:
+            logger.warning("%d partitions could not be handed over yet: %s", len(changes), error)
+            return 0
+        await self._follower.reached(revision)
+        return len(changes)
+
+    def _guards(self, changes: list[_Change]) -> list[Guard]:
+        guards = [Guard(change.key, mod_rev=change.mod_rev) for change in changes]
+        brokers, me = self._follower.image.brokers, self._me.node_id
+        live = self._keys.live_broker
+        guards.append(Guard(live(me), create_rev=self._me.broker_epoch))
+        leaders = dict.fromkeys(change.state.leader for change in changes)
+        guards += [
+            Guard(live(node), create_rev=brokers[node].epoch)
+            for node in leaders
+            if node != me and node in brokers
+        ]
+        return guards
+
+    async def _pause(self, seconds: float) -> None:
+        over = asyncio.Event()
+        timer = self._clock.call_later(seconds, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()

@@ -1,0 +1,269 @@
+"""Operations on partitions of three replicas, as clients see them: stops, moves, elections."""
+
+import threading
+
+import pytest
+
+from tests.e2e.test_nodes_replicas import (
+    REPLICAS,
+    consumed,
+    create,
+    producer_of,
+    states,
+    until,
+    wait_for_isr,
+)
+from tests.nodes import Nodes
+
+# Other people's code, other people's warnings.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
+    pytest.mark.timeout(240),
+]
+
+
+@pytest.fixture
+def nodes():
+    with Nodes(REPLICAS) as nodes:
+        nodes.start(1, 2, 3)
+        yield nodes
+
+
+class Load:
+    """An idempotent producer in a thread of its own, from enter to exit."""
+
+    def __init__(self, nodes, topic="t"):
+        self._producer = producer_of(nodes)
+        self._topic = topic
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acknowledged = []
+        self.refused = []
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_over.set()
+        self._thread.join()
+
+    def _told(self, error, message):
+        if error is None:
+            self.acknowledged.append(message.value())
+        else:
+            self.refused.append((message.value(), error))
+
+    def _run(self):
+        number = 0
+        while not self._is_over.is_set():
+            self._producer.produce(self._topic, b"%d" % number, on_delivery=self._told)
+            number += 1
+            self._producer.poll(0.002)
+        assert self._producer.flush(60) == 0
+
+    def wait(self, count=50):
+        """Wait until so many more are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        until(lambda: len(self.acknowledged) >= wanted or self.refused, lambda: self.refused)
+
+
+def test_a_rolling_restart_is_no_error_for_anybody(nodes):
+    create(nodes, min_insync_replicas="2")
+    with Load(nodes) as load:
+        for node in (1, 2, 3):
+            load.wait()
+            nodes.stop(node)
+            assert node not in {state.leader for state in states(nodes)}
+            load.wait()
+            nodes.start(node)
+            wait_for_isr(nodes)
+    assert not load.refused
+    assert sorted(consumed(nodes, len(load.acknowledged))) == sorted(load.acknowledged)
+
+
+def wire_to(nodes, node=1):
+    from tools.wire_client import WireClient
+
+    return WireClient(nodes.address(node), timeout_seconds=60)
+
+
+def elect(nodes, kind, partitions, *, topic="t", version=2):
+    named = None if partitions is None else [{"topic": topic, "partitions": partitions}]
+    with wire_to(nodes, nodes.running[0]) as wire:
+        answer = wire.call(
+            "elect_leaders", version, election_type=kind, topic_partitions=named, timeout=30_000
+        )
+    assert answer["error_code"] == 0
+    return {
+        one["partition_id"]: one["error_code"]
+        for each in answer["replica_election_results"]
+        for one in each["partition_result"]
+    }
+
+
+def test_preferred_leaders_lead_again_when_they_are_asked_for(nodes):
+    create(nodes, min_insync_replicas="2")
+    preferred = [state.replicas[0] for state in states(nodes)]
+    nodes.stop(1)
+    moved = preferred.index(1)
+    assert elect(nodes, 0, [0, 1, 2]) == {n: 80 if n == moved else 84 for n in range(3)}
+    assert elect(nodes, 1, [moved]) == {moved: 84}, "it is led"
+    nodes.start(1)
+    wait_for_isr(nodes)
+    with Load(nodes) as load:
+        load.wait()
+        assert elect(nodes, 0, None) == {moved: 0}, "of all those are told that needed it"
+        assert [state.leader for state in states(nodes)] == preferred
+        load.wait()
+    assert not load.refused
+    assert sorted(consumed(nodes, len(load.acknowledged))) == sorted(load.acknowledged)
+
+
+def test_an_unclean_election_is_possible_when_nobody_is_left_that_has_all(nodes):
+    create(nodes, partitions=1)
+    leader = nodes.leaders("t")[0]
+    others = [node for node in (1, 2, 3) if node != leader]
+    for node in others:
+        nodes.kill(node)
+    wait_for_isr(nodes, 1)
+    nodes.kill(leader)
+    nodes.start_together(*others)
+    until(lambda: states(nodes)[0].leader == -1, lambda: states(nodes))
+    assert elect(nodes, 0, [0]) == {0: 80}
+    assert elect(nodes, 1, [0]) == {0: 0}
+    state = states(nodes)[0]
+    assert state.leader in others
+    assert state.isr == (state.leader,)
+
+
+def test_a_node_that_leads_too_much_gives_it_back_by_itself():
+    options = REPLICAS | {"leader.imbalance.check.interval.seconds": "1"}
+    with Nodes(options) as nodes:
+        nodes.start(1, 2, 3)
+        create(nodes)
+        preferred = [state.replicas[0] for state in states(nodes)]
+        nodes.stop(2)
+        assert 2 not in nodes.leaders("t")
+        nodes.start(2)
+        until(lambda: nodes.leaders("t") == preferred, lambda: states(nodes))
+
+
+def alter(nodes, replicas, *, topic="t", **more):
+    """Ask for replicas by partition (None: cancel); return the error codes by partition."""
+    parts = [{"partition_index": n, "replicas": each} for n, each in replicas.items()]
+    with wire_to(nodes, nodes.running[0]) as wire:
+        answer = wire.call(
+            "alter_partition_reassignments",
+            1,
+            timeout=30_000,
+            topics=[{"name": topic, "partitions": parts}],
+            **more,
+        )
+    (told,) = answer["responses"]
+    return {one["partition_index"]: one["error_code"] for one in told["partitions"]}
+
+
+def moving(nodes):
+    with wire_to(nodes, nodes.running[0]) as wire:
+        told = wire.call("list_partition_reassignments", 0, topics=None, timeout=30_000)
+    return {
+        one["partition_index"]: (
+            one["replicas"],
+            one["adding_replicas"],
+            one["removing_replicas"],
+        )
+        for topic in told["topics"]
+        for one in topic["partitions"]
+    }
+
+
+def directories(nodes, node, topic="t"):
+    """Return the numbers of the partitions of a topic that a node has on its disk."""
+    names = nodes.call(
+        lambda: nodes.disk(node).list_directory(nodes.broker(node).configuration.log_dirs[0])
+    )
+    return {name for name in names if name.startswith(f"{topic}-") and "delete" not in name}
+
+
+def test_replicas_move_under_load_and_nothing_is_lost(nodes):
+    create(nodes, factor=1)
+    home = [state.replicas[0] for state in states(nodes)]
+    with Load(nodes) as load:
+        load.wait()
+        for step in (1, 2):  # Each partition moves to the next node, then to the one behind it.
+            wanted = {n: [1 + (home[n] - 1 + step) % 3] for n in range(3)}
+            assert set(alter(nodes, wanted).values()) == {0}
+            until(lambda: not moving(nodes), lambda: states(nodes))
+            assert [list(state.replicas) for state in states(nodes)] == [*wanted.values()]
+            load.wait()
+        everywhere = {n: [1, 2, 3] for n in range(3)}
+        assert set(alter(nodes, everywhere).values()) == {0}
+        until(lambda: not moving(nodes), lambda: states(nodes))
+        wait_for_isr(nodes)
+        load.wait()
+        assert set(alter(nodes, {n: [3, 2] for n in range(3)}).values()) == {0}
+        until(lambda: not moving(nodes), lambda: states(nodes))
+        assert all(state.leader in (2, 3) for state in states(nodes))
+        load.wait()
+    assert not load.refused
+    assert sorted(consumed(nodes, len(load.acknowledged))) == sorted(load.acknowledged)
+    until(lambda: not directories(nodes, 1), lambda: directories(nodes, 1))
+    assert directories(nodes, 2) == directories(nodes, 3) == {"t-0", "t-1", "t-2"}
+
+
+def let_follow(nodes, node, *, may):
+    """Have a node follow no partition more than it does, or again those it hears of."""
+
+    def change():
+        nodes.broker(node).node.work.replica_manager.replicas._is_leaving = not may
+
+    nodes.call(change)
+
+
+@pytest.fixture
+def stuck(nodes):
+    """A topic of two replicas, and the third node, which will not follow it: (state, node)."""
+    create(nodes, topic="other")
+    wait_for_isr(nodes, topic="other")
+    create(nodes, factor=2, partitions=1)
+    before = states(nodes)[0]
+    (third,) = {1, 2, 3} - set(before.replicas)
+    let_follow(nodes, third, may=False)
+    return before, third
+
+
+def test_a_reassignment_that_does_not_end_is_told_and_may_be_replaced(nodes, stuck):
+    before, third = stuck
+    here = list(before.replicas)
+    assert alter(nodes, {0: None}) == {0: 85}, "nothing is under way"
+    assert alter(nodes, {0: here}) == {0: 0}, "it is so already"
+    assert states(nodes)[0] == before
+    assert alter(nodes, {0: [third]}, allow_replication_factor_change=False) == {0: 38}
+    assert alter(nodes, {0: [third]}) == {0: 0}
+    assert moving(nodes) == {0: ([third, *here], [third], here)}
+    assert alter(nodes, {0: [*here, third]}) == {0: 0}, "all of them, in another order"
+    assert not moving(nodes)
+    assert states(nodes)[0].isr == before.isr
+    let_follow(nodes, third, may=True)
+    assert alter(nodes, {0: [third]}) == {0: 0}
+    until(lambda: not moving(nodes) or states(nodes)[0].isr != before.isr, lambda: states(nodes))
+    until(lambda: not moving(nodes), lambda: states(nodes))
+    state = states(nodes)[0]
+    assert (state.replicas, state.isr, state.leader) == ((third,), (third,), third)
+
+
+def test_a_cancelled_reassignment_leaves_all_as_it_was(nodes, stuck):
+    before, third = stuck
+    with Load(nodes) as load:
+        load.wait()
+        assert alter(nodes, {0: [third]}) == {0: 0}
+        load.wait()
+        assert alter(nodes, {0: None}) == {0: 0}
+        load.wait()
+    after = states(nodes)[0]
+    assert after[:3] == before[:3], "replicas, ISR and leader"
+    assert after.leader_epoch > before.leader_epoch
+    assert not load.refused
+    assert not moving(nodes)
+    until(lambda: not directories(nodes, third), lambda: directories(nodes, third))
