@@ -34,8 +34,6 @@ from tests.campaigns.administering.records import parse
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import fate_of
 
-SETTLED_SECONDS = 5.0
-"""After a round has begun: log starts that the observer was told of are durable then."""
 LOOKS_PER_SECOND = 1.0
 """Simulated ones, in the mean at the most."""
 BYTES_PER_LOOK = 100_000

@@ -102,6 +102,12 @@ class Device:
             if log.directory == directory and self._is_judged(log):
                 self._tell(log, "a refused write", self._wrong_lengths(log))
 
+    def start_offset(self, topic_id, number):
+        """Return where a start would let the log begin; None: nobody can tell now."""
+        for log, _ in self._log_of(topic_id, number):
+            return self._start_offset(log)
+        return None
+
     # -- changes of names ----------------------------------------------------------------------
 
     def called(self, call, path):
@@ -243,8 +249,8 @@ class Device:
         """Return where a start would let the log begin, at the least."""
         told = self.says(log.log_dir, LOG_START_CHECKPOINT).get(log.topic_partition, 0)
         found = map(parse_segment_file, self._directory(log.directory).durable_names)
-        first = min(one[0] for one in found if one is not None and one[1] == LOG_SUFFIX)
-        return max(told, first)
+        bases = [one[0] for one in found if one is not None and one[1] == LOG_SUFFIX]
+        return max(told, min(bases, default=0))
 
     def says(self, log_dir, name):
         """Return what an offset checkpoint on the device says, by partition."""

@@ -231,7 +231,7 @@ class Observer(Client):
             end = await self._offset(topic, partition, LATEST)
             visible, _ = await self._read(topic, partition, end, isolation=1)
             records, controls = await self._read(topic, partition, end, isolation=0)
-            start = await self._offset(topic, partition, EARLIEST)
+            start = await self._durable_start(topic, partition)
         except NotServed as error:
             self.world.problem(f"not served: {error}")
             return
@@ -258,6 +258,25 @@ class Observer(Client):
 
         await self._until(SERVICE_SECONDS_MAX, ask)
         return told[1]
+
+    async def _durable_start(self, topic, partition):
+        """Return the log start offset, when a checkpoint of it is durable: it may not fall then.
+
+        DeleteRecords, and retention, hide records before they write it.
+        """
+        start = 0
+
+        async def missing():
+            nonlocal start
+            start = await self._offset(topic, partition, EARLIEST)
+            durable = self.world.device.start_offset(topic.topic_id, partition)
+            if not start or (durable is not None and durable >= start):
+                return ""
+            where = f"{topic.name}-{partition} ({topic.topic_id})"
+            return f"{where}: the log start is {start}, on the device it is {durable}"
+
+        await self._until(SETTLE_SECONDS_MAX, missing)
+        return start
 
     async def _read(self, topic, partition, end, *, isolation):
         """Read all from the log start to ``end``."""

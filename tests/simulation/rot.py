@@ -15,7 +15,7 @@ import struct
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
-from ottla.log.files.layout import RECOVERY_POINT_CHECKPOINT
+from ottla.log.files.layout import RECOVERY_POINT_CHECKPOINT, partition_directory
 from tests.campaigns.administering.judge import Observation, PartitionJudge
 from tests.simulation.clients.readers import EARLIEST, LATEST, list_offset
 from tests.simulation.observation import NotServed, Observer
@@ -56,8 +56,7 @@ class Rot(Observer):
         elif how == "killed":
             node.kill()
             self._is_strict = False
-            for log_dir in world.log_dirs:
-                self._points |= world.device.says(log_dir, RECOVERY_POINT_CHECKPOINT)
+            self._points = self._points_left()
         for _ in range(self._chance.choice([1, 1, 3, 20])):
             self._turn_over(spares=".txnindex" if how == "running" else "nothing")
         if how == "running":
@@ -77,6 +76,19 @@ class Rot(Observer):
             for partition in range(topic.partition_count):
                 if node.is_up:
                     await self._look(topic, partition)
+
+    def _points_left(self):
+        """Return the recovery points of the logs that are there.
+
+        A directory may tell of a log that is elsewhere since: of one that was deleted, or moved.
+        """
+        points, disk = {}, self.world.node.disk
+        for log_dir in self.world.log_dirs:
+            told = self.world.device.says(log_dir, RECOVERY_POINT_CHECKPOINT)
+            for where, point in told.items():
+                if disk.is_directory(f"{log_dir}/{partition_directory(where)}"):
+                    points[where] = min(point, points.get(where, point))
+        return points
 
     def gave_up(self, why):
         """Be told of a node that does not go on; return whether that is well."""

@@ -7,6 +7,7 @@ from ottla.env.faulty_disk import DiskCall
 from ottla.ids import TopicPartition
 from ottla.log.files.layout import LOG_START_CHECKPOINT
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.rot import Rot
 from tests.simulation.test_afterlife import a_busy_world
 
 LIVED_SECONDS = 8.0
@@ -120,6 +121,36 @@ def test_deleted_records_that_would_come_back_are_found():
 
     (problem,) = problems_of(promise)
     assert "asked was" in problem
+
+
+def test_a_log_start_that_no_checkpoint_tells_of_yet_is_none_that_a_start_would_find():
+    told = []
+
+    def hide(world, log):
+        topic, number = topic_of(world, log), log.topic_partition.partition
+        log.log_start_offset = log.log_end_offset
+        told.append(log.log_start_offset)
+        told.append(world.device.start_offset(topic.topic_id, number))
+        told.append(world.device.start_offset(uuid.uuid4(), number))
+
+    assert problems_of(hide) == []
+    hidden, durable, unknown = told
+    assert durable < hidden
+    assert unknown is None
+
+
+def test_a_recovery_point_of_a_log_that_is_elsewhere_since_promises_nothing_amid_rot():
+    told = []
+
+    def look(world, log):
+        where, gone = log.topic_partition, TopicPartition("gone", 0)
+        says = {each: {where: 9, gone: 4} for each in world.log_dirs} | {log.log_dir: {where: 3}}
+        world.device.says = lambda log_dir, _name: says[log_dir]
+        told.append((Rot(world)._points_left(), {where: 3}))
+
+    assert problems_of(look) == []
+    ((points, expected),) = told
+    assert points == expected
 
 
 def test_a_segment_that_goes_before_a_checkpoint_says_so_is_found():
