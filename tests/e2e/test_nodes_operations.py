@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from ottla.ids import TopicPartition
 from tests.e2e.test_nodes_replicas import (
     REPLICAS,
     consumed,
@@ -267,3 +268,40 @@ def test_a_cancelled_reassignment_leaves_all_as_it_was(nodes, stuck):
     assert not load.refused
     assert not moving(nodes)
     until(lambda: not directories(nodes, third), lambda: directories(nodes, third))
+
+
+def delete_records(nodes, offset, timeout_ms):
+    (leader,) = nodes.leaders("t")
+    topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": offset}]}]
+    with wire_to(nodes, leader) as wire:
+        answer = wire.call("delete_records", 2, topics=topics, timeout=timeout_ms)
+    (part,) = answer["topics"][0]["partitions"]
+    return part["error_code"], part["low_watermark"]
+
+
+def test_deleted_records_are_gone_at_every_live_replica_when_that_is_answered(nodes):
+    create(nodes, partitions=1)
+    producer = producer_of(nodes)
+    for number in range(10):
+        producer.produce("t", b"%d" % number)
+    assert producer.flush(60) == 0
+    wait_for_isr(nodes)
+
+    def starts():
+        brokers = [nodes.broker(node).node.work.replica_manager for node in nodes.running]
+        return {one.get(TopicPartition("t", 0)).log_start_offset for one in brokers}
+
+    assert delete_records(nodes, 4, 60_000) == (0, 4)
+    assert nodes.call(starts) == {4}
+    follower = next(node for node in (1, 2, 3) if node not in nodes.leaders("t"))
+    let_follow(nodes, follower, may=False)
+    nodes.run(stop_following, nodes, follower)
+    assert delete_records(nodes, 6, 200) == (7, 4), "one has not deleted"
+    nodes.stop(follower)
+    assert delete_records(nodes, 7, 60_000) == (0, 7), "nobody waits for who is gone"
+
+
+async def stop_following(nodes, node):
+    replicas = nodes.broker(node).node.work.replica_manager.replicas
+    for fetcher in replicas._fetchers.values():
+        await fetcher.stop()

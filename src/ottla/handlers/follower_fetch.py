@@ -34,6 +34,7 @@ from ottla.replication.follower_sessions import (
     News,
 )
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replicas import Replicas
 from ottla.sliced import STRIDE, Steps
 
 _WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -90,7 +91,7 @@ class FollowerFetch:
         except KafkaError as error:
             return FetchResponse(error_code=error.code, responses=[])
         answer = _Answer()
-        yield from self._take(session, request, answer)
+        yield from self._take(replicas, session, request, answer)
         epoch = session.epoch
         max_bytes = min(request.max_bytes, self._response_bytes_max)
         yield from self._read(sessions, session, max_bytes, answer)
@@ -109,7 +110,7 @@ class FollowerFetch:
         return answer.response(session.session_id if is_kept else 0)
 
     def _take(
-        self, session: FollowerSession, request: FetchRequest, answer: _Answer
+        self, replicas: Replicas, session: FollowerSession, request: FetchRequest, answer: _Answer
     ) -> Steps[None]:
         """Let the session have what the request names; refuse topics that there are not."""
         count = 0
@@ -137,7 +138,16 @@ class FollowerFetch:
                     part.fetch_offset,
                     part.last_fetched_epoch,
                 )
-                session.name(FollowerSpec(where, named.topic_id, asked, part.partition_max_bytes))
+                session.name(
+                    FollowerSpec(
+                        where,
+                        named.topic_id,
+                        asked,
+                        part.partition_max_bytes,
+                        part.log_start_offset,
+                    )
+                )
+                replicas.low_watermarks.look_at(where)
 
     def _read(
         self,

@@ -57,6 +57,7 @@ def make_replicas(
             awake_clock,
             environment.executor,
             environment.rng.random_below,
+            lambda: data.follower.image.brokers,
         ),
         fetching=FetcherSettings(
             config[options.REPLICA_FETCH_WAIT_MAX_MS],

@@ -40,6 +40,8 @@ class FollowerSpec(NamedTuple):
     topic_id: TopicId
     asked: Asked
     max_bytes: int
+    log_start_offset: int = 0
+    """Where the follower's own log starts."""
 
 
 class Followed:
@@ -313,6 +315,23 @@ class FollowerSessions:
         for session in self._sessions.values():
             if where in session.partitions:
                 session.due[where] = None
+
+    def start_moved(self, where: TopicPartition) -> None:
+        """Take note that the log start offset moved, and somebody waits for followers to follow."""
+        for session in self._sessions.values():
+            if where in session.partitions:
+                session.due[where] = None
+                self._wake(session)
+
+    def start_offset_of(self, node: NodeId, partition: Partition) -> int | None:
+        """Return where the log of a follower starts; None: it has not said so in this epoch."""
+        session = self._sessions.get(node)
+        if session is None:
+            return None
+        followed = session.partitions.get(partition.topic_partition)
+        if followed is None or followed.spec.asked.leader_epoch != partition.leader_epoch:
+            return None
+        return followed.spec.log_start_offset
 
     def led(self, partition: Partition) -> None:
         """Take note that this node leads a partition anew: its followers will ask for it."""

@@ -415,7 +415,7 @@ class Partition(PartitionFlushes):
 
     @property
     def low_watermark(self) -> int:
-        """The lowest offset that a replica still has: this one's, while there are no followers."""
+        """The lowest offset that this replica still has; for all of them see LowWatermarks."""
         return self.log.log_start_offset
 
     def delete_records(self, offset: int) -> int:

@@ -293,6 +293,8 @@ class ReplicaManager:
         self.hosting.apply(image, delta)
         if self._node_id in delta.brokers:
             self._registered(image)
+        if delta.brokers and self.replicas is not None:
+            self.replicas.low_watermarks.look_at_all()
 
     def _registered(self, image: MetadataImage) -> None:
         broker = image.brokers.get(self._node_id)

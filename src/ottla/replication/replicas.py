@@ -9,7 +9,7 @@ no connection, only their ports. Source: Kafka's ReplicaManager.becomeLeaderOrFo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, Protocol
 
 from ottla.env.clock import Clock
@@ -25,6 +25,7 @@ from ottla.replication.follower_sessions import FollowerSessions
 from ottla.replication.following import Following
 from ottla.replication.hand_overs import HandOvers
 from ottla.replication.isr_changes import IsrChanges, ProposeState
+from ottla.replication.low_watermarks import LowWatermarks
 from ottla.replication.partition import Partition
 
 
@@ -49,6 +50,8 @@ class ReplicaPorts(NamedTuple):
     """Stands while the process does: by it followers lag."""
     executor: Executor
     random_below: Callable[[int], int]
+    live: Callable[[], Container[NodeId]]
+    """Returns the nodes that are registered now."""
 
 
 class Replicas:
@@ -74,6 +77,8 @@ class Replicas:
         """Use: what lets others lead."""
         self.sessions = FollowerSessions(ports.clock, self.changes, find, ports.random_below)
         """Use: what answers followers."""
+        self.low_watermarks = LowWatermarks(self.sessions, ports.live, ports.clock)
+        """Use: what waits for followers to delete."""
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._following: dict[TopicPartition, tuple[Following, NodeId]] = {}
         """Those that follow, and whom."""
@@ -86,6 +91,7 @@ class Replicas:
         """Take note that a partition leads or follows, anew or in a newer state; on the loop."""
         if self._is_stopped:
             return
+        self.low_watermarks.look_at(partition.topic_partition)
         if partition.is_failed and partition.state.leader == self._me.node_id:
             self._hand_over(partition)
         if partition.is_leader:
@@ -111,6 +117,7 @@ class Replicas:
         partition.grown = None
         self._follow_no_more(partition)
         self.changes.watch(partition)
+        self.low_watermarks.look_at(partition.topic_partition)
 
     def _hand_over(self, partition: Partition) -> None:
         """Let another replica lead: the log is out of service here."""

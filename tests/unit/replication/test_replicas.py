@@ -26,6 +26,7 @@ class Leading:
     def __init__(self, node):
         self.node = node
         self.handed_over = []
+        self.live = {NodeId(1), OTHER}
         self.replicas = node.replica_manager.replicas = Replicas(
             node.replica_manager,
             node.log_manager,
@@ -39,6 +40,7 @@ class Leading:
                 node.clock,
                 node.executor,
                 SeededRng(1).random_below,
+                lambda: self.live,
             ),
             fetching=FetcherSettings(500, 1, 1 << 20, 10 << 20, 1000),
             lag_max_ms=10_000,
@@ -47,9 +49,9 @@ class Leading:
         node.change(node.led(0, epoch=1, isr=(1, 2), old=partition.state))
         self.sessions = self.replicas.sessions
 
-    def spec(self, offset, *, epoch=1, last_epoch=1, max_bytes=1 << 20):
+    def spec(self, offset, *, epoch=1, last_epoch=1, max_bytes=1 << 20, start=0):
         asked = Asked(0, NodeId(-1), LeaderEpoch(epoch), REGISTERED, offset, last_epoch)
-        return FollowerSpec(WHERE, TOPIC_ID, asked, max_bytes)
+        return FollowerSpec(WHERE, TOPIC_ID, asked, max_bytes, start)
 
     def ask(self, session, *specs, max_bytes=1 << 20):
         for spec in specs:
@@ -141,3 +143,53 @@ def test_another_replica_is_to_lead_when_the_disk_fails(leading):
     leading.node.clock.advance(0)
     ((where, topic_id, state, minimum),) = leading.handed_over
     assert (where, topic_id, state.leader, minimum) == (WHERE, TOPIC_ID, 1, 1)
+
+
+# Records that followers have to delete, too.
+
+
+def deleted(leading, words, offset=1):
+    """Delete on the leader what is committed; return it."""
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(0, last_epoch=-1))
+    leading.node.append((0, words.batch(b"x", b"y")))
+    leading.node.executor.run_all()
+    leading.ask(leading.go_on(session), leading.spec(2))
+    partition = leading.node.partition()
+    assert partition.delete_records(offset) == offset
+    return session, partition
+
+
+def test_a_deletion_is_done_when_all_live_followers_have_deleted_too(leading, words):
+    session, partition = deleted(leading, words)
+    news = leading.sessions.wait(leading.go_on(session), 0.5)
+    waiting = leading.replicas.low_watermarks.wait([(partition, 1)], 1000)
+    leading.node.clock.advance(0)
+    assert news.is_done, "the follower hears of it at once"
+    assert not waiting.is_done
+    leading.ask(leading.go_on(session), leading.spec(2, start=1))
+    leading.replicas.low_watermarks.look_at(WHERE)
+    assert waiting.value == [(1, ErrorCode.NONE)]
+    assert not leading.replicas.low_watermarks._waits
+
+
+def test_a_follower_that_is_gone_is_not_waited_for(leading, words):
+    _, partition = deleted(leading, words)
+    waiting = leading.replicas.low_watermarks.wait([(partition, 1)], 1000)
+    leading.live = {NodeId(1)}
+    leading.replicas.low_watermarks.look_at_all()
+    assert waiting.value == [(1, ErrorCode.NONE)]
+
+
+def test_the_wait_for_followers_ends_with_its_time_or_with_the_leadership(leading, words):
+    _, partition = deleted(leading, words)
+    marks = leading.replicas.low_watermarks
+    waiting = marks.wait([(partition, 1), (partition, 0)], 1000)
+    leading.node.clock.advance(1)
+    assert waiting.value == [(0, ErrorCode.REQUEST_TIMED_OUT), (0, ErrorCode.NONE)]
+    assert not marks._waits
+    waiting = marks.wait([(partition, 1)], 1000)
+    moved = leading.node.led(0, epoch=2, leader=NodeId(-1), isr=(1, 2), old=partition.state)
+    leading.node.change(moved)
+    assert waiting.value == [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert not marks._waits

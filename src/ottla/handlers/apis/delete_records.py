@@ -1,10 +1,14 @@
 """DeleteRecords, key 21: deletes a partition's records below an offset. v2 is flexible (KIP-107).
 
-Answers when the new log start offsets are durable. ``timeout_ms`` limits the wait for followers, of
-which there are none. As in a live Kafka, a topic that is only compacted refuses, and one without a
-cleanup policy does not. An internal topic refuses whatever its policy, because its records together
-are the state of groups and transactions.
+Answers when the new log start offsets are durable, and followers that are alive have them, too:
+``timeout_ms`` limits the wait for these. As in a live Kafka, a topic that is only compacted
+refuses, and one without a cleanup policy does not. An internal topic refuses whatever its policy,
+because its records together are the state of groups and transactions.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.apis.metadata import is_internal
@@ -19,6 +23,13 @@ from ottla.protocol.messages.delete_records import (
 )
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, each
+
+if TYPE_CHECKING:  # Types only: most nodes have no followers.
+    from ottla.replication.low_watermarks import LowWatermark
+    from ottla.replication.partition import Partition
+
+    Outcome = int | KafkaError | LowWatermark
+    """The log start offset; why it could not be raised; or how far the followers are."""
 
 NO_LOW_WATERMARK = -1
 
@@ -50,7 +61,8 @@ class DeleteRecords:
                 else:
                     wanted[where] = part.offset
         deleted = yield self._deletion.delete_records(list(wanted.items()))
-        outcomes = dict(zip(wanted, deleted, strict=True))
+        outcomes: dict[TopicPartition, Outcome] = dict(zip(wanted, deleted, strict=True))
+        yield from self._wait_for_followers(outcomes, request.timeout_ms)
         answers: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
         for topic in request.topics:
             yield None
@@ -67,6 +79,24 @@ class DeleteRecords:
         )
         return DeleteRecordsResponse(topics=topics)
 
+    def _wait_for_followers(
+        self, outcomes: dict[TopicPartition, Outcome], timeout_ms: int
+    ) -> Steps[None]:
+        replicas = self._replica_manager.replicas
+        if replicas is None:
+            return
+        waited: list[TopicPartition] = []
+        wanted: list[tuple[Partition, int]] = []
+        for count, (where, offset) in enumerate(outcomes.items(), 1):
+            if not count % STRIDE:
+                yield None
+            partition = self._replica_manager.get(where)
+            if isinstance(offset, int) and partition is not None and partition.view is not None:
+                waited.append(where)
+                wanted.append((partition, offset))
+        found: list[LowWatermark] = yield replicas.low_watermarks.wait(wanted, timeout_ms)
+        outcomes.update(zip(waited, found, strict=True))
+
     def _check(self, where: TopicPartition) -> None:
         """Raise KafkaError unless records of the partition may be deleted here."""
         self._replica_manager.leader_of(where)
@@ -75,9 +105,11 @@ class DeleteRecords:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
 
 
-def _result(partition: int, outcome: int | KafkaError) -> DeleteRecordsPartitionResult:
+def _result(partition: int, outcome: Outcome) -> DeleteRecordsPartitionResult:
     if isinstance(outcome, KafkaError):
         low_watermark, code = NO_LOW_WATERMARK, outcome.code
+    elif isinstance(outcome, tuple):
+        low_watermark, code = outcome
     else:
         low_watermark, code = outcome, ErrorCode.NONE
     return DeleteRecordsPartitionResult(
