@@ -442,6 +442,18 @@ class Requests:
         topics = [{"name": name, "partition_indexes": [0, 7]} for name in self.some(TOPIC)]
         return "list_partition_reassignments", 0, {"topics": topics, "timeout": TIME}
 
+    def describe_quorum(self):
+        name = self.rng.choice(("__cluster_metadata", "t-never"))
+        topics = [{"topic_name": name, "partitions": [{"partition_index": 1}]}]
+        return "describe_quorum", self.rng.choice((0, 1, 2)), {"topics": topics}
+
+    def unregister_broker(self):
+        return "unregister_broker", 0, {"broker_id": self.rng.choice((9, -1))}
+
+    def update_features(self):
+        update = {"feature": "transaction.version", "max_version_level": 2, "upgrade_type": 1}
+        return "update_features", self.rng.choice((1, 2)), {"feature_updates": [update]}
+
     def resources(self):
         resources = [(2, name) for name in self.some(TOPIC)] + [(4, "1"), (32, "g-a"), (32, "h")]
         self.rng.shuffle(resources)

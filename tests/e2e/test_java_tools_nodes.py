@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.e2e.test_nodes_operations import states, stuck, until  # noqa: F401 - a fixture
+from tests.e2e.test_nodes_operations import states, stuck, until, wire_to  # noqa: F401 - a fixture
 from tests.e2e.test_nodes_replicas import REPLICAS, create, wait_for_isr
 from tests.nodes import Nodes
 
@@ -99,3 +99,27 @@ def test_leaders_are_elected(nodes, tool):
     assert nodes.leaders("t") == preferred
     told = tool(ELECT, "--election-type", "preferred", "--topic", "t", "--partition", "0")
     assert "Valid replica already elected for partitions t-0" in told
+
+
+def test_the_quorum_is_described_and_a_node_is_forgotten(nodes, tool, kafka_tool):
+    told = tool("org.apache.kafka.tools.MetadataQuorumCommand", "describe", "--status")
+    controller = nodes.call(lambda: nodes.image(1).controller)
+    assert re.search(rf"LeaderId:\s+{controller}\n", told)
+    assert re.search(r"HighWatermark:\s+[1-9]", told)
+    with wire_to(nodes) as wire:
+        running = wire.call("unregister_broker", 0, broker_id=3)
+        assert (running["error_code"], running["error_message"]) == (
+            42,
+            "Broker 3 is running: stop it",
+        )
+        nodes.stop(3)
+        told = kafka_tool(
+            "org.apache.kafka.tools.ClusterTool",
+            *("unregister", "--bootstrap-server", nodes.bootstrap, "--id", 3),
+        )
+        assert "Broker 3 is no longer registered" in told
+        again = wire.call("unregister_broker", 0, broker_id=3)
+    assert (again["error_code"], again["error_message"]) == (
+        102,
+        "Broker ID 3 is not currently registered",
+    )

@@ -135,6 +135,25 @@ def _describe_cluster(services: Services) -> Handler[Any]:
     return DescribeCluster(services.image, services.advertised)
 
 
+def _describe_quorum(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.describe_quorum import DescribeQuorum
+
+    return DescribeQuorum(services.image, services.advertised, services.clock)
+
+
+def _unregister_broker(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.unregister_broker import UnregisterBroker
+
+    return UnregisterBroker(services.registrations())
+
+
+def _update_features(services: Services) -> Handler[Any]:
+    from ottla.handlers.apis.update_features import UpdateFeatures
+
+    del services
+    return UpdateFeatures()
+
+
 def _describe_topic_partitions(services: Services) -> Handler[Any]:
     from ottla.handlers.apis.describe_topic_partitions import DescribeTopicPartitions
 
@@ -306,6 +325,9 @@ ROUTES: dict[ApiKey, MakeHandler] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
     ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.DESCRIBE_QUORUM: _describe_quorum,
+    ApiKey.UNREGISTER_BROKER: _unregister_broker,
+    ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # Types only: importing them would import what no client has 
     from ottla.cluster.controller import Controller
     from ottla.cluster.credentials import Credentials
     from ottla.cluster.producer_ids import ProducerIds
+    from ottla.cluster.registrations import Registrations
     from ottla.config.config import Config
     from ottla.coordinator.group.coordinator import GroupCoordinator
     from ottla.coordinator.internal_topics import InternalTopicMaker
@@ -58,6 +59,8 @@ class Services(NamedTuple):
     measure_log_dirs: Callable[[], Pending[list[MeasuredDirectory]]]
     replica_administration: Callable[[], ReplicaAdministration]
     """Returns what moves replicas and leaders; made only for those who ask for it."""
+    registrations: Callable[[], Registrations]
+    """Returns what forgets nodes; made likewise."""
     producer_ids: ProducerIds
     coordinators: CoordinatorsOnDemand
     group_topic: InternalTopicMaker

@@ -164,6 +164,8 @@ class MetadataImage:
         """Empty until ``meta`` is written."""
         self.controller = NO_LEADER
         """The controller's node id, -1 when there is none."""
+        self.controller_since = 0
+        """The revision that made it the controller; 0 when there is none."""
         self.credentials = ScramCredentials()
         """What users log in with; live, read-only."""
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
@@ -262,6 +264,7 @@ class MetadataImage:
 
     def _take_controller(self, place: Place, entry: Entry | None, touched: _Touched) -> None:
         self.controller = NO_LEADER if entry is None else decode_controller(entry.value)
+        self.controller_since = 0 if entry is None else entry.create_rev
         touched.controller = True
 
     def _take_broker(self, place: Place, entry: Entry | None, touched: _Touched) -> None:

@@ -49,6 +49,7 @@ from ottla.turns import Turns
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from ottla.cluster.registrations import Registrations
     from ottla.config.mapping_rules import MappingRules
     from ottla.handlers.authentication import Terms
     from ottla.handlers.authorization.making import Authorization
@@ -128,6 +129,7 @@ def router_for(
             replica_administration=partial(
                 _replica_administration, data, environment, configuration
             ),
+            registrations=lambda: _registrations(data),
             producer_ids=work.producer_ids,
             coordinators=work.coordinators,
             group_topic=InternalTopicMaker(group_topic_of(config), image, controller.create_topics),
@@ -154,6 +156,12 @@ def _replica_administration(
     from ottla.node.replicas import make_administration  # noqa: PLC0415 - few ask for it
 
     return make_administration(data, environment, configuration)
+
+
+def _registrations(data: Data) -> "Registrations":
+    from ottla.cluster.registrations import Registrations  # noqa: PLC0415 - few forget nodes
+
+    return Registrations(data.store, data.keys, data.follower.image)
 
 
 def _authorization(

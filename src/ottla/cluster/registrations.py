@@ -1,0 +1,50 @@
+"""Forgets nodes that will not come back: what the store knows of them beside their registration.
+
+A node's registration ends with its session; what is known of its directories stays, so that a
+missing one is noticed at its next start. Source: Kafka's UnregisterBroker (KIP-500).
+"""
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.keys import Keys
+from ottla.metadata.store import ABSENT, Delete, Guard, GuardFailed, MetadataError, MetadataStore
+
+ATTEMPTS_MAX = 10
+
+
+class Registrations:
+    """What is known of nodes, whether they run or not."""
+
+    def __init__(self, store: MetadataStore, keys: Keys, image: MetadataImage) -> None:
+        self._store = store
+        self._keys = keys
+        self._image = image
+
+    async def unregister(self, node: int) -> None:
+        """Forget a node that does not run.
+
+        Raises KafkaError: BROKER_ID_NOT_REGISTERED for one that nothing is known of,
+        INVALID_REQUEST for one that runs: it would be known again at once.
+        """
+        key, live = self._keys.known_broker(NodeId(node)), self._keys.live_broker(NodeId(node))
+        for _ in range(ATTEMPTS_MAX):
+            if node in self._image.brokers:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {node} is running: stop it")
+            try:
+                known = await self._store.get(key)
+                if known is None:
+                    why = f"Broker ID {node} is not currently registered"
+                    raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, why)
+                guards = [
+                    Guard(key, mod_rev=known.mod_rev),
+                    Guard(live, mod_rev=ABSENT),
+                ]
+                await self._store.commit(guards, [Delete(key)])
+            except GuardFailed:
+                continue
+            except MetadataError as error:
+                why = f"the metadata store does not answer for sure: {error}"
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
+            return
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"broker {node} comes and goes all the time")
