@@ -44,8 +44,8 @@ async def test_every_served_api_stands_behind_a_guard(monkeypatch):
 
 
 def test_an_api_that_nobody_has_decided_about_is_not_served():
-    new = {ApiKey.DESCRIBE_QUORUM: object()}
-    with pytest.raises(LookupError, match="DESCRIBE_QUORUM"):
+    new = {ApiKey.ADD_RAFT_VOTER: object()}
+    with pytest.raises(LookupError, match="ADD_RAFT_VOTER"):
         behind_guards(new, NODE)
 
 
