@@ -9,7 +9,7 @@ Source: the design's composition root; reliability rules 3 and 16 (first start, 
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.answer_memory import AnswerMemory
 from ottla.config import broker as options
@@ -59,6 +59,9 @@ from ottla.node.work import Work, begin_work, keep_house
 from ottla.security.credentials import FirstUser
 from ottla.turns import Turns
 
+if TYPE_CHECKING:
+    from ottla.node.hosts import Host
+
 logger = logging.getLogger(__name__)
 
 
@@ -99,6 +102,7 @@ class Broker:
         shared_doors: Mapping[str, tuple[str, int]] | None = None,
         inter_broker: InterBroker | None = None,
         intercept: Intercept | None = None,
+        host: "Host | None" = None,
     ) -> None:
         """Build a broker; nothing is opened before ``start``.
 
@@ -109,13 +113,15 @@ class Broker:
         and port that several nodes accept connections from; None: there are none.
         ``inter_broker``: where nodes let each other in, and their secret; None: they come and go by
         the first listener, without a login. ``intercept``: stands between the connections and the
-        router; for tests.
+        router; for tests. ``host``: this node is one of several hosts; None: of one.
         """
         self._env = environment or Environment.real(memory=memory)
         self.configuration = Configuration(
             config, memory=memory, open_files_max=self._env.open_files_max
         )
-        self._giving_up = GivingUp(self.configuration.log_dirs, has_metadata=open_store is None)
+        self._host = host
+        has_metadata = open_store is None and host is None
+        self._giving_up = GivingUp(self.configuration.log_dirs, has_metadata=has_metadata)
         self._shared_doors = shared_doors or {}
         self._inter_broker = inter_broker
         self._open_given_store = open_store
@@ -235,7 +241,15 @@ class Broker:
     async def _open_data(self) -> Data:
         env, configuration, opened = self._env, self.configuration, self._opened
         keys, store, cluster_id = Keys(STORE_CLUSTER), None, None
-        if self._open_given_store is not None:  # A new directory is made for its cluster.
+        if self._host is not None:
+            keys = self._host.keys
+            opened.store = store = await self._open_hosts_store(self._host)
+            await self._host.wait_for_place(store, env, configuration)
+            found = known_cluster(env, configuration, self._giving_up)
+            first = configuration.log_dirs[0]
+            cluster_id = await self._host.agree_on_cluster(store, env, found, first)
+            self._inter_broker = await self._host.inter_broker(store, env)
+        elif self._open_given_store is not None:  # A new directory is made for its cluster.
             opened.store = store = await self._open_given_store()
             found = known_cluster(env, configuration, self._giving_up)
             cluster_id = await agree_on_cluster(store, keys, found or new_cluster_id(env.rng))
@@ -248,10 +262,21 @@ class Broker:
             self.cluster_id = await agree_on_own_store(store, keys, logs, configuration)
         opened.follower = follower = ImageFollower(store, keys, env.clock)
         data = Data(manager, keys, store, follower)
-        await follow(data, env, configuration, self._giving_up)
-        if self._open_given_store is None:
+        may_adopt = self._host is None
+        await follow(data, env, configuration, self._giving_up, may_adopt=may_adopt)
+        if self._host is not None:
+            from ottla.node.hosts import refuse_older_metadata  # noqa: PLC0415 - most are alone
+
+            refuse_older_metadata(manager, follower.image, self._host.address)
+        elif self._open_given_store is None:
             refuse_to_leave_out(data, env, configuration)
         return data
+
+    async def _open_hosts_store(self, host: "Host") -> MetadataStore:
+        where = str(host.address)
+        return await host.open_store(
+            self._env, lambda why: self._giving_up.cluster_broke(where, why)
+        )
 
     def _begin_work(self, data: Data) -> Work:
         self._opened.work = work = begin_work(

@@ -74,6 +74,9 @@ def explain(error: OttlaError) -> Failure:
         return Failure(str(error), code=Exit.USAGE)
     # Errors of the rooms that a command must not import may carry what their finder knows.
     why, fix = getattr(error, "why", ""), getattr(error, "fix", "")
+    what = getattr(error, "what", "")
+    if what:
+        return Failure(what, why=why, fix=fix)
     if fix:
         return Failure(f"cannot use {getattr(error, 'path', '')}", why=why, fix=fix)
     return Failure(str(error))

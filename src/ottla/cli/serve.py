@@ -6,9 +6,10 @@ import gc
 import os
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from itertools import filterfalse
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ottla.cli.arguments import Commands, add_command
@@ -28,6 +29,7 @@ from ottla.config.files import (
     read_toml,
     sort_out,
 )
+from ottla.config.hosts import CLUSTER
 from ottla.config.listeners import Endpoint
 from ottla.config.option import InvalidConfig, value_text
 from ottla.config.security import PLAINTEXT
@@ -40,6 +42,7 @@ from ottla.security.credentials import FirstUser, PasswordDiffers
 if TYPE_CHECKING:
     from ottla.broker import Broker
     from ottla.cli.secure import Secured
+    from ottla.node.hosts import Host
 
 DEMO_STOP_SECONDS = 1.0
 STARTED = SystemClock().monotonic()
@@ -92,6 +95,17 @@ def register(commands: Commands) -> None:
         help="where the nodes' own ports begin, 0 for free ones; behind --port",
     )
     parser.add_argument(
+        "--cluster",
+        metavar="ETCD",
+        help="one of several hosts: etcd://H1:2379,H2:2379,H3:2379/NAME",
+    )
+    parser.add_argument("--node-id", type=_node_id, metavar="K", help="the number of this node; 1")
+    parser.add_argument(
+        "--advertise",
+        metavar="HOST[:PORT]",
+        help="the address by which clients and other hosts reach this one; that of --listen",
+    )
+    parser.add_argument(
         "--demo", action="store_true", help="with traffic in a topic, and a group that lags"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no ready lines")
@@ -106,12 +120,15 @@ def serve(arguments: Namespace) -> None:
             raise Failure("--demo and --nodes exclude each other", code=Exit.USAGE)
         if arguments.node_ports is not None and arguments.nodes is None:
             raise Failure("--node-ports is of no use without --nodes", code=Exit.USAGE)
+        _check_cluster(arguments)
         config = read_config(
             Path(arguments.config) if arguments.config else None,
             arguments.definitions,
             data=arguments.data,
             port=arguments.port,
             listen=arguments.listen,
+            advertise=arguments.advertise,
+            further=_further(arguments),
             secure=None if arguments.secure is None else _directory(arguments.secure),
         )
         secured = None
@@ -128,6 +145,11 @@ def serve(arguments: Namespace) -> None:
             )
             run_nodes(config, users, secured, asked)
             return
+        host = None
+        if config[CLUSTER] is not None:
+            from ottla.node.hosts import host_of
+
+            host = host_of(config)
         if arguments.demo:
             _check_demo(config)
         _run(
@@ -137,11 +159,34 @@ def serve(arguments: Namespace) -> None:
             memory=arguments.memory,
             quiet=arguments.quiet,
             demo=arguments.demo,
+            host=host,
         )
     except Failure as failure:
         leave(failure)
     except OttlaError as error:
         leave(explain(error))
+
+
+def _check_cluster(arguments: Namespace) -> None:
+    """Refuse what one of several hosts cannot be. Raises Failure."""
+    if arguments.cluster is None:
+        return
+    for name in ("memory", "demo", "secure"):
+        if getattr(arguments, name):
+            raise Failure(f"--{name} and --cluster exclude each other", code=Exit.USAGE)
+    if (arguments.nodes or 1) > 1:
+        fix = "one node per host; start further ones with a --node-id and a --data of their own"
+        raise Failure("--nodes and --cluster exclude each other", fix=fix, code=Exit.USAGE)
+
+
+def _further(arguments: Namespace) -> dict[str, str]:
+    """Return the options that stand for arguments of the same meaning."""
+    further = {}
+    if arguments.cluster is not None:
+        further[CLUSTER.key] = arguments.cluster
+    if arguments.node_id is not None:
+        further[options.NODE_ID.key] = str(arguments.node_id)
+    return further
 
 
 def _check_demo(config: Config) -> None:
@@ -177,6 +222,12 @@ def _node_count(text: str) -> int:
     return int(text)
 
 
+def _node_id(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 31:
+        raise ArgumentTypeError(f"{text!r} is not a number from 0 to {(1 << 31) - 1}")
+    return int(text)
+
+
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) >= 1 << 16:
         raise ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
@@ -190,12 +241,15 @@ def read_config(
     data: str | None = None,
     port: int | None = None,
     listen: str | None = None,
+    advertise: str | None = None,
+    further: Mapping[str, str] = MappingProxyType({}),
     secure: str | None = None,
 ) -> Config:
     """Return the configuration: the file's, over it -D, over it the other options.
 
-    ``secure``: the absolute path that ``--secure`` means; None: without it. Notes about keys
-    without meaning go to standard error. Raises Failure.
+    ``further``: options that other arguments stand for. ``secure``: the absolute path that
+    ``--secure`` means; None: without it. Notes about keys without meaning go to standard error.
+    Raises Failure.
     """
     try:
         from_file = sort_out(_read_file(path)) if path is not None else None
@@ -209,6 +263,10 @@ def read_config(
             texts = with_options(texts, secure)
         if port is not None or listen is not None:
             texts[options.LISTENERS.key] = value_text(_endpoints(texts, port, listen))
+        if advertise is not None:
+            key = options.ADVERTISED_LISTENERS.key
+            texts[key] = value_text(_advertised(texts, advertise))
+        texts.update(further)
         config = broker_config(texts)
     except InvalidConfig as error:
         where = f"in {path}" if path is not None else ""
@@ -228,6 +286,24 @@ def _endpoints(texts: dict[str, str], port: int | None, listen: str | None) -> t
         listeners[0].port if port is None else port,
     )
     return (first, *listeners[1:])
+
+
+def _advertised(texts: dict[str, str], told: str) -> tuple[Endpoint, ...]:
+    """Return the advertised listeners, with what --advertise says of the first one."""
+    first, *_ = _endpoints(texts, None, None)
+    if not first.port and not _has_port(told):
+        raise InvalidConfig(options.ADVERTISED_LISTENERS.key, None, f"{told}: with which port?")
+    text = texts.get(options.ADVERTISED_LISTENERS.key)
+    others = () if text is None else options.ADVERTISED_LISTENERS.parse(text)
+    (own,) = options.ADVERTISED_LISTENERS.parse(
+        f"{first.name}://{told}" if _has_port(told) else f"{first.name}://{told}:{first.port}"
+    )
+    return (own, *(each for each in others if each.name != first.name))
+
+
+def _has_port(text: str) -> bool:
+    host, colon, port = text.rpartition(":")
+    return bool(colon) and port.isdigit() and (":" not in host or host.endswith("]"))
 
 
 def _read_file(path: Path) -> dict[str, str]:
@@ -257,11 +333,14 @@ def _run(
     memory: bool,
     quiet: bool,
     demo: bool,
+    host: "Host | None" = None,
 ) -> None:
     """Run the broker to its end. Raises Failure, OttlaError, KeyboardInterrupt."""
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, users, secured, memory=memory, quiet=quiet, demo=demo))
+            runner.run(
+                _serve(config, users, secured, memory=memory, quiet=quiet, demo=demo, host=host)
+            )
     except PasswordDiffers as error:
         assert secured is not None, "only its user is compared"
         raise secured.password_differs(None if memory else config[options.LOG_DIRS][0]) from error
@@ -277,6 +356,7 @@ async def _serve(
     memory: bool,
     quiet: bool,
     demo: bool = False,
+    host: "Host | None" = None,
 ) -> None:
     gc.disable()  # as the entry point does, for the imports and the start
     from ottla.broker import Broker
@@ -284,7 +364,7 @@ async def _serve(
     raise_open_files_limit()
     if secured is not None:
         users = (*users, secured.user)
-    broker = Broker(config, memory=memory, first_users=users)
+    broker = Broker(config, memory=memory, first_users=users, host=host)
     await broker.start()
     if secured is not None:
         try:
@@ -311,6 +391,7 @@ async def _serve(
             is_durable=config[log_options.LOG_FLUSH_INTERVAL_MESSAGES] == 1,
             milliseconds=milliseconds,
             first_steps=() if secured is None else secured.first_steps(),
+            metadata="" if host is None else str(host.address),
         )
         with contextlib.suppress(BrokenPipeError):  # whoever started it may listen no more
             print(told, flush=True)

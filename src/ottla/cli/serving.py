@@ -49,11 +49,13 @@ def ready_lines(
     is_durable: bool,
     milliseconds: int,
     first_steps: Sequence[str] = (),
+    metadata: str = "",
 ) -> str:
     """Return what is printed when clients may come. ``data`` None: in memory.
 
     ``node_ports``: by listener, the ports of the nodes 1, 2, ...; none: there is only ``node_id``.
-    ``first_steps``: lines in the place of what a client without a password may try.
+    ``metadata``: where several hosts keep it. ``first_steps``: lines in the place of what a client
+    without a password may try.
     """
     protocol, host, port = listeners[0]
     reach = local_address(host, port)
@@ -71,6 +73,7 @@ def ready_lines(
         *(f"  Kafka    {_listening(at)}" for at in listeners),
         *(f"  Nodes    {_shown(ports)}" for ports in node_ports),
         f"  Data     {kept}",
+        *([f"  Metadata {metadata}"] if metadata else ()),
         f"  Try      ottla produce hello{where}   |   kcat -b {reach} -L",
     )
     # A client that has to log in needs more than a line can say: docs/security.md.

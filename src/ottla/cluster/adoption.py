@@ -10,7 +10,7 @@ Source: design D5; ADR 5.
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ottla.cluster.topics import NOT_TOPICS, new_topic_id
 from ottla.env.rng import Rng
@@ -45,9 +45,11 @@ async def adopt(
     *,
     node_id: NodeId,
     rng: Rng,
+    may_adopt: bool = True,
 ) -> int:
     """Make store and directories agree; return the store's revision after that.
 
+    ``may_adopt``: False: what nobody knows is left alone; this node has not all that others know.
     Raises what the store raises.
     """
     marks, revision = await store.scan(keys.deleted_topics)
@@ -67,14 +69,32 @@ async def adopt(
         elif found.topic_id not in (None, image.topics[where.topic].topic_id):
             logger.error("%s: the directory %s is of another topic", where, found.directory)
     _finish_deletions(log_manager, unfinished)
-    if strangers:
-        adopted = [found for partitions in strangers.values() for found in partitions.values()]
-        revision = max(revision, await _reserve_producer_ids(store, keys, adopted))
-    for name, partitions in strangers.items():
-        revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
+    if may_adopt:
+        revision = max(revision, await _take_in_all(store, keys, strangers, node_id, rng=rng))
+    else:
+        for name in sorted(strangers):
+            logger.error("%s: the cluster has no such topic; its directories stay", name)
     for mark in marks:
         if not log_manager.may_have_left(decode_name(mark.value)):
             revision = max(revision, await _clear_mark(store, mark, node_id))
+    return revision
+
+
+async def _take_in_all(
+    store: MetadataStore,
+    keys: Keys,
+    strangers: Mapping[str, dict[int, Log]],
+    node_id: NodeId,
+    *,
+    rng: Rng,
+) -> int:
+    """Add a topic for each name; return the revision after that, 0 when there is none."""
+    revision = 0
+    if strangers:
+        adopted = [found for partitions in strangers.values() for found in partitions.values()]
+        revision = await _reserve_producer_ids(store, keys, adopted)
+    for name, partitions in strangers.items():
+        revision = await _take_in(store, keys, name, partitions, node_id=node_id, rng=rng)
     return revision
 
 

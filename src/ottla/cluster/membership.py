@@ -19,6 +19,7 @@ from ottla.metadata.image import MetadataDelta, MetadataImage
 from ottla.metadata.keys import Keys
 from ottla.metadata.store import (
     ABSENT,
+    Entry,
     Guard,
     GuardFailed,
     MetadataError,
@@ -31,6 +32,7 @@ from ottla.metadata.values import (
     NO_LEADER,
     BrokerState,
     BrokerValue,
+    decode_broker,
     decode_controller,
     encode_broker,
     encode_controller,
@@ -46,6 +48,22 @@ REJOIN_RETRY_SECONDS = 1.0
 class AlreadyRegistered(OttlaError):
     """Another process is registered with this node id."""
 
+    what = "this node cannot join its cluster"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.fix = "stop that process, or choose another node.id"
+
+
+def registered_already(node_id: NodeId, found: Entry | None) -> str:
+    """Return why a node cannot register; ``found``: the registration with its id."""
+    where = ""
+    if found is not None:
+        other = decode_broker(found.value)
+        where = f", by a process that serves at {other.host}:{other.port}"
+    return f"node {node_id} is registered already{where}"
+
 
 class Membership:
     """Holds this node's session in the store, and opens a new one when it is lost."""
@@ -58,6 +76,7 @@ class Membership:
         broker: BrokerValue,
         *,
         clock: Clock,
+        ttl_seconds: float = SESSION_TTL_SECONDS,
     ) -> None:
         """Build a membership that has not joined; ``broker``: this node's registration."""
         self._store = store
@@ -65,6 +84,7 @@ class Membership:
         self._node_id = node_id
         self._broker = broker
         self._clock = clock
+        self._ttl_seconds = ttl_seconds
         self._session: Session | None = None
         self._sessions_opened = 0
         self._rejoining: asyncio.Task[None] | None = None
@@ -117,7 +137,7 @@ class Membership:
         self._sessions_opened += 1
         number = self._sessions_opened
         session = await self._store.session(
-            SESSION_TTL_SECONDS, lambda state: self._heard(number, state)
+            self._ttl_seconds, lambda state: self._heard(number, state)
         )
         self._session = session
         try:
@@ -134,7 +154,8 @@ class Membership:
                 [Put(live, encode_broker(self._broker), session.id)],
             )
         except GuardFailed as error:
-            raise AlreadyRegistered(f"node {self._node_id} is registered already") from error
+            why = registered_already(self._node_id, error.found)
+            raise AlreadyRegistered(why) from error
         try:
             return await self._store.commit(
                 [Guard(self._keys.controller, create_rev=ABSENT)],

@@ -8,7 +8,7 @@ Source: Kafka's broker configuration reference; names, types and defaults compar
 DescribeConfigs answer of Apache Kafka 4.3. Where a default differs, ``deviates`` says why.
 """
 
-from ottla.config import authorization, coordinator, log, quota, replication, security, tls
+from ottla.config import authorization, coordinator, hosts, log, quota, replication, security, tls
 from ottla.config.bounds import (
     COMPRESSION_TYPES,
     GZIP_LEVELS,
@@ -422,6 +422,7 @@ BROKER_TABLE = Table(
         ("Who may do what", authorization.AUTHORIZATION),
         ("Requests", _REQUESTS),
         ("The log", log.OPTIONS),
+        ("Several hosts", hosts.OPTIONS),
         ("Replicas", replication.OPTIONS),
         ("Groups, offsets and transactions", coordinator.OPTIONS),
     ],

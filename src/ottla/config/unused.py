@@ -29,7 +29,6 @@ PASSED_OVER = {
     "inter.broker.listener.name": _OF_NODES,
     "sasl.mechanism.inter.broker.protocol": _OF_NODES,
     "broker.heartbeat.interval.ms": NO_KRAFT,
-    "broker.session.timeout.ms": NO_KRAFT,
     "initial.broker.registration.timeout.ms": NO_KRAFT,
     "early.start.listeners": NO_KRAFT,
     "metric.reporters": _NO_JVM,

@@ -162,7 +162,12 @@ async def agree_on_own_store(
 
 
 async def follow(
-    data: Data, environment: Environment, configuration: Configuration, giving_up: GivingUp
+    data: Data,
+    environment: Environment,
+    configuration: Configuration,
+    giving_up: GivingUp,
+    *,
+    may_adopt: bool = True,
 ) -> None:
     """Read the metadata and bring the log directories into line with it.
 
@@ -189,6 +194,7 @@ async def follow(
         manager,
         node_id=configuration.node_id,
         rng=environment.rng,
+        may_adopt=may_adopt,
     )
     await follower.reached(revision)
 

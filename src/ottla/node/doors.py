@@ -15,6 +15,7 @@ from ottla.cluster.membership import Membership
 from ottla.config import broker as options
 from ottla.config.authorization import has_authorizer
 from ottla.config.files import listeners_of
+from ottla.config.hosts import BROKER_SESSION_TIMEOUT_MS
 from ottla.config.security import ServedListener
 from ottla.coordinator.internal_topics import InternalTopicMaker
 from ottla.environment import Environment
@@ -241,7 +242,7 @@ async def bind(
                 await begin(host=host, port=port)
         told = {**addresses, **_told(configuration)}
         if inter_broker is not None:
-            told[INTER_BROKER] = await listener.start(
+            host, port = await listener.start(
                 host=inter_broker.host,
                 port=inter_broker.port,
                 name=INTER_BROKER,
@@ -249,6 +250,7 @@ async def bind(
                 open_dispatch=_opener_to_nodes(reception, inter_broker, environment),
                 is_for_nodes=True,
             )
+            told[INTER_BROKER] = inter_broker.told or host, port
     except BaseException:
         if logins is not None:
             logins.close()
@@ -270,6 +272,7 @@ async def bind(
             ),
         ),
         clock=environment.clock,
+        ttl_seconds=config[BROKER_SESSION_TIMEOUT_MS] / 1000,
     )
     membership.on_failed = giving_up.membership_ended
     return Doors(listener, membership, addresses, certificates, logins)

@@ -66,6 +66,11 @@ class GivingUp:
         why = f"the metadata is out of use ({why})"
         self.give_up(LogDirectoryUnusable(self._file, why, fix))
 
+    def cluster_broke(self, where: str, why: str) -> None:
+        """Give up: what the cluster knows is not what this node knows."""
+        fix = "put a newer backup of etcd back; when all is well there, start this node again"
+        self.give_up(LogDirectoryUnusable(where, why, fix))
+
     def mirror_ended(self, error: BaseException | None) -> None:
         """Give up: topics would be made and deleted in the store, and this node not do it."""
         why = f"what it says could not be followed, by a fault of ours ({error!r})"

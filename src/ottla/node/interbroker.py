@@ -39,6 +39,8 @@ class InterBroker(NamedTuple):
     host: str
     port: int
     secret: str
+    told: str = ""
+    """The host that other nodes are told; empty: ``host``."""
 
     def __repr__(self) -> str:
         # The secret stays out of logs.

@@ -6,8 +6,8 @@ Loaded with the first partition of several replicas. Knows the store, the peers 
 
 import logging
 
-from ottla.cluster.membership import SESSION_TTL_SECONDS
 from ottla.config import replication as options
+from ottla.config.hosts import BROKER_SESSION_TIMEOUT_MS
 from ottla.config.topic import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE
 from ottla.env.awake_clock import AwakeClock
 from ottla.environment import Environment
@@ -97,7 +97,7 @@ def make_elector(data: Data, environment: Environment, configuration: Configurat
         node_id=configuration.node_id,
         rules=rules,
         clock=environment.waits_clock,
-        ttl_seconds=SESSION_TTL_SECONDS,
+        ttl_seconds=configuration.at_start[BROKER_SESSION_TIMEOUT_MS] / 1000,
     )
 
 

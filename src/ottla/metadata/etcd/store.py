@@ -21,7 +21,7 @@ from ottla.env.clock import Clock
 from ottla.env.tasks import begin_task
 from ottla.metadata.etcd import wire
 from ottla.metadata.etcd.members import Members, Refused, Unanswered
-from ottla.metadata.etcd.revisions import entry_of, etcds_of_key, ours
+from ottla.metadata.etcd.revisions import entry_of, etcds, etcds_of_key, ours
 from ottla.metadata.etcd.session import EtcdSession
 from ottla.metadata.etcd.watching import Watching
 from ottla.metadata.store import (
@@ -191,7 +191,13 @@ class EtcdStore:
         if from_rev < 1:
             raise ValueError(f"revisions start at 1, not {from_rev}")
         self._check_usable()
-        watching = Watching(self._members, prefix, from_rev, ours(max(self._revision, 1)))
+        watching = Watching(
+            self._members,
+            prefix,
+            from_rev,
+            told=ours(max(self._revision, 1)),
+            check=self._check_not_behind,
+        )
         self._watches[watching] = None
         try:
             while True:
@@ -208,6 +214,14 @@ class EtcdStore:
             raise Unavailable("the metadata store is closed")
         if self._broken is not None:
             raise Unavailable(str(self._broken))
+
+    async def _check_not_behind(self, seen: int) -> None:
+        """Raise Unavailable when etcd, which may be another one by now, is behind what was seen.
+
+        A watch would wait for ever, and sessions may be in a backup, too.
+        """
+        self._revision = max(self._revision, etcds(seen))
+        await self._range(wire.get(b"/"))
 
     def _heard(self, revision: int, lowest: int) -> None:
         """Note the revision of an answer to what was asked when ``lowest`` had been heard.

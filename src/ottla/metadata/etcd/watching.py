@@ -9,7 +9,7 @@ but before 3.4.25 its answer may overtake changes.)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from itertools import groupby
 
@@ -27,9 +27,22 @@ _CLOSED = "the metadata store is closed"
 class Watching:
     """One watch, from revision ``from_rev`` (the store's) on."""
 
-    def __init__(self, members: Members, prefix: str, from_rev: int, told: int) -> None:
-        """``told``: the highest revision that somebody may wait for."""
+    def __init__(
+        self,
+        members: Members,
+        prefix: str,
+        from_rev: int,
+        *,
+        told: int,
+        check: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """``told``: the highest revision that somebody may wait for.
+
+        ``check``: called with the revision that was seen when a stream is opened again; raises
+        Unavailable if etcd is not there yet, or any more.
+        """
         self._members = members
+        self._check = check
         self._prefix = prefix.encode()
         self._seen = from_rev - 1
         """The revision up to which everything was told. *Invariant:* never falls."""
@@ -39,6 +52,7 @@ class Watching:
         self._closed = ""
         """Why the watch has ended; empty: it has not."""
         self._opened = AsyncExitStack()
+        self._was_open = False
         self._stream: Stream | None = None
         self._reading: asyncio.Task[bytes] | None = None
 
@@ -79,6 +93,9 @@ class Watching:
         if self._closed:
             raise Unavailable(self._closed)
         if self._stream is None:
+            if self._was_open:
+                await self._check(self._seen)
+            self._was_open = True
             self._stream = await self._opened.enter_async_context(self._members.stream("Watch"))
             # From what was seen last, which is left out again. When history is forgotten up to the
             # very revision that is asked for, some versions of etcd lose that one's deletions.
