@@ -6,8 +6,8 @@
 
 Each mutant lives in processes of its own. A world that is broken without it, too, proves nothing:
 the worlds in which something was found are lived without a mutant, once for all. With ``--results``
-each hunt is a line of JSON in a file, as is each such world, and none that is there is hunted
-again: the file may be of many runs.
+each hunt is a line of JSON in a file, as is each such world, and none that came to an end is
+hunted again: the file may be of many runs.
 """
 
 import argparse
@@ -82,7 +82,8 @@ def child(seeds, *arguments):
     except subprocess.TimeoutExpired:
         return [{"world": "?", "hours": 0.0, "problem": "it never ended"}] * len(seeds)
     if done.returncode:
-        failed = {"world": None, "hours": 0.0, "problem": done.stderr[-400:], "failed": True}
+        why = done.stderr[-400:] or f"it ended with {done.returncode}"
+        failed = {"world": None, "hours": 0.0, "problem": why, "failed": True}
         return [failed] * len(seeds)
     return [json.loads(line) for line in done.stdout.splitlines()[-len(seeds) :]]
 
@@ -183,7 +184,7 @@ def main():
         print(table_of(results))
         return 0
     names = given.mutant or list(MUTANTS)
-    known = {(one["mutant"], one["seed"]) for one in results}
+    known = {(one["mutant"], one["seed"]) for one in results if one["how"] != "BROKEN"}
     to_come = [(name, [seed for seed in seeds if (name, seed) not in known]) for name in names]
     hunts = [(name, left) for name, left in to_come if left]
     with ThreadPoolExecutor(given.jobs) as pool:
