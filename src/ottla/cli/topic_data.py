@@ -1,5 +1,7 @@
 """The ``ottla topic`` commands about what lies in topics; each is imported when it is typed."""
 
+from argparse import ArgumentTypeError
+
 from ottla.cli.arguments import (
     Commands,
     add_client_options,
@@ -17,9 +19,12 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def register(verbs: Commands) -> None:
     """Declare the commands."""
     _declare_size(verbs)
+    _declare_count(verbs)
     _declare_trim(verbs)
     _declare_copy(verbs)
     _declare_diff(verbs)
+    _declare_move(verbs)
+    _declare_elect(verbs)
 
 
 def _declare_size(verbs: Commands) -> None:
@@ -27,6 +32,21 @@ def _declare_size(verbs: Commands) -> None:
     parser = add_command(verbs, "size", about, later("ottla.cli.topic_size", "size"))
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="these; else all")
     parser.add_argument("--replicas", action="store_true", help="a row for each replica")
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+
+def _declare_count(verbs: Commands) -> None:
+    about = "Count the records that can be read, by reading them: offsets alone do not tell."
+    parser = add_command(verbs, "count", about, later("ottla.cli.topic_count", "count"))
+    parser.add_argument("topic", metavar="TOPIC[:N,N]", help="all partitions, or these")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        default="earliest",
+        metavar="PLACE",
+        help="begin at an offset, -10, -5m or a time; else at the earliest",
+    )
     add_output_option(parser, *FORMATS)
     add_client_options(parser)
 
@@ -91,3 +111,45 @@ def _declare_diff(verbs: Commands) -> None:
     add_output_option(parser, *FORMATS)
     add_second_options(parser)
     add_client_options(parser)
+
+
+def _declare_move(verbs: Commands) -> None:
+    about = (
+        "Move a topic's replicas to other brokers or to another directory of one; with neither,"
+        " list the moves between brokers that are under way."
+    )
+    parser = add_command(verbs, "move", about, later("ottla.cli.topic_move", "move"))
+    parser.add_argument("topic", metavar="TOPIC[:N,N]", nargs="?", help="all partitions, or these")
+    parser.add_argument(
+        "--brokers",
+        type=_brokers,
+        metavar="N,N",
+        help="have the replicas there; the first is the preferred leader",
+    )
+    parser.add_argument("--log-dir", metavar="DIR", help="have them in this directory of a broker")
+    parser.add_argument("--broker", type=int, metavar="N", help="whose --log-dir; if several")
+    parser.add_argument("--cancel", action="store_true", help="take back a move under way")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+
+def _declare_elect(verbs: Commands) -> None:
+    about = "Let the preferred replica lead each partition; with --unclean any that is there."
+    parser = add_command(verbs, "elect", about, later("ottla.cli.topic_move", "elect"))
+    parser.add_argument("topic", metavar="TOPIC[:N,N]", help="all partitions, or these")
+    parser.add_argument(
+        "--unclean",
+        action="store_true",
+        help="where nobody leads: also a replica that has lost records",
+    )
+    add_output_option(parser, *FORMATS)
+    add_client_options(parser)
+
+
+def _brokers(text: str) -> list[int]:
+    """Return the numbers of brokers, for argparse's ``type``."""
+    numbers = text.split(",")
+    if not all(each.isascii() and each.isdigit() for each in numbers):
+        raise ArgumentTypeError(f"{text!r} is no list of brokers, as 1,2,3")
+    return [int(each) for each in numbers]
