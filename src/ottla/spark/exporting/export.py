@@ -103,6 +103,7 @@ def to_parquet(
         _require_columns(layout)
         _require_same(log, layout)
         ranges = plan_ranges(source)
+        _require_topic(ranges, layout)
         parts = split(ranges, min_partitions=0, max_records=records_per_file)
         made: list[Commit] = []
         for wave in waves(parts, records_per_commit):
@@ -149,6 +150,7 @@ def from_parquet(
     if not commits:
         message = f"{directory} holds no export of a topic"
         raise ExportError(message)
+    _require_an_order(commits, directory)
     texts = {name.removeprefix("kafka."): text for name, text in (options or {}).items()}
     try:
         settings, write = read_write_settings({"bootstrap.servers": bootstrap, **texts}, topic)
@@ -160,6 +162,17 @@ def from_parquet(
         return 0
     rows = _frame(spark, len(parts), _reading(task, parts)).collect()
     return sum(row.rows for row in rows)
+
+
+def _require_an_order(commits: Sequence[Commit], directory: str) -> None:
+    """Raise ExportError when nothing tells the order of rows that lie in several directories."""
+    layout = commits[0].layout
+    if layout.partition_by and "offset" not in layout.columns:
+        message = (
+            f"{directory} was exported by {', '.join(layout.partition_by)} and without the column "
+            "offset, so the order of its records is not known: they cannot go back to a topic"
+        )
+        raise ExportError(message)
 
 
 def _by_partition(commits: Iterable[Commit]) -> tuple[tuple[ExportedFile, ...], ...]:
@@ -234,6 +247,14 @@ def _require_same(log: ExportLog, layout: Layout) -> None:
                 f"{log.directory} was exported with {name} {getattr(there, name)}, not "
                 f"{getattr(expected, name)}: a directory keeps one form"
             )
+            raise ExportError(message)
+
+
+def _require_topic(ranges: Iterable[OffsetRange], layout: Layout) -> None:
+    """Raise ExportError when the ranges are of another topic of that name than was looked at."""
+    for one in ranges:
+        if layout.topic_id and one.topic_id.hex() not in {layout.topic_id, NULL_TOPIC_ID.hex()}:
+            message = f"{layout.topic} was made anew just now: start the export again"
             raise ExportError(message)
 
 

@@ -152,7 +152,11 @@ def _rest(decoder: ArrowDecoder) -> Iterator["pa.RecordBatch"]:
 def _resume(
     client: BlockingClient, left: OffsetRange, limits: FetchLimits, *, fail_on_data_loss: bool
 ) -> int:
-    """Return where to go on, now that ``left`` cannot be read from its start. Raises DataLoss."""
+    """Return where to go on, now that ``left`` cannot be read from its start. Raises DataLoss.
+
+    Never before that start: what lies there is of another task, or was read. Where a log has lost
+    its end, what is written there later is no part of what was planned.
+    """
     partition = left.topic_partition
     ids = {} if left.topic_id == NULL_TOPIC_ID else {left.topic: left.topic_id}
     there = client.existing([partition])
@@ -164,7 +168,9 @@ def _resume(
         raise loss.error
     LOG.warning("%s: %s", left, loss.error)
     of_another_topic = ids and now.ids.get(left.topic, left.topic_id) != left.topic_id
-    return left.end if loss.resume is None or of_another_topic else loss.resume
+    if loss.resume is None or of_another_topic or loss.resume < left.start:
+        return left.end
+    return loss.resume
 
 
 def _is_held_back(fetched: Fetched, limits: FetchLimits) -> bool:

@@ -10,8 +10,17 @@ pytest.importorskip("pyarrow", reason="extra 'spark' is not installed")
 import pyarrow as pa
 from pyarrow import parquet
 
-from ottla.spark.exporting.export import _require_same
-from ottla.spark.exporting.export_log import RAW, Commit, ExportedFile, ExportError, Layout
+from ottla.env.real_disk import RealDisk
+from ottla.spark.exporting.export import _require_same, _require_topic, from_parquet
+from ottla.spark.exporting.export_log import (
+    RAW,
+    Commit,
+    ExportedFile,
+    ExportError,
+    ExportLog,
+    Layout,
+)
+from ottla.spark.offsets import OffsetRange
 
 TYPED = "struct<a:int>"
 RAW_ROWS = pa.table({"key": pa.array([b"k"]), "value": pa.array([b"v"])})
@@ -51,3 +60,25 @@ def test_raw_and_typed_values_are_not_mixed_with_an_older_versions(
 def test_an_older_versions_export_of_nothing_takes_any_type():
     nothing = SimpleNamespace(directory="/none", commits=[Commit(1, layout(None), (), ())])
     _require_same(nothing, layout(TYPED))
+
+
+def test_offsets_of_one_topic_never_count_for_another_of_its_name():
+    """It was deleted and made anew between the look at its id and that at its offsets."""
+    (old, new) = (bytes(15) + b"\1", bytes(15) + b"\2")
+    there = Layout("t", old.hex(), ("value",), ())
+    _require_topic([OffsetRange("t", 0, 0, 5, old)], there)
+    _require_topic([OffsetRange("t", 0, 0, 5)], there)
+    with pytest.raises(ExportError, match="made anew"):
+        _require_topic([OffsetRange("t", 0, 0, 5, old), OffsetRange("t", 1, 0, 5, new)], there)
+
+
+def test_rows_whose_order_is_not_known_are_not_written_back(tmp_path):
+    """Sorting them ended the job with a missing column."""
+    log = ExportLog.open(RealDisk(), str(tmp_path))
+    try:
+        number, _ = log.begin()
+        log.add(Commit(number, Layout("t", "", ("value", "timestamp"), ("date",)), (), ()))
+    finally:
+        log.close()
+    with pytest.raises(ExportError, match="by date and without the column offset"):
+        from_parquet(str(tmp_path), "t", bootstrap="127.0.0.1:1")

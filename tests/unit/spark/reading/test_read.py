@@ -236,6 +236,24 @@ def test_a_log_that_lost_its_end_is_no_silent_loss(batch, cluster):
         read(client, 5, 9)
 
 
+def test_a_log_that_lost_its_end_gives_nothing_from_before_the_range(batch, cluster, monkeypatch):
+    """Reading went back to the log's end, and gave rows of another task a second time."""
+    client = cluster(b"".join(batch(n, [b"a"]) for n in range(4)))
+    (log,) = client.logs.values()
+    log.errors = [ErrorCode.OFFSET_OUT_OF_RANGE]
+    ask = client.list_offsets
+
+    def asked_and_written_on(timestamps, **how):
+        found = ask(timestamps, **how)
+        if set(timestamps.values()) == {-1} and log.end == 4:
+            log.data += b"".join(batch(n, [b"b"]) for n in range(4, 9))
+        return found
+
+    monkeypatch.setattr(client, "list_offsets", asked_and_written_on)
+    assert offsets(read(client, 6, 9, fail_on_data_loss=False)) == []
+    assert log.end == 9
+
+
 def test_a_topic_made_anew_is_not_read_in_the_others_place(batch, cluster):
     client = cluster(batch(0, [b"a"]))
     wanted = [OffsetRange("t", 1, 0, 1, bytes(15) + b"\7")]
