@@ -267,7 +267,8 @@ class Life:
         names, answers = [], {}
         for side in self.sides:
             self.written += 1
-            name = f"written-{self.prefix}{side.name}-{self.written}"
+            # No pattern of the program names it, which are found anywhere in a topic's name.
+            name = f"written-{id(self)}-{side.name}-{self.written}"
             self.topics.make(name, 3)
             names.append(name)
             given = {k: v for k, v in options.items() if side.name == "ottla" or k != "delivery"}

@@ -5,7 +5,7 @@ connection. Imports nothing but the standard library and this project.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ottla.client.blocking.cluster import BlockingClient
@@ -31,7 +31,7 @@ def partitions_of(client: BlockingClient, options: SourceOptions) -> list[TopicP
     """
     if options.pattern:
         view = client.refresh(None)
-        matches = re.compile(options.pattern).fullmatch
+        matches = named_by(options.pattern)
         topics = [
             name for name, topic in view.topics.items() if matches(name) and not topic.is_internal
         ]
@@ -45,6 +45,11 @@ def partitions_of(client: BlockingClient, options: SourceOptions) -> list[TopicP
             why = f"{topic}-{partition}: the topic has {len(there)} partitions, numbered from 0"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
     return sorted(options.partitions)
+
+
+def named_by(pattern: str) -> Callable[[str], object]:
+    """Return the test of whether a topic's name fits: anywhere in it, as in Spark's connector."""
+    return re.compile(pattern).search
 
 
 def _all_of(view: ClusterView, topics: Iterable[str]) -> list[TopicPartition]:

@@ -62,7 +62,7 @@ class SourceOptions:
     fetch: FetchLimits
     topics: tuple[str, ...]
     pattern: str
-    """A regular expression for whole names; empty when not given."""
+    """A regular expression to be found in names; empty when not given."""
     partitions: tuple[TopicPartition, ...]
     starting: Bound
     """Inclusive."""

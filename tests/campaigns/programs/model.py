@@ -70,7 +70,7 @@ class Model:
 
     def _subscribed(self, options):
         if "subscribePattern" in options:
-            return [n for n in self._names if re.fullmatch(options["subscribePattern"], n)]
+            return [n for n in self._names if re.search(options["subscribePattern"], n)]
         return options["subscribe"].split(",") if "subscribe" in options else options["assign"]
 
 

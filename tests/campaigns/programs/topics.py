@@ -30,6 +30,7 @@ class Topics:
         self.bootstrap = bootstrap
         self.prefix = prefix
         self.compacted = set()
+        self._made = set()
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._numbers = {}
         self._open = []
@@ -39,6 +40,7 @@ class Topics:
         configs = COMPACTED if compacted else {}
         new = NewTopic(name, partitions, 1, config=configs)
         self._admin.create_topics([new])[name].result(WAIT_SECONDS)
+        self._made.add(name)
         if compacted:
             self.compacted.add(name)
         self._known.pop(name, None)
@@ -189,7 +191,7 @@ class Topics:
         """End what is open, and delete the topics."""
         for producer in self._open:
             producer.abort_transaction(WAIT_SECONDS)
-        mine = [each for each in self._admin.list_topics().topics if self.prefix in each]
+        mine = [each for each in self._admin.list_topics().topics if each in self._made]
         if mine:
             for future in self._admin.delete_topics(mine).values():
                 future.result(WAIT_SECONDS)

@@ -7,7 +7,6 @@ as long as planning outlasts trouble. A stream waits so for a topic once. Blocks
 """
 
 import logging
-import re
 from collections.abc import Collection, Iterable
 
 from ottla.client.blocking.cluster import BlockingClient
@@ -15,6 +14,7 @@ from ottla.client.wire.backoff import MISSING
 from ottla.client.wire.view import ClusterView
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
+from ottla.spark.lookup import named_by
 from ottla.spark.options import SourceOptions
 
 LOG = logging.getLogger("ottla.spark")
@@ -53,7 +53,7 @@ class Subscription:
 
         Raises KafkaError for a topic that is there and may not be read.
         """
-        matches = re.compile(self._options.pattern).fullmatch
+        matches = named_by(self._options.pattern)
         topics = {topic for topic, _ in found}
         missing = {name for name in known if matches(name)} - topics
         if not missing:

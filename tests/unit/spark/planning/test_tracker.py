@@ -138,6 +138,20 @@ def test_a_pattern_finds_new_topics_and_leaves_internal_ones_alone():
 
 
 @pytest.mark.parametrize(
+    ("pattern", "is_found"),
+    [("vent", True), ("^events", True), ("s-1$", True), ("^vent", False), ("^events$", False)],
+)
+def test_a_pattern_is_found_anywhere_in_a_name_as_in_sparks_connector(pattern, is_found):
+    """It had to be the whole name: a query that was the connector's read fewer topics."""
+    cluster = FakeCluster()
+    there = TopicPartition("events-1", 0)
+    cluster.logs[there] = (0, 5, 0)
+    cluster.ids["events-1"] = ID
+    tracker = make(cluster, subscribe=None, subscribePattern=pattern, startingOffsets="earliest")
+    assert tracker.latest(tracker.initial()).offsets == ({there: 5} if is_found else {})
+
+
+@pytest.mark.parametrize(
     ("change", "start", "kind", "goes_on_from"),
     [
         ({"logs": {P0: (5, 10, 0)}}, at(3), DataAgedOut, 5),
