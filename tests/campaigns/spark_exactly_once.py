@@ -9,9 +9,10 @@ on the way, so that every task writes everywhere. Kills (SIGKILL) are spread eve
 micro-batches: the driver with all that belongs to it, one of Spark's Python processes, or the
 broker, which is started again on its data; at a random moment, while a transaction is open, or
 between its commit and Spark's own note of it. Whenever the query ends it is started again, on its
-checkpoint, until the input is used up; a query that was faster than the kills gets more input. Then
-another client (librdkafka, ``read_committed``) counts: every row once, none else. Prints a JSON
-report; exit code 1 when a row was lost, doubled or invented.
+checkpoint, until the input is used up; a query that was faster than the kills gets more input.
+Where the driver was killed, the topic's marker and the checkpoint tell afterwards on which side of
+the commit that was. Then another client (librdkafka, ``read_committed``) counts: every row once,
+none else. Prints a JSON report; exit code 1 when a row was lost, doubled or invented.
 """
 
 import argparse
@@ -38,6 +39,7 @@ from ottla.client.blocking.coordinators import BlockingCoordinators
 from ottla.client.wire.settings import ClientSettings, parse_bootstrap
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition as InPartition
+from ottla.spark.writing.marker import marker_place, read_marker
 from tools.peer import Peer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -100,6 +102,8 @@ class Campaign:
         self.driver: subprocess.Popen[bytes] | None = None
         self.kills: Counter[str] = Counter()
         self.moments: Counter[str] = Counter()
+        self.found: Counter[str] = Counter()
+        """Where drivers that were killed had come to, by the topic and the checkpoint."""
         self.starts = 0
         self._client: BlockingClient | None = None
 
@@ -129,6 +133,7 @@ class Campaign:
                 "rows": self.rows,
                 "kills": dict(self.kills),
                 "moments of the kills": dict(self.moments),
+                "killed drivers had": dict(self.found),
                 "starts of the query": self.starts,
                 "micro-batches": self.batches(),
                 "seconds": round(copied - begin),
@@ -245,8 +250,10 @@ class Campaign:
         if not metadata.exists():
             return False
         query_id = json.loads(metadata.read_text())["id"]
-        found = BlockingCoordinators(self.client()).committed(f"ottla-spark-{query_id}")
-        return any(each.offset >= batches for each in found.values())
+        place = marker_place(SINK)
+        found = BlockingCoordinators(self.client()).committed(f"ottla-spark-{query_id}", [place])
+        marker = read_marker(found.get(place))
+        return marker is not None and marker.batch_id >= batches
 
     def client(self) -> BlockingClient:
         """Return a client of our own, kept until the broker goes."""
@@ -276,22 +283,34 @@ class Campaign:
                 os.kill(self.random.choice(workers), signal.SIGKILL)
         else:
             self.end_driver()
+            self.look_at_the_end()
         self.kills[victim] += 1
         return True
 
+    def look_at_the_end(self) -> None:
+        """Note where a driver had come to that was killed just now."""
+        if self.is_in_transaction():
+            self.found["rows in an open transaction"] += 1
+        elif self.is_committed_and_not_noted():
+            self.found["a batch that was committed and not noted"] += 1
+        else:
+            self.found["neither"] += 1
+
     def end_driver(self) -> None:
-        """Kill the driver and all that it has started."""
+        """Kill the driver and all that it has started, the JVM first: at once, it is aimed at."""
         if self.driver is None or self.driver.poll() is not None:
             return
-        for pid in (self.driver.pid, *descendants(self.driver.pid)):
+        os.killpg(self.driver.pid, signal.SIGKILL)
+        for pid in processes_of_session(self.driver.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.driver.wait()
 
     def batches(self) -> int:
-        """Return how many micro-batches Spark has noted as done."""
+        """Return how many micro-batches Spark has noted as done. It removes old notes."""
         commits = self.checkpoint / "commits"
-        return sum(name.isdigit() for name in os.listdir(commits)) if commits.exists() else 0
+        names = os.listdir(commits) if commits.exists() else []
+        return max((int(name) + 1 for name in names if name.isdigit()), default=0)
 
     # -- the judge ---------------------------------------------------------------------------------
 
@@ -339,6 +358,18 @@ class Campaign:
         finally:
             consumer.close()
         return values
+
+
+def processes_of_session(leader: int) -> list[int]:
+    """Return the processes of a session, which those that its daemons fork belong to as well."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == leader:
+                    found.append(int(entry.name))
+    return found
 
 
 def children_of() -> dict[int, list[int]]:
