@@ -25,7 +25,10 @@ CLUSTER_CONFS = {
 
 LAUNCHER = """#!/bin/sh
 # Python for Spark's helper processes: without the archives of pyspark on its path, which hold no
-# compiled modules and cost each process a second. The same pyspark is installed beside them.
+# compiled modules and cost each process a second. The same pyspark is installed beside them. And
+# without Spark's own JAR: no module is in it, and each process would keep the names of its 6,000
+# classes. Processes that plan and commit are forked by Ottla's daemon, as the tasks' are: Spark has
+# no setting for that.
 kept=
 rest=$PYTHONPATH:
 while [ -n "$rest" ]; do
@@ -33,9 +36,14 @@ while [ -n "$rest" ]; do
     rest=${{rest#*:}}
     case $entry in
         "" | "{library}"/pyspark.zip | "{library}"/py4j-*-src.zip) ;;
+        */jars/spark-core_*.jar) ;;
         *) kept=$kept${{kept:+:}}$entry ;;
     esac
 done
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
+    shift 2
+    set -- -m ottla.spark.daemon "$@"
+fi
 PYTHONPATH=$kept exec "{python}" "$@"
 """
 

@@ -66,7 +66,7 @@ def test_a_users_own_process_is_left_alone():
 
 
 def test_what_a_writing_task_brings_is_searched_twice_and_then_no_more():
-    """pyarrow imports pandas with the first array that is made of a list: 30,000 objects."""
+    """A user's own code imports pandas, as here: 30,000 objects."""
     pytest.importorskip("pyspark", reason="extra 'spark' is not installed")
     code = """
 from ottla.spark.daemon import preload
@@ -77,5 +77,6 @@ sink_task.write_rows = lambda options, rows: options
 for number in range(3):
     sink.write_task(None, None, iter(()))
     pyarrow.array([b"what Spark does with the message then"])
+    pyarrow.array(["what somebody else does"])
 print(len(gc.get_objects()) < 5000)"""
     assert run(code, SPARK_REUSE_WORKER="1") == ["True"]

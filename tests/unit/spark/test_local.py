@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
+import zipimport
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,21 @@ def test_the_archive_of_another_spark_stays(site):
     assert daemon.unpacked(path) == path
 
 
+def test_sparks_own_jar_leaves_the_path_and_what_was_noted_of_it(tmp_path):
+    """Each of Spark's Python processes held the names of 6,000 classes of Java."""
+    jar = tmp_path / "jars" / "spark-core_2.13-4.3.0.jar"
+    jar.parent.mkdir()
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("org/apache/spark/A.class", b"")
+    path = [str(jar), "/jars/mine.jar", "/spark-core_2.13.jar", str(jar.parent)]
+    assert daemon.unpacked(path) == path[1:]
+    importer = zipimport.zipimporter(str(jar))
+    sys.path_importer_cache[str(jar)] = importer
+    daemon.forget([str(jar), "/never/there"])
+    assert str(jar) not in sys.path_importer_cache
+    assert str(jar) not in zipimport._zip_directory_cache
+
+
 def test_an_archive_stays_whose_packages_are_not_on_the_path(site):
     path = [*archives(str(site[1])), "/mine"]
     assert daemon.unpacked(path) == path
@@ -61,11 +78,50 @@ def test_the_launcher_takes_the_archives_away_and_nothing_else(tmp_path, site):
     launcher = tmp_path / "python3"
     launcher.write_text(local.LAUNCHER.format(library=site[1], python=show))
     launcher.chmod(0o755)
-    path = ":".join([*archives(site[1]), "/my libraries", "/opt/pyspark.zip", "/x*"])
+    jar = "/opt/spark/jars/spark-core_2.13-4.3.0.jar"
+    path = ":".join([jar, *archives(site[1]), "/my libraries", "/opt/pyspark.zip", "/x*", jar])
     done = subprocess.run(
         [launcher, "-m", "a b"], env={"PYTHONPATH": path}, capture_output=True, text=True
     )
     assert done.stdout == "/my libraries:/opt/pyspark.zip:/x*<-m><a b>"
+
+
+@pytest.mark.parametrize(
+    ("given", "started"),
+    [
+        (["-m", "pyspark.daemon", "a b"], "<-m><ottla.spark.daemon><a b>"),
+        (["-m", "pyspark.daemon"], "<-m><ottla.spark.daemon>"),
+        (["-m", "pyspark.worker", "x"], "<-m><pyspark.worker><x>"),
+        (["pyspark.daemon"], "<pyspark.daemon>"),
+        (["-c", "-m pyspark.daemon"], "<-c><-m pyspark.daemon>"),
+    ],
+)
+def test_the_launcher_forks_planners_from_our_daemon(tmp_path, given, started):
+    show = tmp_path / "show"
+    show.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    show.chmod(0o755)
+    launcher = tmp_path / "python3"
+    launcher.write_text(local.LAUNCHER.format(library=tmp_path, python=show))
+    launcher.chmod(0o755)
+    done = subprocess.run([launcher, *given], env={}, capture_output=True, text=True)
+    assert done.stdout == started
+
+
+@pytest.mark.parametrize("module", [daemon.TASKS, daemon.PLAN, daemon.WRITE])
+def test_what_workers_import_is_there_before_the_fork(module):
+    """Ten streams have ten processes that plan and ten that make writers: 39 MB each."""
+    pytest.importorskip("pyspark")
+    pytest.importorskip("pyarrow")
+    names = (module, *daemon.PRELOADED[module])
+    script = (
+        "import sys\nfrom ottla.spark.daemon import preload\n"
+        f"preload({module!r})\n"
+        f"print([name for name in {names!r} if name not in sys.modules], 'pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[] False"
 
 
 def test_the_launcher_is_made_for_pips_spark_only(monkeypatch):

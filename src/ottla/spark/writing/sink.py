@@ -106,10 +106,12 @@ def write_task(
     options: SinkOptions, stage: Stage | None, rows: Iterator["pa.RecordBatch"]
 ) -> WriterCommitMessage:
     """Write, or stage, the rows of one task."""
+    from ottla.spark.writing.message_array import spare_pandas
     from ottla.spark.writing.sink_task import stage_rows, write_rows
 
     done = write_rows(options, rows) if stage is None else stage_rows(options, stage, rows)
     set_aside("write")
+    spare_pandas()
     return done
 
 
