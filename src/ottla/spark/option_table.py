@@ -105,8 +105,8 @@ OPTIONS = (
     OptionRow(
         SUBSCRIBE_PATTERN,
         "one of the three",
-        "a regular expression (Python's) that is found in a topic's name, anywhere, as the connector "
-        "does it (`^events-[0-9]+$` for a whole name); internal topics never",
+        "a regular expression (Python's) that is found in a topic's name, anywhere, as the "
+        "connector does it (`^events-[0-9]+$` for a whole name); internal topics never",
     ),
     OptionRow(ASSIGN, "one of the three", '`{"topic": [0, 1]}`'),
     OptionRow(
