@@ -309,6 +309,7 @@ class Broker:
             shared=self._shared_doors,
             inter_broker=self._inter_broker,
         )
+        work.replica_manager.certain_until = doors.membership.certain_until
         await work.withdraw(data, configuration)
         await join_and_open(doors, data)
         return doors

@@ -43,8 +43,6 @@ COMMAND_LINES = {
     "cluster logdirs": "",
     "cluster health": "",
     "cluster status": "",
-    "cluster balance": "",
-    "cluster drain": "1",
     "cluster wait": "--for 50ms",
     "config get": "topic/t",
     "config set": "topic/t retention.ms=1d",

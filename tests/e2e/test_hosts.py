@@ -7,6 +7,17 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.client.blocking.cluster import BlockingConnection
+from ottla.client.wire.settings import Address, ClientSettings
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.records.builder import build_batch
+from ottla.records.record import Record
 from tests.commands import run_command
 from tests.etcd_server import needs_etcd
 from tests.hosts import SESSION_MS, Hosts
@@ -148,6 +159,54 @@ def test_a_node_that_dies_while_etcd_is_away_is_replaced_when_it_is_back(hosts):
     hosts.until(lambda: leader not in hosts.members())
     produce(producer, [b"after"])
     assert consume(hosts, 1) == [b"after"]
+
+
+class Raw:
+    """A connection to one node, on which requests are sent without waiting for answers."""
+
+    def __init__(self, peer):
+        address = Address(peer.host, peer.port)
+        self._connection = BlockingConnection(address, ClientSettings(request_timeout_ms=60_000))
+
+    def send(self, acks):
+        records = build_batch([Record(value=b"acks %d" % acks, timestamp=1_700_000_000_000)])
+        part = PartitionProduceData(index=0, records=records)
+        topic = TopicProduceData(name="t", partition_data=[part])
+        request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic])
+        self._connection.send(request, ProduceResponse, highest=12)
+
+    def close(self):
+        self._connection.close()
+
+    def code(self):
+        """Return how the next request was answered."""
+        (topic,) = self._connection.receive().responses
+        return ErrorCode(topic.partition_responses[0].error_code)
+
+
+def test_a_node_that_stood_still_acknowledges_nothing_as_the_leader_it_was(hosts):
+    create(hosts)
+    for _ in range(3):
+        before = hosts.state("t")
+        connections = [(Raw(hosts.nodes[before.leader]), acks) for acks in (1, -1) for _ in "123"]
+        for raw, acks in connections:
+            raw.send(acks)
+            assert raw.code() is ErrorCode.NONE
+        hosts.pause(before.leader)
+        for raw, acks in connections:
+            raw.send(acks)
+        hosts.until(lambda known=before: hosts.state("t").leader not in (known.leader, -1))
+        next_leader = Raw(hosts.nodes[hosts.state("t").leader])
+        next_leader.send(-1)
+        assert next_leader.code() is ErrorCode.NONE
+        next_leader.close()
+        hosts.resume(before.leader)
+        for raw, acks in connections:
+            code = raw.code()
+            assert code is ErrorCode.NOT_LEADER_OR_FOLLOWER, f"acks={acks} was answered {code}"
+            raw.close()
+        hosts.wait_for_isr("t")
+    assert len(consume(hosts, 3 * 7)) == 3 * 7
 
 
 def refused(peer):

@@ -8,6 +8,7 @@ takes the seat in the same way as one of several nodes will. Source: cluster des
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -87,6 +88,10 @@ class Membership:
         self._ttl_seconds = ttl_seconds
         self._session: Session | None = None
         self._sessions_opened = 0
+        self._registered = -1
+        """Use: the revision of this node's registration."""
+        self._seen = -1
+        """Use: that of the registration which the image shows."""
         self._rejoining: asyncio.Task[None] | None = None
         self.on_failed: Callable[[BaseException], None] = lambda _: None
         """Called on the loop with an error, of our own, that ended the attempts to join again."""
@@ -156,6 +161,7 @@ class Membership:
         except GuardFailed as error:
             why = registered_already(self._node_id, error.found)
             raise AlreadyRegistered(why) from error
+        self._registered = revision
         try:
             return await self._store.commit(
                 [Guard(self._keys.controller, create_rev=ABSENT)],
@@ -171,8 +177,22 @@ class Membership:
                 raise AlreadyRegistered(why) from error
             return revision  # Another node is the controller.
 
+    def certain_until(self) -> float:
+        """Return until when this node is registered for certain, in seconds of its clock.
+
+        Minus infinity when it is not, or when the image does not show the registration yet: then it
+        does not show either what was decided before.
+        """
+        session = self._session
+        if session is None or self.state is SessionState.LOST:
+            return -math.inf
+        return session.certain_until if self._seen == self._registered else -math.inf
+
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Try to take the controller's seat when it has become free; a listener of the image."""
+        if self._node_id in delta.brokers:
+            broker = image.brokers.get(self._node_id)
+            self._seen = -1 if broker is None else broker.epoch
         if delta.controller_changed and image.controller == NO_LEADER and self._has_joined:
             begin_task(self._take_seat(), name="take the controller's seat", ended=_seat_taken)
 

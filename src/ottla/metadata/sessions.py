@@ -101,6 +101,11 @@ class LocalSession:
         """The number to put into a Put."""
         return self._id
 
+    @property
+    def certain_until(self) -> float:
+        """Infinite: the holder is told at once when the session ends."""
+        return inf
+
     async def close(self) -> None:
         """End the session and delete its keys. Harmless when it has ended."""
         if self._alive:

@@ -143,6 +143,13 @@ class Session(Protocol):
     def id(self) -> int:
         """The number to put into a Put; never 0, and never used for another session."""
 
+    @property
+    def certain_until(self) -> float:
+        """Until when the session has not ended, in seconds of the holder's monotonic clock.
+
+        Infinite where the end is told at once. Later it may have ended, unheard of here.
+        """
+
     async def close(self) -> None:
         """End the session and delete its keys. Harmless when it has ended."""
 

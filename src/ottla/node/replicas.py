@@ -26,6 +26,7 @@ from ottla.replication.hand_overs import HandOvers
 from ottla.replication.proposing import StoreProposals
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replicas import ReplicaPorts, Replicas
+from ottla.replication.standing import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,10 @@ def make_replicas(
             config[options.REPLICA_FETCH_BACKOFF_MS],
         ),
         lag_max_ms=config[options.REPLICA_LAG_TIME_MAX_MS],
+        standing=Standing(
+            environment.clock,
+            lambda: replica_manager.certain_until(),  # noqa: PLW0108 - it is set later
+        ),
     )
 
 

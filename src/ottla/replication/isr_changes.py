@@ -127,6 +127,8 @@ class IsrChanges:
         self._leaderships: dict[TopicPartition, _Leadership] = {}
         """Invariant: with followers; those of partitions that this node led when it last looked."""
         self._in_flight_count = 0
+        self.fetched: Callable[[Partition, NodeId], None] | None = None
+        """Use: told of each fetch that counts. None: nobody is."""
         self._timer: Timer | None = None
         self._is_stopped = False
 
@@ -155,6 +157,8 @@ class IsrChanges:
         Raises KafkaError, as that does.
         """
         partition.follower_fetched(node, end_offset, broker_epoch, now_ms=self._now_ms())
+        if self.fetched is not None:
+            self.fetched(partition, node)
         leadership = self._leaderships.get(partition.topic_partition)
         if leadership is None or leadership.epoch != partition.leader_epoch:
             self.watch(partition)

@@ -63,6 +63,7 @@ class Partition(PartitionFlushes):
         "grown",
         "high_watermark",
         "is_leader",
+        "may_take",
         "min_insync_replicas",
         "state",
         "topic_id",
@@ -116,6 +117,8 @@ class Partition(PartitionFlushes):
         """Use: appends that wait until another replica leads, or does not. None: none need to."""
         self.grown: Callable[[Partition], None] | None = None
         """Use: told of each append, for followers that wait. None: there are none."""
+        self.may_take: Callable[[Partition], bool] | None = None
+        """Use: whether ``acks`` 0 and 1 are taken now, see ``standing``. None: they always are."""
         self.view: LeaderView | None = None
         """Use: set by ``take_view``. What followers have said. Invariant: of the present leader
         epoch; None without them."""
@@ -252,21 +255,6 @@ class Partition(PartitionFlushes):
         if self.is_failed:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
 
-    def check_replica(self, current_leader_epoch: int) -> None:
-        """Raise KafkaError unless a consumer that knows this leader epoch may read here.
-
-        One that tells no epoch may not: it may have come to a former leader, and would take an
-        offset that is not here yet for one that is out of range.
-        """
-        if current_leader_epoch < 0:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition}")
-        if current_leader_epoch < self.state.leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-        if current_leader_epoch > self.state.leader_epoch:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if self.is_failed:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
-
     # Appends.
 
     def append(self, records: memoryview | Analysis, *, acks: int) -> AppendResult:
@@ -281,6 +269,7 @@ class Partition(PartitionFlushes):
             or log.state is not OPEN
             or (acks == -1 and len(state.isr) < self.min_insync_replicas)
             or self._yielding is not None
+            or (acks != -1 and self.may_take is not None)
         ):
             self.check_append(acks)
             if self.has_to_wait:
@@ -303,6 +292,9 @@ class Partition(PartitionFlushes):
     def check_append(self, acks: int) -> None:
         """Raise KafkaError if nothing can be appended here with ``acks``, whatever the records."""
         self.check_leader()
+        if acks != -1 and self.may_take is not None and not self.may_take(self):
+            why = f"{self.topic_partition}: another node may lead by now, unheard of here"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
         if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
             # As elections.effective_min_isr, which one node alone does not load.
             needed = min(self.min_insync_replicas, len(self.state.replicas))

@@ -7,6 +7,7 @@ image says. Source: the API refactoring seed ("Replica Manager").
 
 import logging
 from collections.abc import Callable, Generator, Iterable
+from math import inf
 from posixpath import dirname
 from typing import TYPE_CHECKING, cast
 
@@ -93,6 +94,8 @@ class ReplicaManager:
         self.replicas: Replicas | None = None
         """Use: for partitions of several replicas; made by ``make_replicas`` with the first."""
         self.make_replicas: Callable[[], Replicas] | None = None
+        self.certain_until: Callable[[], float] = lambda: inf
+        """Use: until when this node is registered for certain, in seconds of its clock."""
         """Use: None: nothing is done for such partitions."""
         self._image: MetadataImage | None = None
         """Use: to tell who leads what is not hosted here. None: nothing was heard yet."""

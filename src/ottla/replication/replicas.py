@@ -9,7 +9,7 @@ no connection, only their ports. Source: Kafka's ReplicaManager.becomeLeaderOrFo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, Protocol
 
 from ottla.env.clock import Clock
@@ -27,6 +27,7 @@ from ottla.replication.hand_overs import HandOvers
 from ottla.replication.isr_changes import IsrChanges, ProposeState
 from ottla.replication.low_watermarks import LowWatermarks
 from ottla.replication.partition import Partition
+from ottla.replication.standing import Standing
 
 
 class HandOver(Protocol):
@@ -66,6 +67,7 @@ class Replicas:
         *,
         fetching: FetcherSettings,
         lag_max_ms: int,
+        standing: Standing | None = None,
     ) -> None:
         """``find``: a partition that is led here; it raises KafkaError."""
         self._me = me
@@ -73,6 +75,9 @@ class Replicas:
         self._fetching = fetching
         self._cutting = Cutting(LogCuts(log_manager, ports.clock), ports.executor, ports.clock)
         self.changes = IsrChanges(ports.awake_clock, ports.propose, lambda: lag_max_ms)
+        self._standing = standing
+        if standing is not None:
+            self.changes.fetched = standing.fetched
         self.hand_overs = ports.hand_overs
         """Use: what lets others lead."""
         self.sessions = FollowerSessions(ports.clock, self.changes, find, ports.random_below)
@@ -98,13 +103,15 @@ class Replicas:
             self._follow_no_more(partition)
             self.changes.watch(partition)
             if partition.view is None:  # The others were taken away.
-                partition.grown = None
+                partition.grown = partition.may_take = None
                 return
             partition.grown = self.sessions.grown
+            if self._standing is not None:
+                partition.may_take = self._standing.may_take
             self.sessions.led(partition)
             self.hand_overs.look_at(partition)
             return
-        partition.grown = None
+        partition.grown = partition.may_take = None
         self.changes.watch(partition)  # No more.
         leader = partition.state.leader
         if leader in (NO_LEADER, self._me.node_id):  # Its own, but for a former process.
@@ -114,7 +121,7 @@ class Replicas:
 
     def gone(self, partition: Partition) -> None:
         """Take note that a partition is hosted here no more."""
-        partition.grown = None
+        partition.grown = partition.may_take = None
         self._follow_no_more(partition)
         self.changes.watch(partition)
         self.low_watermarks.look_at(partition.topic_partition)
@@ -159,29 +166,6 @@ class Replicas:
             del self._fetchers[leader]
             name = f"follow node {leader} no more"
             self._stopping.add(begin_task(fetcher.stop(), name=name, ended=self._stopping.discard))
-
-    def nearest(
-        self, rack: str, racks: Mapping[NodeId, str | None], partition: Partition, offset: int
-    ) -> NodeId | None:
-        """Return an in-sync follower in ``rack`` that has ``offset``; None: the leader is as good.
-
-        ``racks``: of the nodes that are registered. The one that has most; the first of equals.
-        """
-        view, me = partition.view, self._me.node_id
-        if view is None or racks.get(me) == rack:
-            return None
-        best, best_end = None, offset
-        for node in view.state.isr:
-            remote = view.remote(node)
-            if node == me or racks.get(node) != rack or remote is None:
-                continue
-            start = self.sessions.start_offset_of(node, partition)
-            is_better = remote.end_offset > best_end or (
-                best is None and remote.end_offset == offset
-            )
-            if start is not None and start <= offset and is_better:
-                best, best_end = node, remote.end_offset
-        return best
 
     async def leave(self, partitions: Iterable[Partition]) -> int:
         """Let others lead what they can of these partitions, and follow them no more.

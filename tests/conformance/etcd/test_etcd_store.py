@@ -192,7 +192,7 @@ async def test_a_session_is_kept_alive_and_ends_at_etcd(store):
     states = []
     session = await store.session(1.0, states.append)
     await store.commit([], [Put("live", b"", session.id)])
-    first = session.deadline
+    first = session.certain_until
     await until(lambda: is_later(session, first + 2))
     assert await store.get("live") is not None
     session._stop()  # As a process that stands still.
@@ -203,7 +203,7 @@ async def test_a_session_is_kept_alive_and_ends_at_etcd(store):
 
 
 async def is_later(session, deadline):
-    return session.deadline > deadline
+    return session.certain_until > deadline
 
 
 async def is_gone(store, key):
@@ -222,13 +222,13 @@ async def test_a_session_outlives_a_restart_of_etcd_but_cannot_be_counted_on(etc
     async with asyncio.timeout(30):
         while states[-1] is not SessionState.SUSPENDED:  # noqa: ASYNC110 - told by a callback
             await asyncio.sleep(0.01)
-    assert session.deadline < SystemClock().monotonic()
+    assert session.certain_until < SystemClock().monotonic()
     await asyncio.to_thread(etcd.start)
     async with asyncio.timeout(30):
         while states[-1] is not SessionState.CONNECTED:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
     assert (await store.get("live")).session == session.id
-    assert session.deadline > SystemClock().monotonic() - 1
+    assert session.certain_until > SystemClock().monotonic() - 1
 
 
 async def test_an_etcd_that_went_back_in_time_is_not_used(etcd, store):

@@ -52,14 +52,18 @@ class EtcdSession:
         self._state = SessionState.CONNECTED
         self._renewing: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[bytes] | None = None
-        self.deadline = asked_at + ttl_seconds
-        """Until when the session exists for certain, by the monotonic clock."""
+        self._certain_until = asked_at + ttl_seconds
         self._timer: Timer = clock.call_later(ttl_seconds / _RENEWALS_PER_TTL, self._renew)
 
     @property
     def id(self) -> int:
         """The number to put into a Put."""
         return self._number
+
+    @property
+    def certain_until(self) -> float:
+        """Until when etcd cannot have ended the session, by the monotonic clock."""
+        return self._certain_until
 
     @property
     def is_alive(self) -> bool:
@@ -81,7 +85,7 @@ class EtcdSession:
     def abandon(self) -> None:
         """Stop renewing, like a holder that hangs: it knows itself when its time is over."""
         self._stop()
-        left_seconds = self.deadline - self._clock.monotonic()
+        left_seconds = self._certain_until - self._clock.monotonic()
         self._timer = self._clock.call_later(max(left_seconds, 0.0), self._give_up)
 
     def ended(self) -> None:
@@ -138,12 +142,12 @@ class EtcdSession:
                 logger.warning("etcd has ended this node's session")
                 self.ended()
                 return
-            self.deadline = max(self.deadline, sent_at + lease.ttl_seconds)
+            self._certain_until = max(self._certain_until, sent_at + lease.ttl_seconds)
             self._tell(SessionState.CONNECTED)
             return
 
     def _unanswered(self, error: Exception) -> None:
-        if self.is_alive and self._clock.monotonic() > self.deadline:
+        if self.is_alive and self._clock.monotonic() > self._certain_until:
             if self._state is SessionState.CONNECTED:
                 logger.warning("etcd does not renew this node's session: %s", error)
             self._tell(SessionState.SUSPENDED)

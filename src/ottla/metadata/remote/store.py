@@ -255,6 +255,11 @@ class RemoteSession:
         """The number to put into a Put."""
         return self._number
 
+    @property
+    def certain_until(self) -> float:
+        """When the session would end, had its owner heard no later renewal than the last."""
+        return self._renewed_at + self._ttl_seconds
+
     async def close(self) -> None:
         """End the session and delete its keys. Harmless when it has ended."""
         if self._is_alive:

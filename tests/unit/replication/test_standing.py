@@ -1,0 +1,130 @@
+"""When a leader of several replicas takes records that nobody else has to have."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.env.clock import ManualClock
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import TopicPartition
+from ottla.metadata.values import PartitionState
+from ottla.replication.standing import PREPARED_SECONDS, RECENT_SECONDS, Standing
+
+TTL_SECONDS = 9.0
+
+
+class Leader:
+    """Node 1, which leads in epoch 3; nodes 2 and 3 may be elected, 4 may not."""
+
+    def __init__(self):
+        self.clock = ManualClock()
+        self.until = self.clock.monotonic() + TTL_SECONDS
+        self.standing = Standing(self.clock, lambda: self.until)
+        state = PartitionState((1, 2, 3, 4), (1, 2), 1, 3, 0, elr=(3,))
+        self.partition = SimpleNamespace(
+            topic_partition=TopicPartition("t", 0), state=state, leader_epoch=3
+        )
+
+    def takes(self):
+        return self.standing.may_take(self.partition)
+
+    def fetched(self, *nodes):
+        for node in nodes:
+            self.standing.fetched(self.partition, node)
+
+    def lead_in(self, epoch):
+        self.partition.leader_epoch = epoch
+        self.partition.state = self.partition.state._replace(leader_epoch=epoch)
+
+
+@pytest.fixture
+def leader():
+    return Leader()
+
+
+def test_who_is_registered_for_certain_takes_everything(leader):
+    assert leader.takes()
+    leader.clock.advance(TTL_SECONDS)
+    assert leader.takes()
+    leader.clock.advance(0.001)
+    assert not leader.takes()
+    leader.until += TTL_SECONDS
+    assert leader.takes()
+
+
+def test_while_all_who_may_be_elected_follow_it_goes_on_without_an_end(leader):
+    leader.clock.advance(TTL_SECONDS - PREPARED_SECONDS)
+    for _ in range(100):
+        leader.clock.advance(1.0)
+        leader.fetched(2, 3)
+        is_soon = leader.clock.monotonic() < leader.until + 2
+        assert leader.takes() or is_soon, "a second fetch shows that they followed after the end"
+    assert leader.takes()
+    leader.clock.advance(RECENT_SECONDS)
+    assert not leader.takes()
+
+
+def test_a_fetch_from_before_a_standstill_proves_nothing(leader):
+    """It lay in the socket while another node was elected."""
+    leader.clock.advance(TTL_SECONDS - 1)
+    leader.fetched(2, 3)
+    leader.clock.advance(0.5)
+    leader.fetched(2, 3)
+    leader.clock.advance(3600)
+    leader.fetched(2, 3)
+    assert not leader.takes()
+    leader.clock.advance(0.001)
+    leader.fetched(2, 3)
+    assert leader.takes(), "these were sent after the answers to the last ones"
+
+
+def test_signs_from_before_the_end_of_the_registration_do_not_count(leader):
+    """A short standstill: lately is not since."""
+    leader.clock.advance(TTL_SECONDS - 0.2)
+    for _ in range(3):
+        leader.clock.advance(0.05)
+        leader.fetched(2, 3)
+    leader.clock.advance(RECENT_SECONDS / 2)
+    assert not leader.takes()
+
+
+@pytest.mark.parametrize("nodes", [(2,), (3,), (4,), (2, 4), ()])
+def test_everybody_who_may_be_elected_has_to_follow(leader, nodes):
+    leader.clock.advance(TTL_SECONDS + 1)
+    for _ in range(3):
+        leader.clock.advance(0.1)
+        leader.fetched(*nodes)
+    assert not leader.takes()
+
+
+def test_a_sign_of_another_leader_epoch_does_not_count(leader):
+    leader.clock.advance(TTL_SECONDS + 1)
+    for _ in range(2):
+        leader.clock.advance(0.1)
+        leader.fetched(2, 3)
+    assert leader.takes()
+    leader.lead_in(4)
+    assert not leader.takes()
+    leader.fetched(2, 3)
+    assert not leader.takes()
+    leader.fetched(2, 3)
+    assert leader.takes()
+
+
+def test_signs_are_forgotten_when_all_is_well(leader):
+    leader.clock.advance(TTL_SECONDS + 1)
+    leader.fetched(2, 3)
+    leader.until = leader.clock.monotonic() + TTL_SECONDS
+    leader.fetched(2)
+    assert not leader.standing._signs
+
+
+def test_only_acks_all_is_taken_in_doubt(node, words):
+    partition = node.partition()
+    partition.append(memoryview(words.batch()), acks=1)
+    partition.may_take = lambda one: one is not partition
+    for acks in (0, 1):
+        with pytest.raises(KafkaError, match="another node may lead by now") as refused:
+            partition.append(memoryview(words.batch()), acks=acks)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.append(memoryview(words.batch()), acks=-1)
