@@ -213,6 +213,21 @@ def test_replicas_move_under_load_and_nothing_is_lost(nodes):
     assert directories(nodes, 2) == directories(nodes, 3) == {"t-0", "t-1", "t-2"}
 
 
+def test_a_node_that_was_down_deletes_what_it_has_lost_meanwhile(nodes):
+    create(nodes)
+    wait_for_isr(nodes)
+    nodes.kill(3)
+    wait_for_isr(nodes, 2)
+    assert set(alter(nodes, {n: [1, 2] for n in range(3)}).values()) == {0}
+    until(lambda: not moving(nodes), lambda: states(nodes))
+    assert {state.left for state in states(nodes)} == {(3,)}
+    nodes.start(3)
+    until(lambda: not directories(nodes, 3), lambda: directories(nodes, 3))
+    assert set(alter(nodes, {n: [1, 2, 3] for n in range(3)}).values()) == {0}
+    wait_for_isr(nodes)
+    assert len(directories(nodes, 3)) == 3
+
+
 def let_follow(nodes, node, *, may):
     """Have a node follow no partition more than it does, or again those it hears of."""
 

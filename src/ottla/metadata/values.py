@@ -93,6 +93,9 @@ class PartitionState(NamedTuple):
     """True: the leader was elected outside of the ISR and has not recovered from that yet."""
     elr: tuple[NodeId, ...] = ()
     """Eligible leader replicas (KIP-966): out of the ISR, but they hold all that is committed."""
+    left: tuple[NodeId, ...] = ()
+    """Nodes that were replicas, or were to be: they delete what they have, at their next start at
+    the latest."""
 
 
 NO_STATE = PartitionState((), (), NO_LEADER, LeaderEpoch(-1), -1)
@@ -191,6 +194,8 @@ def encode_partition(state: PartitionState) -> bytes:
     }
     if state.elr:
         fields["elr"] = state.elr
+    if state.left:
+        fields["left"] = state.left
     return _encode(fields)
 
 
@@ -207,6 +212,7 @@ def decode_partition(data: bytes) -> PartitionState:
         removing=fields.nodes("removing"),
         unclean=fields.truth("unclean"),
         elr=fields.nodes("elr") if fields.has("elr") else (),
+        left=fields.nodes("left") if fields.has("left") else (),
     )
 
 

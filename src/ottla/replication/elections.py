@@ -153,6 +153,7 @@ def begin_reassignment(state: PartitionState, target: Collection[NodeId]) -> Par
             replicas=(*target, *removing),
             adding=tuple(node for node in target if node not in state.replicas),
             removing=removing,
+            left=tuple(node for node in state.left if node not in target),
             partition_epoch=state.partition_epoch + 1,
         )
     )
@@ -208,6 +209,7 @@ def _without(state: PartitionState, nodes: Collection[NodeId]) -> PartitionState
             replicas=tuple(node for node in state.replicas if node not in nodes),
             adding=(),
             removing=(),
+            left=tuple(sorted({*state.left, *nodes})),
         )
     )
 

@@ -189,11 +189,21 @@ class Hosting:
                     topic_ids.append(Wanted(where, topic.topic_id, is_new))
                     if len(state.replicas) > 1 and self._has_no_log(where, topic.topic_id):
                         self.missing_at_start.append((where, topic.topic_id))
+                elif self._node_id in state.left:
+                    self._remove_left(TopicPartition(name, index), topic.topic_id)
         job = self._log_manager.maker.making_job(topic_ids)
         job.run()
         made = self._log_manager.maker.made(job)
         for where, topic_id, _ in topic_ids:
             self._host(where, topic_id, wanted[where], made[where], is_new=is_new)
+        self._work()
+
+    def _remove_left(self, where: TopicPartition, topic_id: TopicId) -> None:
+        """Remove the log of a replica that was taken away while this node was down."""
+        log = self._log_manager.get(where)
+        if log is not None and log.topic_id == topic_id:
+            logger.info("%s: this node is no replica any more; its copy is removed", where)
+            self._add(_Step(where, topic_id, None, is_new=False))
 
     def _has_no_log(self, where: TopicPartition, topic_id: TopicId) -> bool:
         if where in self._log_manager.offline:

@@ -125,6 +125,7 @@ ROUND_TRIPS = [
     ("topic", TopicValue(ID, 8, grown_from=6)),
     ("partition", STATE),
     ("partition", STATE._replace(elr=(NodeId(1),))),
+    ("partition", STATE._replace(left=(NodeId(4),))),
     ("broker", BROKER),
     ("broker", BrokerValue("h", 1)),
     ("known_broker", KnownBrokerValue({"d1": "/data 1", "d2": "/never"})),
@@ -149,7 +150,7 @@ def test_unknown_fields_are_tolerated_and_unknown_versions_refused(kind, value):
         decode(json.dumps({**fields, "v": 2}).encode())
     for name in fields:
         missing = {key: field for key, field in fields.items() if key != name}
-        if name not in {"rack", "grown_from", "elr"}:
+        if name not in {"rack", "grown_from", "elr", "left"}:
             with pytest.raises(UnreadableValue, match=name):
                 decode(json.dumps(missing).encode())
         for wrong in (5 if isinstance(fields[name], bool) else True, {"x": 1}, [None], -7):

@@ -196,3 +196,13 @@ def test_it_cannot_go_back_to_replicas_that_lack_what_is_committed():
     assert cancel_reassignment(led, LIVE, 1) is None
     eligible = led._replace(elr=(A,))
     assert cancel_reassignment(eligible, LIVE, 2).leader == A
+
+
+def test_who_is_no_replica_any_more_is_remembered_until_it_is_one_again():
+    begun = begin_reassignment(state(), (B, D))
+    after = finish_reassignment(change_isr(begun, (A, B, C, D), 1), LIVE, 1)
+    assert after.left == (A, C)
+    again = begin_reassignment(after, (B, A))
+    assert again.left == (C,)
+    cancelled = cancel_reassignment(again, LIVE, 1)
+    assert (cancelled.replicas, cancelled.left) == ((B, D), (A, C))
