@@ -9,6 +9,7 @@ client is answered when this node serves what was created. Source: ADR 5; KIP-51
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
@@ -325,7 +326,8 @@ class Controller:
 
     async def _write_more(self, topic: TopicImage, added: Sequence[Assignment]) -> None:
         key, present = self._keys.topic(topic.name), len(topic.partitions)
-        entry = await self._store.get(key)
+        with _store_answers():
+            entry = await self._store.get(key)
         value = None if entry is None else decode_topic(entry.value)
         if entry is None or value is None or value[:2] != (topic.topic_id, present):
             why = f"the topic {topic.name} was changed by somebody else just now"
@@ -384,13 +386,14 @@ class Controller:
     async def _mark_deleted(self, asked: TopicImage) -> TopicImage | None:
         """Delete the topic's keys, leave the mark, and return the topic as it was then.
 
-        None: it does not exist any more. Raises GuardFailed when it changed in between.
+        None: it does not exist any more. Raises GuardFailed when it changed in between; KafkaError.
         """
         key = self._keys.topic(asked.name)
-        entry = await self._store.get(key)
-        if entry is None or decode_topic(entry.value).topic_id != asked.topic_id:
-            return None
-        await self._follower.reached(entry.mod_rev)
+        with _store_answers():
+            entry = await self._store.get(key)
+            if entry is None or decode_topic(entry.value).topic_id != asked.topic_id:
+                return None
+            await self._follower.reached(entry.mod_rev)
         topic = self._image.topic_by_id(asked.topic_id)
         if topic is None:
             return None
@@ -428,11 +431,8 @@ class Controller:
         def changed(value: bytes | None) -> bytes | None:
             return None if value is None else without_node(value, self._node_id)
 
-        try:
+        with _store_answers():
             await update(self._store, self._keys.deleted_topic(topic.topic_id), changed)
-        except (Unavailable, Ambiguous) as error:
-            why = f"the metadata store does not answer for sure: {error}"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
 
     def _see_deletions(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Take this node from the marks of topics that another node was asked to delete."""
@@ -453,12 +453,18 @@ class Controller:
 
     async def _commit(self, guards: list[Guard], ops: list[Op]) -> None:
         """Commit, and wait until this node's image has it. Raises GuardFailed, KafkaError."""
-        try:
-            revision = await self._store.commit(guards, ops)
-        except (Unavailable, Ambiguous) as error:
-            why = f"the metadata store does not answer for sure: {error}"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
-        await self._follower.reached(revision)
+        with _store_answers():
+            await self._follower.reached(await self._store.commit(guards, ops))
+
+
+@contextmanager
+def _store_answers() -> Iterator[None]:
+    """Raise KafkaError when the metadata store does not answer, or not for sure."""
+    try:
+        yield
+    except (Unavailable, Ambiguous) as error:
+        why = f"the metadata store does not answer for sure: {error}"
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
 
 
 def _deletion_ended(task: asyncio.Task[None]) -> None:

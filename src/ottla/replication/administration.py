@@ -276,13 +276,12 @@ class ReplicaAdministration:
                 guards.append(Guard(self._keys.live_broker(node), create_rev=epoch))
         ops = [Put(change.key, encode_partition(change.after)) for change in changes]
         try:
-            revision = await self._store.commit(guards, ops)
+            await self._follower.reached(await self._store.commit(guards, ops))
         except GuardFailed:
             return False
         except MetadataError as error:
             why = f"the metadata store does not answer for sure: {error}"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from error
-        await self._follower.reached(revision)
         return True
 
     async def _pause(self) -> None:

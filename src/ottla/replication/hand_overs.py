@@ -247,6 +247,7 @@ class HandOvers:
                 self._guards(changes),
                 [Put(change.key, encode_partition(change.state)) for change in changes],
             )
+            await self._follower.reached(revision)
         except GuardFailed:
             if len(changes) == 1:
                 return 0
@@ -257,7 +258,6 @@ class HandOvers:
         except MetadataError as error:
             logger.warning("%d partitions could not be handed over yet: %s", len(changes), error)
             return 0
-        await self._follower.reached(revision)
         return len(changes)
 
     def _guards(self, changes: list[_Change]) -> list[Guard]:

@@ -167,6 +167,22 @@ async def test_a_store_that_does_not_answer_is_a_timeout(controller, following, 
     assert set(following.image.topics) == {"u"}, "the next one is tried all the same"
 
 
+@pytest.mark.parametrize("where", ["get", "reached"])
+async def test_a_store_that_goes_before_it_is_written_to_is_a_timeout(
+    controller, following, monkeypatch, where
+):
+    """It closed the client's connection when nothing but the commit was expected to fail."""
+    await done(controller.create_topics([NewTopic("t", 1)]))
+
+    async def fail(_):
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(following.store if where == "get" else following.follower, where, fail)
+    timeout = [ErrorCode.REQUEST_TIMED_OUT]
+    assert await done(controller.create_partitions([NewPartitions("t", 2)])) == timeout
+    assert await done(controller.delete_topics([("t", NULL_TOPIC_ID)])) == timeout
+
+
 async def test_a_topic_that_many_ask_for_is_created_once(controller, following, caplog):
     commits = following.store.commit
     count = 0
