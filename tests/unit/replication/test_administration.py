@@ -1,0 +1,178 @@
+"""Elections and reassignments by request: what is refused, and what no write may hide or undo."""
+
+import asyncio
+
+import pytest
+
+from ottla.cluster.in_time import Patience
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ids import NodeId, TopicPartition
+from ottla.metadata.values import NO_LEADER
+from ottla.replication.administration import (
+    AT_ONCE,
+    Election,
+    Move,
+    ReplicaAdministration,
+)
+from tests.unit.replication.test_hand_overs import A, B, C, World, state
+
+ON_THE_WAY = state((C, A, B), isr=(A, B), adding=(C,), removing=(B,))
+
+
+@pytest.fixture
+async def world():
+    world = World()
+    yield world
+    world.hand_overs.stop()
+    await world.follower.close()
+    await world.store.close()
+
+
+def administration(world):
+    return ReplicaAdministration(
+        world.store, world.keys, world.follower, lambda topic: 1, world.clock
+    )
+
+
+async def outcomes(world, pending):
+    """Return a code for each partition; None: it was done."""
+    for _ in range(5000):
+        if pending.is_done:
+            return [each and each.code for each in pending.value]
+        await asyncio.sleep(0)
+        world.clock.advance(0.001)
+    pytest.fail("no outcome")
+
+
+async def elect(world, election, *numbers):
+    wheres = [TopicPartition("t", number) for number in numbers]
+    pending = administration(world).elect(election, wheres, Patience(world.clock, 60_000))
+    return await outcomes(world, pending)
+
+
+async def reassign(world, *moves, may_change_factor=True):
+    wanted = [Move(TopicPartition("t", number), replicas) for number, replicas in moves]
+    pending = administration(world).reassign(
+        wanted, Patience(world.clock, 60_000), may_change_factor=may_change_factor
+    )
+    return await outcomes(world, pending)
+
+
+async def test_preferred_leaders_are_elected_where_they_can_and_need_to(world):
+    await world.begin(state(), state((B, A, C)), state((C, A), isr=(A,)), state(leader=B))
+    found = await elect(world, Election.PREFERRED, 0, 1, 2, 3, 4)
+    assert found == [
+        ErrorCode.ELECTION_NOT_NEEDED,
+        None,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        None,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert [(await world.state(n)).leader for n in range(4)] == [A, B, A, A]
+
+
+async def test_unclean_leaders_are_elected_only_where_nobody_has_all(world):
+    gone = NodeId(9)
+    await world.begin(
+        state(),
+        state((gone, B), isr=(), elr=(gone,), leader=NO_LEADER),
+        state((gone, B, C), isr=(), elr=(C, gone), leader=NO_LEADER),
+        state((gone,), isr=(gone,), leader=gone),
+    )
+    found = await elect(world, Election.UNCLEAN, 0, 1, 2, 3)
+    assert found == [
+        ErrorCode.ELECTION_NOT_NEEDED,
+        None,
+        None,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    ]
+    lossy, clean = await world.state(1), await world.state(2)
+    assert (lossy.leader, lossy.isr, lossy.unclean) == (B, (B,), True)
+    assert (clean.leader, clean.unclean) == (C, False)
+
+
+async def test_bad_targets_are_refused_and_nothing_changes(world):
+    before = state((A, B), isr=(A, B))
+    await world.begin(before)
+    for replicas in ([], [A, A], [A, 9], [-1]):
+        assert await reassign(world, (0, replicas)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+    assert await reassign(world, (0, None)) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
+    assert await reassign(world, (7, [A])) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await reassign(world, (0, [A]), may_change_factor=False) == [
+        ErrorCode.INVALID_REPLICATION_FACTOR
+    ]
+    assert await reassign(world, (0, [A, B])) == [None], "it is so already"
+    assert await world.state() == before
+
+
+async def test_the_factor_counts_without_those_that_go(world):
+    await world.begin(ON_THE_WAY)
+    assert await reassign(world, (0, [A, B]), may_change_factor=False) == [None]
+
+
+async def test_a_reassignment_that_would_lose_records_is_not_called_off(world):
+    await world.begin(ON_THE_WAY, ON_THE_WAY._replace(isr=(C,), leader=C))
+    assert await reassign(world, (0, None), (1, None)) == [
+        None,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ]
+    after = await world.state()
+    assert (after.replicas, after.leader, after.leader_epoch) == ((A, B), A, 6)
+
+
+async def test_a_leader_whose_process_is_newer_is_granted_its_leadership_in_the_same_write(world):
+    await world.begin(state((A, B), isr=(A, B)))
+    await world.register(A)
+    assert await reassign(world, (0, [A, C])) == [None]
+    after = await world.state()
+    assert (after.leader, after.leader_epoch, after.adding) == (A, 6, (C,))
+
+
+async def test_a_leader_that_registers_just_now_fails_the_write_and_not_the_request(world):
+    await world.begin(state((A, B), isr=(A, B)))
+    commit = world.store.commit
+
+    async def registered_before(guards, ops):
+        world.store.commit = commit
+        await world.register(A)
+        return await commit(guards, ops)
+
+    world.store.commit = registered_before
+    assert await reassign(world, (0, [A, C])) == [None]
+    assert (await world.state()).leader_epoch == 6
+
+
+async def test_many_are_changed_in_few_commits_and_one_that_fails_alone_fails_alone(world):
+    count = AT_ONCE + 5
+    await world.begin(*[state((A, B), isr=(A, B))] * count)
+    commits = []
+    commit = world.store.commit
+
+    async def counted(guards, ops):
+        commits.append(len(ops))
+        return await commit(guards, ops)
+
+    world.store.commit = counted
+    wanted = [(n, [A, A] if n == 3 else [A, C]) for n in range(count)]
+    found = await reassign(world, *wanted)
+    assert found[3] is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert set(found[:3] + found[4:]) == {None}
+    assert commits == [AT_ONCE - 1, 5]
+
+
+async def test_one_named_twice_is_changed_twice(world):
+    await world.begin(state())
+    assert await reassign(world, (0, [A, B]), (0, [B, C])) == [None, None]
+    after = await world.state()
+    assert (after.replicas, after.removing) == ((B, C, A), (A,))
+
+
+async def test_what_is_not_done_in_time_is_refused(world):
+    await world.begin(state())
+    pending = administration(world).reassign(
+        [Move(TopicPartition("t", 0), [A])], Patience(world.clock, 0), may_change_factor=True
+    )
+    (error,) = pending.value
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.REQUEST_TIMED_OUT
+    assert await world.state() == state()

@@ -1,0 +1,215 @@
+"""How a leader gives partitions away: who gets them, what waits meanwhile, and what stops it."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.env.clock import ManualClock
+from ottla.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
+from ottla.metadata.image import ImageFollower
+from ottla.metadata.keys import Keys
+from ottla.metadata.memory_store import MemoryStore
+from ottla.metadata.store import Put
+from ottla.metadata.values import (
+    BrokerState,
+    BrokerValue,
+    PartitionState,
+    TopicValue,
+    decode_partition,
+    encode_broker,
+    encode_partition,
+    encode_topic,
+)
+from ottla.replication.hand_overs import CATCH_UP_SECONDS, HandOvers
+
+TOPIC_ID = TopicId(b"0123456789abcdef")
+A, B, C = NODES = tuple(map(NodeId, (1, 2, 3)))
+
+
+class Led:
+    """A partition that node 1 leads: what HandOvers asks of one."""
+
+    def __init__(self, number, state, *, has, ends=10):
+        self.topic_partition = TopicPartition("t", number)
+        self.topic_id = TOPIC_ID
+        self.min_insync_replicas = 1
+        self.state = state
+        self.log = SimpleNamespace(log_end_offset=ends)
+        self.high_watermark = has
+        self.remotes = dict.fromkeys((B, C), has)
+        self.is_yielding = False
+        self.yielded = 0
+
+    @property
+    def is_leader(self):
+        return self.state.leader == A
+
+    @property
+    def view(self):
+        return self if self.is_leader else None
+
+    def remote(self, node):
+        return SimpleNamespace(end_offset=self.remotes[node])
+
+    def yield_appends(self):
+        assert not self.is_yielding
+        self.is_yielding = True
+        self.yielded += 1
+
+    def go_on_appending(self):
+        self.is_yielding = False
+
+
+class World:
+    def __init__(self):
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.keys = Keys("c")
+        self.follower = ImageFollower(self.store, self.keys, self.clock)
+        self.me = SimpleNamespace(node_id=A, broker_epoch=-1)
+        self.sessions = {}
+        self.led = []
+
+    async def begin(self, *states, has=10):
+        await self.store.commit(
+            [], [Put(self.keys.topic("t"), encode_topic(TopicValue(TOPIC_ID, len(states))))]
+        )
+        for number, state in enumerate(states):
+            await self.put(number, state)
+            self.led.append(Led(number, state, has=has))
+        for node in NODES:
+            await self.register(node)
+        await self.follower.start()
+        self.follower.add_listener(self.apply)
+        self.me.broker_epoch = self.follower.image.brokers[A].epoch
+        self.hand_overs = HandOvers(self.store, self.keys, self.follower, self.me, self.clock)
+
+    async def put(self, number, state):
+        key = self.keys.partition(TOPIC_ID, number)
+        await self.store.commit([], [Put(key, encode_partition(state))])
+
+    async def register(self, node, state=BrokerState.RUNNING):
+        if node in self.sessions:
+            await self.sessions[node].close()
+        session = self.sessions[node] = await self.store.session(9, lambda _: None)
+        value = encode_broker(BrokerValue("h", 9092, state=state))
+        revision = await self.store.commit(
+            [], [Put(self.keys.live_broker(node), value, session.id)]
+        )
+        if self.follower.image.revision:
+            await self.follower.reached(revision)
+
+    def apply(self, image, delta):
+        for change in delta.partitions:
+            self.led[change.partition].state = change.new
+
+    async def state(self, number=0):
+        entry = await self.store.get(self.keys.partition(TOPIC_ID, number))
+        return decode_partition(entry.value)
+
+    async def done(self, work):
+        """Run ``work``; the clock goes on while it waits."""
+        task = asyncio.ensure_future(work)
+        for _ in range(2000):
+            if task.done():
+                break
+            await asyncio.sleep(0)
+            self.clock.advance(0.001)
+        return task.result()
+
+
+@pytest.fixture
+async def world():
+    world = World()
+    yield world
+    world.hand_overs.stop()
+    await world.follower.close()
+    await world.store.close()
+
+
+def state(replicas=NODES, *, isr=NODES, leader=A, **more):
+    return PartitionState(replicas, isr, leader, LeaderEpoch(5), 7, **more)
+
+
+async def test_a_node_that_stops_leaves_the_isr_and_the_next_one_leads(world):
+    await world.begin(state(), state(isr=(A,)), state(leader=B))
+    assert await world.done(world.hand_overs.leave(world.led)) == 1
+    after = await world.state()
+    assert (after.leader, after.leader_epoch, after.isr) == (B, 6, (B, C))
+    assert await world.state(1) == state(isr=(A,)), "nobody else is in sync"
+    assert [led.yielded for led in world.led] == [1, 0, 0]
+    assert not any(led.is_yielding for led in world.led)
+
+
+async def test_a_node_that_stops_as_well_gets_nothing(world):
+    await world.begin(state())
+    await world.register(B, BrokerState.DRAINING)
+    await world.done(world.hand_overs.leave(world.led))
+    assert (await world.state()).leader == C
+
+
+async def test_appends_wait_until_the_followers_have_all_but_not_for_long(world):
+    await world.begin(state(), has=4)
+    (led,) = world.led
+    task = asyncio.ensure_future(world.hand_overs.leave(world.led))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert led.is_yielding
+    assert (await world.state()).leader == A
+    world.clock.advance(CATCH_UP_SECONDS / 2)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not task.done()
+    assert await world.done(task) == 1, "the time is over"
+
+
+async def test_preferred_leaders_get_only_what_they_have_all_of(world):
+    await world.begin(state((B, A, C)), state((C, A, B)), has=4)
+    await world.done(world.hand_overs.prefer([]))  # The first look.
+    world.led[1].remotes[C] = 10
+    assert await world.done(world.hand_overs.prefer(world.led)) == 1
+    assert (await world.state(0)).leader == A
+    after = await world.state(1)
+    assert (after.leader, after.leader_epoch, after.isr) == (C, 6, NODES)
+
+
+async def test_a_preferred_leader_that_has_just_come_is_left_alone(world):
+    await world.begin(state((B, A, C)))
+    await world.done(world.hand_overs.prefer([]))
+    await world.register(B)
+    assert await world.done(world.hand_overs.prefer(world.led)) == 0
+    assert await world.done(world.hand_overs.prefer(world.led)) == 1
+
+
+async def test_a_key_that_others_have_changed_keeps_its_value_and_the_rest_is_handed_over(world):
+    await world.begin(state(), state())
+    commit = world.store.commit
+    other = state(isr=(A, C))._replace(partition_epoch=8)
+
+    async def changed_before(guards, ops):
+        world.store.commit = commit
+        await world.put(0, other)
+        return await commit(guards, ops)
+
+    world.store.commit = changed_before
+    assert await world.done(world.hand_overs.leave(world.led)) == 1
+    assert await world.state(0) == other
+    assert (await world.state(1)).leader == B
+    assert not any(led.is_yielding for led in world.led)
+
+
+async def test_a_reassignment_is_ended_when_all_are_in_sync_and_tried_again_until_then(world):
+    moving = state((B, C, A), isr=(B, A), adding=(C,), removing=(A,))
+    await world.begin(moving)
+    world.hand_overs.look_at(world.led[0])
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert await world.state() == moving
+    await world.put(0, moving._replace(isr=(B, C, A), partition_epoch=8))
+    for _ in range(2500):  # It looks again by itself.
+        await asyncio.sleep(0)
+        world.clock.advance(0.001)
+    after = await world.state()
+    assert (after.replicas, after.isr, after.leader) == ((B, C), (B, C), B)
+    assert (after.leader_epoch, after.left) == (6, (A,))
