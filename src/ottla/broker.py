@@ -201,7 +201,8 @@ class Broker:
         """Answer what is in flight, then close everything, durably. Harmless when not started.
 
         ``grace_seconds``: how long clients may take for their answers; None: as the options say.
-        ``hands_over``: other nodes, which go on, lead what this one has led before it goes.
+        ``hands_over``: other nodes go on, and lead what this one has led before it goes. Else
+        leaders stay as they are.
         The stop is completed even if a caller is cancelled; further callers wait for its end.
         """
         if grace_seconds is None:
@@ -218,8 +219,11 @@ class Broker:
             self.stall_meter.stop()
             logger.info("the longest turn of the loop took %s", self.stall_meter.longest)
         self._schedule.stop()
-        if hands_over and opened.is_serving:
-            await self._hand_over(self.node)
+        if opened.is_serving:
+            if hands_over:
+                await self._hand_over(self.node)
+            else:  # Nobody is to be elected: all go.
+                self.node.work.elections.stop()
         await self._close_doors(opened, grace_seconds)
         self._awake_clock.stop()
         if opened.doors is not None:

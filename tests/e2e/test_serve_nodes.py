@@ -130,6 +130,28 @@ def test_a_killed_node_comes_back_while_the_others_serve(nodes):
     assert "node 2 ended by signal 9; it starts again in 0.2 s" in nodes.log_text()
 
 
+def leaders(peer, topic):
+    rows = json.loads(ottla(peer, "topic", "describe", topic, "-o", "json"))["partitions"]
+    return [row["leader"] for row in rows]
+
+
+def test_a_node_that_is_stopped_alone_hands_over_and_all_together_do_not(started, tmp_path):
+    peer = started(NodesPeer(tmp_path / "data", 3))
+    ottla(peer, "topic", "create", "copied", "-p", "6", "-r", "3")
+    assert sorted(leaders(peer, "copied")) == [1, 1, 2, 2, 3, 3]
+    pid = peer.workers()[2]
+    os.kill(pid, signal.SIGTERM)
+    wait_for_ends([pid], PATIENCE_SECONDS)
+    until(lambda: "node 2 ended with exit code 0" in peer.log_text())
+    moved = leaders(peer, "copied")
+    assert {*moved} == {1, 3}
+    until(lambda: status(peer).get(2, {}).get("state") == "up")
+    assert peer.stop() == 0
+    started(peer)
+    assert leaders(peer, "copied") == moved
+    assert peer.stop() == 0
+
+
 def test_when_the_supervisor_is_killed_everything_is_gone_and_starts_anew(started, tmp_path):
     peer = started(NodesPeer(tmp_path / "data", 2))
     ottla(peer, "topic", "create", "kept", "-p", "2")
