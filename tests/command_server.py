@@ -8,6 +8,7 @@ ends by itself; only the start of an interpreter is saved. The two sides speak i
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -63,7 +64,7 @@ class CommandServer:
         )
         os.close(asked_in)
         os.close(answered_out)
-        self._lines = os.fdopen(self._answers, "r")
+        self._rest = b""
 
     def __enter__(self):
         return self
@@ -71,7 +72,7 @@ class CommandServer:
     def __exit__(self, *_):
         os.close(self._asks)
         self._process.wait(PATIENCE_SECONDS)
-        self._lines.close()
+        os.close(self._answers)
         self._directory.cleanup()
 
     @property
@@ -91,26 +92,36 @@ class CommandServer:
         files[2] = f"{place}.err" if err is None else err
         question = {"arguments": arguments, "files": files, "environment": environment or {}}
         os.write(self._asks, json.dumps(question).encode() + b"\n")
-        while "started" not in (line := json.loads(self._lines.readline())):
+        while "started" not in (line := self._next_line()):
             self._ended[line["ended"]] = line["code"]
         return Running(line["started"], Path(f"{place}.out"), Path(f"{place}.err"))
 
     def finish(self, running):
         """Wait for the end of a command."""
-        alarm = time.monotonic() + PATIENCE_SECONDS
-        with selectors.DefaultSelector() as ready:
-            ready.register(self._lines, selectors.EVENT_READ)
-            while running.pid not in self._ended:
-                if not ready.select(alarm - time.monotonic()):
-                    os.kill(running.pid, signal.SIGKILL)
-                    raise AssertionError(f"it does not end: {running.err.read_text()}")
-                line = json.loads(self._lines.readline())
-                self._ended[line["ended"]] = line["code"]
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while running.pid not in self._ended:
+            line = self._next_line(deadline)
+            if line is None:
+                os.kill(running.pid, signal.SIGKILL)
+                raise AssertionError(f"it does not end: {running.err.read_text()}")
+            self._ended[line["ended"]] = line["code"]
         out, err = (each.read_bytes() if each.exists() else b"" for each in running[1:])
         code = self._ended.pop(running.pid)
         said = Answer(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
         assert "Traceback" not in said.err, said.err
         return said
+
+    def _next_line(self, deadline=None):
+        """Return what the warm process says next; None: nothing, up to the deadline."""
+        while b"\n" not in self._rest:
+            left = None if deadline is None else max(0, deadline - time.monotonic())
+            if not select.select([self._answers], [], [], left)[0]:
+                return None
+            data = os.read(self._answers, 1 << 16)
+            assert data, "the warm process has ended"
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return json.loads(line)
 
     def run(self, *arguments, **streams):
         """Run a command to its end."""
@@ -127,6 +138,8 @@ def serve(asks, answers):
         import_module(module)
     for module in ("run", "topic_copier", "consume_group", "record_where", "client_files"):
         import_module(f"ottla.cli.{module}")
+    # Ctrl-C waits until a command has begun.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     tell = os.fdopen(answers, "w", buffering=1)
     ready = selectors.DefaultSelector()
     ready.register(asks, selectors.EVENT_READ)
@@ -178,11 +191,14 @@ def _become(question):
             before.reconfigure(line_buffering=name == "stderr" or os.isatty(int(number)))
     os.environ.update(question["environment"])
     sys.argv = ["ottla", *question["arguments"]]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 1
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         main()
         code = 0
+    except KeyboardInterrupt:
+        code = 130  # Before main was begun.
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:

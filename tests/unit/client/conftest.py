@@ -35,6 +35,7 @@ class ScriptedBroker:
         self.net = net
         self.port = 0
         self.partition_count = 2
+        self.leaderless = set()
         self.logs = defaultdict(list)
         self.ends = defaultdict(int)
         self.faults = defaultdict(list)
@@ -87,7 +88,10 @@ class ScriptedBroker:
                     topic_id=TOPIC_ID,
                     partitions=[
                         metadata.MetadataResponsePartition(
-                            partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                            partition_index=index,
+                            leader_id=-1 if index in self.leaderless else 1,
+                            replica_nodes=[1],
+                            isr_nodes=[1],
                         )
                         for index in range(self.partition_count if not error else 0)
                     ],

@@ -52,6 +52,15 @@ async def test_two_partitions_of_a_broker_share_a_fetch(broker, cluster):
     assert len(first.topics[0].partitions) == 2
 
 
+async def test_a_partition_is_read_though_another_of_its_topic_is_offline(broker, cluster):
+    store(broker, [b"0"])
+    broker.leaderless.add(1)
+    assert (await cluster.list_offsets({HERE: LATEST}))[HERE].offset == 1
+    async with Fetcher(cluster) as fetcher:
+        await fetcher.assign({HERE: 0})
+        assert await take(fetcher, 1) == [(0, 0, b"0")]
+
+
 async def test_a_new_leader_is_looked_up_and_nothing_is_read_twice(broker, cluster):
     store(broker, [b"0"])
     broker.faults[ApiKey.FETCH] = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH]

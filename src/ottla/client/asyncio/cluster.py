@@ -101,6 +101,22 @@ class Cluster:
 
         return await self.retrying(attempt, gives_up=gives_up)
 
+    async def ensure_led(self, partitions: Iterable[TopicPartition]) -> ClusterView:
+        """Return a view in which these partitions are led; others of their topics need not be.
+
+        Raises KafkaError, as ``ensure`` does.
+        """
+        wanted = list(partitions)
+
+        async def attempt() -> ClusterView:
+            if not all(self._is_led(each) for each in wanted):
+                await self.refresh({name for name, _ in wanted})
+            for each in wanted:
+                self.view.partition(*each)
+            return self.view
+
+        return await self.retrying(attempt, gives_up=_is_unknown_topic)
+
     async def any(self) -> Connection:
         """Return a connection to some broker, an open one if there is. Raises ConnectionFailed."""
         addresses = dict.fromkeys((*self.settings.bootstrap, *self.view.brokers.values()))
@@ -137,7 +153,7 @@ class Cluster:
         """Return offsets for timestamps in ms, or ``offsets.EARLIEST`` or ``offsets.LATEST``."""
 
         async def attempt() -> dict[TopicPartition, FoundOffset]:
-            await self.ensure({topic for topic, _ in timestamps})
+            await self.ensure_led(timestamps)
             found: dict[TopicPartition, FoundOffset] = {}
             for leader, partitions in self.view.by_leader(timestamps).items():
                 asked = {each: timestamps[each] for each in partitions}
@@ -223,6 +239,13 @@ class Cluster:
             for name in topics
         )
 
+    def _is_led(self, partition: TopicPartition) -> bool:
+        topic = self.view.topics.get(partition.topic)
+        if topic is None or topic.error is not ErrorCode.NONE:
+            return False
+        there = topic.partitions.get(partition.partition)
+        return there is not None and there.leader >= 0
+
     async def _connect(self, address: Address, purpose: str) -> Connection:
         key = (address, purpose)
         async with self._opening.setdefault(key, asyncio.Lock()):
@@ -234,3 +257,7 @@ class Cluster:
                 self._connections[key] = connection
                 self._has_answered = True
             return connection
+
+
+def _is_unknown_topic(error: KafkaError) -> bool:
+    return error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -114,7 +114,7 @@ class Fetcher:
                 await asyncio.sleep(pause)
 
     async def _read_from_leaders(self) -> None:
-        await self._cluster.ensure({topic for topic, _ in self._positions})
+        await self._cluster.ensure_led(self._positions)
         by_leader = self._cluster.view.by_leader(self._positions)
         readers = [
             asyncio.create_task(self._read_from(leader, partitions))
