@@ -320,3 +320,71 @@ async def stop_following(nodes, node):
     replicas = nodes.broker(node).node.work.replica_manager.replicas
     for fetcher in replicas._fetchers.values():
         await fetcher.stop()
+
+
+def test_consumers_read_from_the_replica_in_their_rack():
+    from confluent_kafka import Consumer
+
+    options = REPLICAS | {"replica.selector.class": "RackAwareReplicaSelector"}
+    with Nodes(options) as nodes:
+        for node in (1, 2, 3):
+            nodes.start(node, broker_rack=f"r{node}")
+        create(nodes, partitions=1)
+        wait_for_isr(nodes)
+        (leader,) = nodes.leaders("t")
+        follower = leader % 3 + 1
+        served = counted(nodes)
+        settings = {
+            "bootstrap.servers": nodes.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "client.rack": f"r{follower}",
+            "log_level": 0,
+        }
+        consumer = Consumer(settings)
+        consumer.subscribe(["t"])
+        with Load(nodes) as load:
+            found = []
+            until(
+                lambda: (
+                    found.extend(
+                        one.value() for one in consumer.consume(500, 0.2) if not one.error()
+                    )
+                    or len(found) >= 200
+                ),
+                lambda: (len(found), served),
+            )
+            assert served[follower] > served[leader]
+            nodes.stop(follower)  # It goes on at the leader, from where it was.
+            load.wait()
+        until(
+            lambda: (
+                found.extend(one.value() for one in consumer.consume(500, 0.2) if not one.error())
+                or len(found) >= len(load.acknowledged)
+            ),
+            lambda: (len(found), len(load.acknowledged)),
+        )
+        consumer.close()
+        assert sorted(found) == sorted(load.acknowledged)
+
+
+def counted(nodes):
+    """Count by node how many reads of consumers found records."""
+    served = dict.fromkeys((1, 2, 3), 0)
+
+    def count(node):
+        manager = nodes.broker(node).node.work.replica_manager
+        read = manager._fetches._read_all
+
+        def counting(*arguments, **options):
+            found = read(*arguments, **options)
+            if any(each.region for each in found if each.topic_partition.topic == "t"):
+                served[node] += 1
+            return found
+
+        manager._fetches._read_all = counting
+
+    for node in (1, 2, 3):
+        nodes.call(count, node)
+    return served
