@@ -1,10 +1,12 @@
 """Operations on partitions of three replicas, as clients see them: stops, moves, elections."""
 
+import json
 import threading
 
 import pytest
 
 from ottla.ids import TopicPartition
+from tests.commands import run_command
 from tests.e2e.test_nodes_replicas import (
     REPLICAS,
     consumed,
@@ -388,3 +390,33 @@ def counted(nodes):
     for node in (1, 2, 3):
         nodes.call(count, node)
     return served
+
+
+def test_a_cluster_is_balanced_and_a_node_is_drained_by_the_command_line(nodes):
+    create(nodes, factor=2)
+    where = ("-b", nodes.bootstrap)
+    code, out, err = run_command("", "cluster", "drain", "3", *where, "-o", "json")
+    assert (code, len(json.loads(out))) == (0, 2), err
+    assert any(3 in state.replicas for state in states(nodes)), "it was only a plan"
+    with Load(nodes) as load:
+        load.wait()
+        code, _, err = run_command("", "cluster", "drain", "3", "--execute", *where)
+        assert code == 0, err
+        assert not moving(nodes)
+        assert all(set(state.replicas) == {1, 2} for state in states(nodes))
+        code, out, err = run_command("", "cluster", "balance", "--execute", *where, "-o", "json")
+        assert code == 0, err
+        assert json.loads(out)
+        load.wait()
+    assert not load.refused
+    replicas = [node for state in states(nodes) for node in state.replicas]
+    assert sorted(map(replicas.count, (1, 2, 3))) == [2, 2, 2]
+    assert sorted(state.leader for state in states(nodes)) == [1, 2, 3]
+    code, _, err = run_command("", "cluster", "balance", *where)
+    assert (code, "nothing has to move" in err) == (0, True)
+    code, _, err = run_command("", "cluster", "drain", "9", *where)
+    assert (code, "there is no node 9" in err) == (5, True)
+    nodes.stop(3)
+    code, _, err = run_command("", "cluster", "drain", "1", *where)
+    assert code == 1
+    assert "has a replica on every other node that is up" in err
