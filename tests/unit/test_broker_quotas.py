@@ -70,7 +70,7 @@ async def start(tmp_path, monkeypatch):
 
 
 def throttled(router, client=CLIENT):
-    passage = router.admit(0, PRODUCE, client)
+    passage = router.admit(0, PRODUCE, client, len("app"))
     return 0 if passage is None else passage.answered()
 
 

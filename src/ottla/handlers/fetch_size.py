@@ -7,12 +7,15 @@ out: only answers with errors have them. Needed only while there is a quota.
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.messages.fetch import TOPIC_IDS_SINCE
 from ottla.replication.fetch import FetchedPartition
 
 FLEXIBLE_SINCE = 12
 _TOPIC_ID_BYTES = 16
 _ABORTED_BYTES = 16
+_ONE_BYTE_MAX, _TWO_BYTES_MAX = 126, 16_382
+"""Lengths above them take more than one byte, or two, in flexible versions."""
 
 
 def answer_bytes(version: int, fetched: Sequence[FetchedPartition]) -> int:
@@ -20,6 +23,24 @@ def answer_bytes(version: int, fetched: Sequence[FetchedPartition]) -> int:
 
     Partitions of a topic stand together.
     """
+    if len(fetched) != 1 or version < FLEXIBLE_SINCE or fetched[0].aborted:
+        return _of_many(version, fetched)
+    only, size = fetched[0], _OF_ONE[version]  # The usual answer, faster.
+    if version < TOPIC_IDS_SINCE:
+        name_bytes = len(only.topic_partition.topic.encode())
+        size += name_bytes + (name_bytes > _ONE_BYTE_MAX)
+    region = only.region
+    if region is None:
+        return size
+    records_bytes = region.length_bytes
+    if records_bytes <= _ONE_BYTE_MAX:
+        return size + records_bytes
+    if records_bytes <= _TWO_BYTES_MAX:
+        return size + records_bytes + 1
+    return size + records_bytes + _varint_bytes(records_bytes + 1) - 1
+
+
+def _of_many(version: int, fetched: Sequence[FetchedPartition]) -> int:
     whole, topic_bytes, partition_bytes, is_flexible = _fixed(version)
     size, topics, topic, of_topic = whole, 0, None, 0
     for one in fetched:
@@ -68,3 +89,12 @@ def _fixed(version: int) -> tuple[int, int, int, bool]:
 
 def _varint_bytes(number: int) -> int:
     return max(-(-number.bit_length() // 7), 1)
+
+
+_OF_ONE = {
+    version: sum(_fixed(version)[:3]) + 2
+    for version in API_TABLE[ApiKey.FETCH].versions
+    if version >= FLEXIBLE_SINCE
+}
+"""By version: of an answer with one partition, without its records and the topic's name; with one
+byte each for the number of topics and for the length of the records."""

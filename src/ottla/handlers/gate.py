@@ -51,13 +51,16 @@ class Passage:
     def goes_on(self) -> None:
         """Note that the loop works on this request again. Harmless when it does already."""
 
-    def is_fetch_over(self, version: int, fetched: Sequence[FetchedPartition]) -> bool:
-        """Tell whether a Fetch must be answered without records, instead of with ``fetched``.
+    def fetch_wait_ms(
+        self, client: Client, version: int, fetched: Sequence[FetchedPartition]
+    ) -> int:
+        """Return 0 if a Fetch may be answered with ``fetched``.
 
-        Asked once, before the records are counted as answered. ``version``: of the request.
+        Else it must be answered without records, and this is the throttle time to tell, in ms; the
+        connection is muted for it. Asked once. ``version``: of the request.
         """
-        del version, fetched
-        return False
+        del client, version, fetched
+        return 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """Count partitions that are created or deleted.
@@ -66,13 +69,14 @@ class Passage:
         """
 
 
-Admit = Callable[[int, memoryview, Client], Passage | None]
-"""Lets one request in. Takes its API key, its frame (valid only during the call) and its client.
+Admit = Callable[[int, memoryview, Client, int], Passage | None]
+"""Lets one request in. Takes its API key, its frame (valid only during the call), its client, and
+the length of the client id in its header, negative for null; not believed to fit into the frame.
 Called once per request, when only the start of its header is decoded. Returns None when nothing
 more is to be counted of the request. Raises CloseConnection to have the connection closed."""
 
 
-def let_pass(key: int, frame: memoryview, client: Client) -> Passage | None:
+def let_pass(key: int, frame: memoryview, client: Client, client_id_bytes: int) -> Passage | None:
     """Let every request in, and count none."""
     return None
 

@@ -7,14 +7,17 @@ throttle times of a request the largest is told and the connection muted for it,
 Source: KIP-13, KIP-124, KIP-219, KIP-599; the answers of a live Kafka 4.3.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.client import Client
 from ottla.handlers.fetch_size import answer_bytes
 from ottla.handlers.gate import Passage
-from ottla.ids import NODE_KIND, QuotaEntity
+from ottla.ids import NODE_KIND, Principal, QuotaEntity
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.quota.clients import ClientQuotas, Meters
 from ottla.quota.rate import Windows
@@ -23,8 +26,8 @@ from ottla.replication.fetch import FetchedPartition
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _PRODUCE_FLEXIBLE_SINCE = API_TABLE[ApiKey.PRODUCE].flexible_from or 0
 _VERSION_AT = 3
-_CLIENT_ID_AT = 8
-"""Where a request's version (its low byte) and client id, after its length, stand."""
+_CLIENT_ID_AT = 10
+"""Where a request's version (its low byte) and the bytes of its client id stand."""
 _PERCENT = 100.0
 _OF_NODES = frozenset({ApiKey.WRITE_TXN_MARKERS})
 """Requests that nodes send each other; whoever may send them is never throttled for time."""
@@ -33,11 +36,43 @@ _MUTATIONS = frozenset(
 )
 
 
+class _FetchCounted(Passage):
+    """Any Fetch of a client with a quota of bytes but none of time. It keeps nothing of one."""
+
+    __slots__ = ("_meter", "_now", "fetch_bytes_max")
+
+    def __init__(self, clock: Clock, meters: Meters) -> None:
+        assert meters.fetch is not None, "that is what it counts"
+        self._now = clock.monotonic
+        self._meter = meters.fetch
+        self.fetch_bytes_max = meters.fetch_bytes_max
+
+    def fetch_wait_ms(
+        self, client: Client, version: int, fetched: Sequence[FetchedPartition]
+    ) -> int:
+        """Charge the bytes of a Fetch; take them back, and mute, if it has to wait."""
+        now_ms, size_bytes = int(self._now() * 1000), answer_bytes(version, fetched)
+        throttle_ms = self._meter.charge(size_bytes, now_ms)
+        if throttle_ms:
+            self._meter.note(-size_bytes, now_ms)
+            _mute(client, throttle_ms)
+        return throttle_ms
+
+
+class _Held(NamedTuple):
+    """What holds for one client."""
+
+    meters: Meters
+    fetch: _FetchCounted | None
+    """None: bytes of answers do not count, or time does, too."""
+    is_timed: bool
+
+
 class Quotas:
     """The quotas of all clients, at the gate."""
 
     def __init__(self, windows: Windows, controller_windows: Windows, clock: Clock) -> None:
-        self._clients = ClientQuotas(windows, controller_windows)
+        self._clients = ClientQuotas(windows, controller_windows, self._held)
         self._found = self._clients.found
         self._clock = clock
 
@@ -49,35 +84,41 @@ class Quotas:
         for entity, values in changes:
             self._clients.change(entity, values)
 
-    def admit(self, key: int, frame: memoryview, client: Client) -> Passage | None:
+    def _look_up(self, principal: Principal, name: bytes) -> _Held | None:
+        if principal.kind == NODE_KIND:
+            return None
+        return self._clients.of(principal, name, int(self._clock.monotonic() * 1000))
+
+    def _held(self, meters: Meters) -> _Held:
+        if meters.request is not None:
+            return _Held(meters, None, is_timed=True)
+        fetch = None if meters.fetch is None else _FetchCounted(self._clock, meters)
+        return _Held(meters, fetch, is_timed=False)
+
+    def admit(
+        self, key: int, frame: memoryview, client: Client, client_id_bytes: int
+    ) -> Passage | None:
         """Let a request in; see ``gate.Admit``. No quota holds for nodes of the cluster."""
-        if client.principal.kind == NODE_KIND:
-            return None
-        name_bytes = frame[_CLIENT_ID_AT] << 8 | frame[_CLIENT_ID_AT + 1]
-        position = _CLIENT_ID_AT + 2
-        if name_bytes and name_bytes < 0x8000:
-            name = bytes(frame[position : position + name_bytes])
-            position += name_bytes
-        else:
-            name = b""
-        now = self._clock.monotonic()
+        position = _CLIENT_ID_AT + client_id_bytes
+        name = frame[_CLIENT_ID_AT:position].tobytes()  # Empty, too, if the length is that of null.
         try:
-            meters = self._found[client.principal.name, name]
+            held = self._found[client.principal, name]
         except KeyError:
-            meters = self._clients.of(client.principal.name, name, int(now * 1000))
-        if meters is None:
+            held = self._look_up(client.principal, name)
+        if held is None:
             return None
-        throttle_ms = 0
+        if key == _FETCH and not held.is_timed:
+            return held.fetch
+        meters, now, throttle_ms = held.meters, self._clock.monotonic(), 0
         if key == _PRODUCE:
             if meters.produce is not None:
                 # Behind the header of a flexible version stands an empty set of tags.
+                position = max(position, _CLIENT_ID_AT)
                 body_bytes = len(frame) - position - (frame[_VERSION_AT] >= _PRODUCE_FLEXIBLE_SINCE)
                 throttle_ms = meters.produce.charge(body_bytes, int(now * 1000))
                 if throttle_ms:
                     _mute(client, throttle_ms)
             is_counted = throttle_ms > 0
-        elif key == _FETCH:
-            is_counted = meters.fetch is not None
         else:
             is_counted = meters.mutation is not None and key in _MUTATIONS
         if not is_counted and meters.request is None:
@@ -168,12 +209,12 @@ class _Counted(Passage):
             now = self._clock.monotonic()
             meter.note((self._spent_seconds + now - since) * _PERCENT, int(now * 1000))
 
-    def is_fetch_over(self, version: int, fetched: Sequence[FetchedPartition]) -> bool:
+    def fetch_wait_ms(
+        self, client: Client, version: int, fetched: Sequence[FetchedPartition]
+    ) -> int:
         """Charge the bytes of a Fetch and its time; take the bytes back if it has to wait."""
         now = self._clock.monotonic()
-        now_ms, throttle_ms = int(now * 1000), 0
-        if self._meters.request is not None:
-            throttle_ms = self._charge_time(now, is_checked=True)
+        now_ms, throttle_ms = int(now * 1000), self._charge_time(now, is_checked=True)
         fetch = self._meters.fetch
         if fetch is not None:
             size_bytes = answer_bytes(version, fetched)
@@ -182,7 +223,7 @@ class _Counted(Passage):
                 throttle_ms = max(throttle_ms, fetch_ms)
                 fetch.note(-size_bytes, now_ms)
         self._throttle_ms = throttle_ms
-        return throttle_ms > 0
+        return throttle_ms
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """Take tokens for partitions. Raises KafkaError; see ``Passage``."""

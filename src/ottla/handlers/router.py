@@ -141,7 +141,7 @@ class Router:
         passage: Passage | None = None
         if size >= REQUEST_HEADER_BYTES_MIN:
             key, version, correlation_id, client_id_bytes = read_request_header_start(frame)
-            passage = self.admit(key, frame, client)
+            passage = self.admit(key, frame, client, client_id_bytes)
             direct = self._directs.get((key, version))
             if direct is not None and (size <= LONG_FRAME_BYTES or key == ApiKey.PRODUCE):
                 position = REQUEST_HEADER_BYTES_MIN + max(client_id_bytes, 0)

@@ -45,7 +45,7 @@ class QuotasInForce:
 
     def __init__(self, router: Router, environment: Environment, config: Config) -> None:
         self._router = router
-        self._clock = environment.waits_clock
+        self._clock = environment.clock
         self._config = config
         self._of_clients: Quotas | None = None
 

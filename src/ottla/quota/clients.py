@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.ids import QUOTA_DEFAULT as DEFAULT
-from ottla.ids import QuotaEntity
+from ottla.ids import Principal, QuotaEntity
 from ottla.quota.rate import Meter, Windows
 from ottla.quota.token_bucket import TokenBucket
 
@@ -42,6 +42,7 @@ class Metering(Protocol):
 
 
 M = TypeVar("M", bound=Metering)
+Kept = TypeVar("Kept")
 
 
 class Meters(NamedTuple):
@@ -99,13 +100,19 @@ class Kind(Generic[M]):
         return True
 
 
-class ClientQuotas:
+class ClientQuotas(Generic[Kept]):
     """The quotas in force for users and client ids, and what is measured by them."""
 
     def __init__(
-        self, windows: Windows, controller_windows: Windows, meters_max: int = METERS_MAX
+        self,
+        windows: Windows,
+        controller_windows: Windows,
+        keep: Callable[[Meters], Kept],
+        meters_max: int = METERS_MAX,
     ) -> None:
+        """Build it; ``keep`` makes what ``of`` returns and remembers, of a client's meters."""
         self._windows = windows
+        self._keep = keep
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._meters_max = meters_max
         self._produce = Kind(lambda bound, _: Meter(bound, windows), meters_max)
@@ -114,8 +121,8 @@ class ClientQuotas:
         self._mutation = Kind(
             lambda bound, now_ms: TokenBucket(bound, controller_windows, now_ms), meters_max
         )
-        self.found: dict[tuple[str, bytes], Meters | None] = {}
-        """Use: by user and client id, what ``of`` has returned; asked first by the caller.
+        self.found: dict[tuple[Principal, bytes], Kept | None] = {}
+        """Use: by principal and client id, what ``of`` has returned; asked first by the caller.
         Cleared when a quota changes and when meters are forgotten."""
 
     def __len__(self) -> int:
@@ -130,21 +137,21 @@ class ClientQuotas:
             self._quotas.pop(entity, None)
         self.found.clear()
 
-    def of(self, user: str, client_id: bytes, now_ms: int) -> Meters | None:
+    def of(self, principal: Principal, client_id: bytes, now_ms: int) -> Kept | None:
         """Return what a client is measured by; None: by nothing. Remembers it in ``found``."""
         self._make_room(now_ms)
-        name = client_id.decode("utf-8", "replace")
+        user, name = principal.name, client_id.decode("utf-8", "replace")
         produce, _ = self._meter(PRODUCE, self._produce, user, name, now_ms)
         fetch, fetch_bound = self._meter(FETCH, self._fetch, user, name, now_ms)
         request, _ = self._meter(REQUEST, self._request, user, name, now_ms)
         mutation, _ = self._meter(MUTATION, self._mutation, user, name, now_ms)
-        meters = None
+        kept = None
         if any(one is not None for one in (produce, fetch, request, mutation)):
             burst = min(fetch_bound * self._windows.burst_seconds, 2**31 - 1)
-            meters = Meters(produce, fetch, request, mutation, int(burst))
+            kept = self._keep(Meters(produce, fetch, request, mutation, int(burst)))
         if len(client_id) <= NAME_LENGTH_MAX:
-            self.found[user, client_id] = meters
-        return meters
+            self.found[principal, client_id] = kept
+        return kept
 
     def _make_room(self, now_ms: int) -> None:
         interval_ms = self._windows.all_ms

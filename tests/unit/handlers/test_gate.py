@@ -55,8 +55,9 @@ class Gate:
         self.asked = []
         self.passages = []
 
-    def admit(self, key, frame, client):
+    def admit(self, key, frame, client, client_id_bytes):
         self.asked.append((key, bytes(frame), client))
+        assert client_id_bytes == len("me")
         self.passages.append(Passage(self.throttle_ms))
         return self.passages[-1]
 
@@ -238,10 +239,10 @@ def test_a_refusal_at_the_gate_closes_the_connection_before_anything_happens(way
     handler = Direct(produce_answer(), NOT_DIRECT)
     gate = Gate()
 
-    def admit(key, frame, client):
+    def admit(key, frame, client, client_id_bytes):
         if gate.passages:
             raise CloseConnection("its session has expired")
-        return gate.admit(key, frame, client)
+        return gate.admit(key, frame, client, client_id_bytes)
 
     router = Router({ApiKey.PRODUCE: lambda: handler}, Slices(Turns(ManualClock())), admit)
     router.dispatch(produce(9), CLIENT)

@@ -53,12 +53,16 @@ def quotas(clock):
 
 
 @pytest.fixture
-def admit(quotas, line):
-    client = Client("10.0.0.1", 1, "10.0.0.2", 9092, Principal("User", "ann"), line=line)
+def client(line):
+    return Client("10.0.0.1", 1, "10.0.0.2", 9092, Principal("User", "ann"), line=line)
 
+
+@pytest.fixture
+def admit(quotas, client):
     def admit(key, version=9, body=0, client_id="app"):
         header = encode_request_header(key, version, 1, client_id)
-        return quotas.admit(key, memoryview(header + bytes(body)), client)
+        name_bytes = -1 if client_id is None else len(client_id.encode())
+        return quotas.admit(key, memoryview(header + bytes(body)), client, name_bytes)
 
     return admit
 
@@ -108,20 +112,33 @@ def test_others_than_produce_pass_a_producers_quota(quotas, admit):
     assert admit(FETCH, body=10**6, version=12) is None
 
 
-def test_a_fetch_that_is_over_counts_nothing(quotas, admit, clock, line):
+def test_a_fetch_that_is_over_counts_nothing(quotas, admit, client, clock, line):
     limit(quotas, consumer_byte_rate=BOUND)
     first = admit(FETCH, 12)
     assert first.fetch_bytes_max == 500_000
-    assert not first.is_fetch_over(12, answer_of(200_000))
+    assert first.fetch_wait_ms(client, 12, answer_of(200_000)) == 0
     assert first.answered() == 0
     clock.advance(0.004)
     second = admit(FETCH, 12)
-    assert second.is_fetch_over(12, answer_of(400_000))
-    assert line.mutes == []
-    assert second.answered() == pytest.approx(1996, abs=5)
-    assert len(line.mutes) == 1
+    wait_ms = second.fetch_wait_ms(client, 12, answer_of(400_000))
+    assert wait_ms == pytest.approx(1996, abs=5)
+    assert line.mutes == [wait_ms]
+    assert second.answered() == 0, "the handler tells it"
     third = admit(FETCH, 12)
-    assert not third.is_fetch_over(12, answer_of(300_000))
+    assert third.fetch_wait_ms(client, 12, answer_of(300_000)) == 0
+
+
+def test_a_fetch_that_takes_too_much_time_waits_and_counts_no_bytes(
+    quotas, admit, client, clock, line
+):
+    limit(quotas, consumer_byte_rate=BOUND, request_percentage=1)
+    slow = admit(FETCH, 12)
+    clock.advance(0.5)
+    assert slow.fetch_wait_ms(client, 12, answer_of(400_000)) == 1000
+    assert slow.answered() == 1000, "for both, told and muted once"
+    assert line.mutes == [1000]
+    clock.advance(60)
+    assert admit(FETCH, 12).fetch_wait_ms(client, 12, answer_of(490_000)) == 0
 
 
 def test_the_larger_throttle_time_is_told_once(quotas, admit, clock, line):
@@ -214,4 +231,4 @@ def test_a_client_without_a_line_is_told_all_the_same(quotas):
     limit(quotas, producer_byte_rate=1)
     client = Client("10.0.0.1", 1, "10.0.0.2", 9092, Principal("User", "ann"))
     header = encode_request_header(PRODUCE, 9, 1, "app")
-    assert quotas.admit(PRODUCE, memoryview(header + bytes(1000)), client).answered() == 990_000
+    assert quotas.admit(PRODUCE, memoryview(header + bytes(1000)), client, 3).answered() == 990_000

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from ottla.ids import QUOTA_DEFAULT as DEFAULT
-from ottla.ids import QuotaEntity
+from ottla.ids import Principal, QuotaEntity
 from ottla.quota.clients import METER_IDLE_MS, MUTATION, PRODUCE, ClientQuotas
 from ottla.quota.rate import Windows
 
@@ -21,10 +21,11 @@ LEVELS = [
 ]
 """Whom a quota may hold for when ann asks with the client id app, the first that there is."""
 NOW = 10_000
+ANN, BOB = Principal("User", "ann"), Principal("User", "bob")
 
 
 def made(*entities, meters_max=10_000):
-    quotas = ClientQuotas(Windows(), Windows(), meters_max)
+    quotas = ClientQuotas(Windows(), Windows(), lambda meters: meters, meters_max)
     for bound, entity in enumerate(entities, 1):
         quotas.change(entity, {PRODUCE: float(bound)})
     return quotas
@@ -33,11 +34,11 @@ def made(*entities, meters_max=10_000):
 @pytest.mark.parametrize("taken", list(itertools.product([False, True], repeat=8)))
 def test_the_most_specific_quota_counts(taken):
     present = [level for level, is_there in zip(LEVELS, taken, strict=True) if is_there]
-    quotas = ClientQuotas(Windows(), Windows())
+    quotas = ClientQuotas(Windows(), Windows(), lambda meters: meters)
     for bound, level in enumerate(present, 1):
         quotas.change(level, {PRODUCE: float(bound)})
         quotas.change(QuotaEntity("other", level.client_id), {PRODUCE: 99.0})
-    meters = quotas.of("ann", b"app", NOW)
+    meters = quotas.of(ANN, b"app", NOW)
     if not present:
         assert meters is None
     else:
@@ -45,13 +46,13 @@ def test_the_most_specific_quota_counts(taken):
         assert meters.fetch is meters.request is meters.mutation is None
     for level in present:
         quotas.change(level, {})
-    assert quotas.of("ann", b"app", NOW) is None
+    assert quotas.of(ANN, b"app", NOW) is None
 
 
 def test_keys_are_looked_up_apart():
     quotas = made(QuotaEntity("ann"))
     quotas.change(QuotaEntity(client_id="app"), {PRODUCE: 7.0, MUTATION: 8.0})
-    meters = quotas.of("ann", b"app", NOW)
+    meters = quotas.of(ANN, b"app", NOW)
     assert meters.produce.bound < 7
     assert meters.mutation.bound == 8
 
@@ -69,54 +70,54 @@ def test_keys_are_looked_up_apart():
 )
 def test_who_shares_a_meter(entity, shared):
     quotas = made(entity)
-    meter = quotas.of("ann", b"app", NOW).produce
-    same_user, same_client = quotas.of("ann", b"x", NOW), quotas.of("bob", b"app", NOW)
+    meter = quotas.of(ANN, b"app", NOW).produce
+    same_user, same_client = quotas.of(ANN, b"x", NOW), quotas.of(BOB, b"app", NOW)
     assert (same_user is not None and same_user.produce is meter) == (shared == {"user"})
     assert (same_client is not None and same_client.produce is meter) == (shared == {"client"})
-    assert quotas.of("ann", b"app", NOW).produce is meter
+    assert quotas.of(ANN, b"app", NOW).produce is meter
 
 
 def test_a_client_without_an_id_has_the_default():
     quotas = made(QuotaEntity(client_id=DEFAULT))
-    assert quotas.of("ann", b"", NOW).produce is quotas.of("bob", b"", NOW).produce
+    assert quotas.of(ANN, b"", NOW).produce is quotas.of(BOB, b"", NOW).produce
 
 
 def test_a_changed_bound_keeps_what_was_charged():
-    quotas = ClientQuotas(Windows(), Windows())
+    quotas = ClientQuotas(Windows(), Windows(), lambda meters: meters)
     quotas.change(QuotaEntity("ann"), {PRODUCE: 1000.0})
-    assert quotas.of("ann", b"", NOW).produce.charge(9000, NOW) == 0
+    assert quotas.of(ANN, b"", NOW).produce.charge(9000, NOW) == 0
     quotas.change(QuotaEntity("ann"), {PRODUCE: 100.0})
     assert quotas.found == {}
-    assert quotas.of("ann", b"", NOW).produce.charge(0, NOW) == 80_000
+    assert quotas.of(ANN, b"", NOW).produce.charge(0, NOW) == 80_000
 
 
 def test_a_crowd_of_names_shares_one_meter_and_idle_ones_make_room():
     quotas = made(QuotaEntity(client_id=DEFAULT), meters_max=3)
-    meters = [quotas.of("ann", b"%d" % n, NOW).produce for n in range(3)]
+    meters = [quotas.of(ANN, b"%d" % n, NOW).produce for n in range(3)]
     for meter in meters:
         meter.charge(1, NOW)
-    later = [quotas.of("ann", b"x%d" % n, NOW + 20 * n).produce for n in range(50)]
+    later = [quotas.of(ANN, b"x%d" % n, NOW + 20 * n).produce for n in range(50)]
     assert len(set(map(id, later))) == 1
     assert later[0] not in meters
     later[0].charge(1, NOW + 1000)
     gone = NOW + Windows().all_ms
     meters[2].charge(1, gone - 1)
-    assert quotas.of("ann", b"new", gone).produce is not later[0]
-    assert quotas.of("ann", b"2", gone).produce is meters[2], "busy ones are kept"
-    assert quotas.of("ann", b"0", gone).produce is not meters[0]
+    assert quotas.of(ANN, b"new", gone).produce is not later[0]
+    assert quotas.of(ANN, b"2", gone).produce is meters[2], "busy ones are kept"
+    assert quotas.of(ANN, b"0", gone).produce is not meters[0]
 
 
 def test_names_take_no_memory_without_end():
     quotas = made(QuotaEntity(client_id=DEFAULT), meters_max=100)
     for n in range(1000):
-        quotas.of("ann", b"%d" % n, NOW)
-        quotas.of("ann", b"long" * 1000 + b"%d" % n, NOW)
+        quotas.of(ANN, b"%d" % n, NOW)
+        quotas.of(ANN, b"long" * 1000 + b"%d" % n, NOW)
     assert len(quotas.found) <= 101
     assert sum(len(name) for _, name in quotas.found) < 2000
 
 
 def test_meters_that_nobody_asks_for_are_forgotten_after_an_hour():
     quotas = made(QuotaEntity(client_id=DEFAULT))
-    first = quotas.of("ann", b"a", NOW).produce
-    quotas.of("ann", b"b", NOW + METER_IDLE_MS)
-    assert quotas.of("ann", b"a", NOW + METER_IDLE_MS).produce is not first
+    first = quotas.of(ANN, b"a", NOW).produce
+    quotas.of(ANN, b"b", NOW + METER_IDLE_MS)
+    assert quotas.of(ANN, b"a", NOW + METER_IDLE_MS).produce is not first

@@ -190,8 +190,10 @@ class Fetch:
             self._ask(asked, topic, topic.partitions, call)
 
         def answer(fetched: list[FetchedPartition]) -> FetchResponse:
-            if _is_over(call, fetched):
-                return FetchResponse(responses=[])
+            if call.passage is not None:
+                wait_ms = call.passage.fetch_wait_ms(call.client, call.api_version, fetched)
+                if wait_ms:
+                    return FetchResponse(throttle_time_ms=wait_ms, responses=[])
             found = {item.topic_partition: item for item in fetched}
             topics = [
                 FetchableTopicResponse(
@@ -219,8 +221,10 @@ class Fetch:
         asked = yield from self._sort_out(request, call)
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
-            if _is_over(call, fetched):
-                return FetchResponse(responses=[])
+            if call.passage is not None:
+                wait_ms = call.passage.fetch_wait_ms(call.client, call.api_version, fetched)
+                if wait_ms:
+                    return FetchResponse(throttle_time_ms=wait_ms, responses=[])
             response = yield from _response(asked, fetched, limits.isolation)
             return self._with_endpoints(response, call)
 
@@ -267,8 +271,10 @@ class Fetch:
             limits = limits._replace(max_wait_ms=0)  # As without a session.
 
         def answer(fetched: list[FetchedPartition]) -> Steps[FetchResponse]:
-            if _is_over(call, fetched):
-                return FetchResponse(responses=[])
+            if call.passage is not None:
+                wait_ms = call.passage.fetch_wait_ms(call.client, call.api_version, fetched)
+                if wait_ms:
+                    return FetchResponse(throttle_time_ms=wait_ms, responses=[])
             session.note_all(plan, fetched)
             self._sessions.add(session, self._clock.monotonic())
             yield None
@@ -313,8 +319,13 @@ class Fetch:
                     responses=[],
                 )
             news = session.news(plan, fetched)
-            if _is_over(call, [item for _, item in news]):
-                return FetchResponse(session_id=session.session_id, responses=[])
+            if call.passage is not None:
+                told = fetched if len(news) == len(fetched) else [item for _, item in news]
+                wait_ms = call.passage.fetch_wait_ms(call.client, call.api_version, told)
+                if wait_ms:
+                    return FetchResponse(
+                        throttle_time_ms=wait_ms, session_id=session.session_id, responses=[]
+                    )
             session.note(news)
             response = yield from _session_response(session, news, plan.refused, limits.isolation)
             return self._with_endpoints(response, call)
@@ -480,11 +491,6 @@ def _limited(limits: FetchLimits, bytes_max: int) -> FetchLimits:
         return limits
     bytes_max = min(limits.max_bytes, bytes_max)
     return limits._replace(max_bytes=bytes_max, min_bytes=min(limits.min_bytes, bytes_max))
-
-
-def _is_over(call: Call, fetched: Sequence[FetchedPartition]) -> bool:
-    """Whether the client has to wait, and is answered without records; asked once per request."""
-    return call.passage is not None and call.passage.is_fetch_over(call.api_version, fetched)
 
 
 def _named(request: FetchRequest) -> int:
