@@ -8,6 +8,7 @@ from ottla.env.clock import SystemClock
 from ottla.metadata.etcd import wire
 from ottla.metadata.etcd.members import Members
 from ottla.metadata.etcd.store import PAGE_KEYS, EtcdStore
+from ottla.metadata.etcd.watching import CHANGES_PER_TURN
 from ottla.metadata.mirror import Mirror
 from ottla.metadata.store import (
     OPS_MAX,
@@ -71,6 +72,28 @@ async def test_large_values_are_read_in_smaller_pages(store):
     entries, _ = await store.scan("k/")
     assert len(entries) == 80
     assert {len(entry.value) for entry in entries} == {1024 * 1024}
+
+
+async def test_a_long_history_is_told_in_slices(store):
+    """etcd tells a thousand revisions in one answer; no turn of the loop may take them all."""
+    names = await fill(store, 3_000)
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    watch = store.watch("k/", 1)
+    seen = [change.key for change in (await next_with_changes(watch)).changes]
+    counting = asyncio.create_task(count_turns())
+    while len(seen) < len(names):
+        seen += [change.key for change in (await anext(watch)).changes]
+    counting.cancel()
+    assert seen == names
+    # The first slice came before, and the last ends the count.
+    assert turns >= len(names) // CHANGES_PER_TURN - 3
 
 
 async def test_a_watch_from_before_a_compaction_is_told(store):

@@ -203,6 +203,7 @@ class EtcdStore:
             while True:
                 for change_set in await watching.next():
                     yield change_set
+                await asyncio.sleep(0)
         finally:
             self._watches.pop(watching, None)
             await watching.end()

@@ -21,6 +21,8 @@ from ottla.metadata.store import ChangeSet, Compacted, Unavailable
 IDLE_SECONDS = 0.1
 """How long changes may take to come before the watch asks whether there are any."""
 RETRY_SECONDS = 0.1
+CHANGES_PER_TURN = 500
+"""Read and told before the loop gets its turn: one answer may tell a thousand revisions."""
 _CLOSED = "the metadata store is closed"
 
 
@@ -55,6 +57,8 @@ class Watching:
         self._was_open = False
         self._stream: Stream | None = None
         self._reading: asyncio.Task[bytes] | None = None
+        self._pending: Iterator[ChangeSet] = iter(())
+        """Use: what the last answer has told and ``next`` has not returned yet."""
 
     def told(self, revision: int) -> None:
         """Note that somebody may wait until the watch is at ``revision``."""
@@ -70,6 +74,8 @@ class Watching:
     async def next(self) -> list[ChangeSet]:
         """Return the next change sets, at least one. Raises Compacted, Unavailable."""
         while True:
+            if found := self._some_of_pending():
+                return found
             try:
                 found = await self._next()
             except Refused as error:
@@ -112,7 +118,19 @@ class Watching:
             if watched.compacted:
                 raise Compacted(self._seen + 1)
             raise Unavailable(f"etcd has ended a watch: {watched.reason}")
-        return list(self._change_sets(watched))
+        self._pending = self._change_sets(watched)
+        return []
+
+    def _some_of_pending(self) -> list[ChangeSet]:
+        """Return some change sets of the last answer; none: it has no more."""
+        found: list[ChangeSet] = []
+        changes = 0
+        for change_set in self._pending:
+            found.append(change_set)
+            changes += len(change_set.changes)
+            if changes >= CHANGES_PER_TURN:
+                break
+        return found
 
     async def _has_come(self, reading: asyncio.Task[bytes]) -> bool:
         """Wait for an answer; False: none came, and there is another thing to do."""
@@ -131,7 +149,8 @@ class Watching:
         self._news.set()
 
     def _change_sets(self, watched: wire.Watched) -> Iterator[ChangeSet]:
-        by_revision = groupby(watched.events, key=lambda event: event.kv.mod_revision)
+        told = map(wire.read_event, watched.events)
+        by_revision = groupby(told, key=lambda event: event.kv.mod_revision)
         for revision, events in by_revision:
             rev = ours(revision)
             if rev > self._seen:  # Else it came and went before the watch was proved to be here.

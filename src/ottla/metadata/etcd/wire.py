@@ -68,7 +68,8 @@ class Event(NamedTuple):
 class Watched(NamedTuple):
     """What a watch tells."""
 
-    events: list[Event]
+    events: list[memoryview]
+    """For ``read_event``: there may be ten thousand."""
     is_canceled: bool
     compacted: int
     """The revision up to which the history is gone, if the watch asked for such; else 0."""
@@ -226,7 +227,7 @@ def read_transaction(answer: bytes) -> Transacted:
 def read_watched(answer: bytes) -> Watched:
     """Return what a watch tells."""
     is_canceled, compacted, reason = False, 0, ""
-    events: list[Event] = []
+    events: list[memoryview] = []
     for field, value in _fields(memoryview(answer)):
         if field == 4:
             is_canceled = bool(value)
@@ -235,8 +236,21 @@ def read_watched(answer: bytes) -> Watched:
         elif field == 6:
             reason = bytes(_message(value)).decode(errors="replace")
         elif field == 11:
-            events.append(_event(_message(value)))
+            events.append(_message(value))
     return Watched(events, is_canceled, compacted, reason)
+
+
+def read_event(message: memoryview) -> Event:
+    """Return an event that a watch has told."""
+    is_deletion, kv = False, None
+    for field, value in _fields(message):
+        if field == 1:
+            is_deletion = bool(value)
+        elif field == 2:
+            kv = _key_value(_message(value))
+    if kv is None:
+        raise MalformedMessage("an event of etcd has no key")
+    return Event(is_deletion, kv)
 
 
 def read_lease(answer: bytes) -> Lease:
@@ -275,18 +289,6 @@ def _ranged(message: memoryview) -> Ranged:
 
 def _revision(header: memoryview) -> int:
     return next((_int(value) for field, value in _fields(header) if field == 3), 0)
-
-
-def _event(message: memoryview) -> Event:
-    is_deletion, kv = False, None
-    for field, value in _fields(message):
-        if field == 1:
-            is_deletion = bool(value)
-        elif field == 2:
-            kv = _key_value(_message(value))
-    if kv is None:
-        raise MalformedMessage("an event of etcd has no key")
-    return Event(is_deletion, kv)
 
 
 def _key_value(message: memoryview) -> KeyValue:
