@@ -1,10 +1,12 @@
 """Operations on partitions of three replicas, as clients see them: stops, moves, elections."""
 
+import json
 import threading
 
 import pytest
 
 from ottla.ids import TopicPartition
+from tests.commands import run_command
 from tests.e2e.test_nodes_replicas import (
     REPLICAS,
     consumed,
@@ -320,3 +322,101 @@ async def stop_following(nodes, node):
     replicas = nodes.broker(node).node.work.replica_manager.replicas
     for fetcher in replicas._fetchers.values():
         await fetcher.stop()
+
+
+def test_consumers_read_from_the_replica_in_their_rack():
+    from confluent_kafka import Consumer
+
+    options = REPLICAS | {"replica.selector.class": "RackAwareReplicaSelector"}
+    with Nodes(options) as nodes:
+        for node in (1, 2, 3):
+            nodes.start(node, broker_rack=f"r{node}")
+        create(nodes, partitions=1)
+        wait_for_isr(nodes)
+        (leader,) = nodes.leaders("t")
+        follower = leader % 3 + 1
+        served = counted(nodes)
+        settings = {
+            "bootstrap.servers": nodes.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "client.rack": f"r{follower}",
+            "log_level": 0,
+        }
+        consumer = Consumer(settings)
+        consumer.subscribe(["t"])
+        with Load(nodes) as load:
+            found = []
+            until(
+                lambda: (
+                    found.extend(
+                        one.value() for one in consumer.consume(500, 0.2) if not one.error()
+                    )
+                    or len(found) >= 200
+                ),
+                lambda: (len(found), served),
+            )
+            assert served[follower] > served[leader]
+            nodes.stop(follower)  # It goes on at the leader, from where it was.
+            load.wait()
+        until(
+            lambda: (
+                found.extend(one.value() for one in consumer.consume(500, 0.2) if not one.error())
+                or len(found) >= len(load.acknowledged)
+            ),
+            lambda: (len(found), len(load.acknowledged)),
+        )
+        consumer.close()
+        assert sorted(found) == sorted(load.acknowledged)
+
+
+def counted(nodes):
+    """Count by node how many reads of consumers found records."""
+    served = dict.fromkeys((1, 2, 3), 0)
+
+    def count(node):
+        manager = nodes.broker(node).node.work.replica_manager
+        read = manager._fetches._read_all
+
+        def counting(*arguments, **options):
+            found = read(*arguments, **options)
+            if any(each.region for each in found if each.topic_partition.topic == "t"):
+                served[node] += 1
+            return found
+
+        manager._fetches._read_all = counting
+
+    for node in (1, 2, 3):
+        nodes.call(count, node)
+    return served
+
+
+def test_a_cluster_is_balanced_and_a_node_is_drained_by_the_command_line(nodes):
+    create(nodes, factor=2)
+    where = ("-b", nodes.bootstrap)
+    code, out, err = run_command("", "cluster", "drain", "3", *where, "-o", "json")
+    assert (code, len(json.loads(out))) == (0, 2), err
+    assert any(3 in state.replicas for state in states(nodes)), "it was only a plan"
+    with Load(nodes) as load:
+        load.wait()
+        code, _, err = run_command("", "cluster", "drain", "3", "--execute", *where)
+        assert code == 0, err
+        assert not moving(nodes)
+        assert all(set(state.replicas) == {1, 2} for state in states(nodes))
+        code, out, err = run_command("", "cluster", "balance", "--execute", *where, "-o", "json")
+        assert code == 0, err
+        assert json.loads(out)
+        load.wait()
+    assert not load.refused
+    replicas = [node for state in states(nodes) for node in state.replicas]
+    assert sorted(map(replicas.count, (1, 2, 3))) == [2, 2, 2]
+    assert sorted(state.leader for state in states(nodes)) == [1, 2, 3]
+    code, _, err = run_command("", "cluster", "balance", *where)
+    assert (code, "nothing has to move" in err) == (0, True)
+    code, _, err = run_command("", "cluster", "drain", "9", *where)
+    assert (code, "there is no node 9" in err) == (5, True)
+    nodes.stop(3)
+    code, _, err = run_command("", "cluster", "drain", "1", *where)
+    assert code == 1
+    assert "has a replica on every other node that is up" in err

@@ -1,6 +1,6 @@
-"""``ottla cluster``: brokers, their versions and disks, its health; and to wait for it.
+"""``ottla cluster``: brokers, their versions, disks and health; to wait for them, and balance them.
 
-Of any Kafka cluster. Changes nothing.
+Of any Kafka cluster. Changes nothing, but for ``balance`` and ``drain`` with ``--execute``.
 """
 
 import asyncio
@@ -55,11 +55,39 @@ def register(commands: Commands) -> None:
             parser.add_argument("--broker", type=int, metavar="ID", help="of this one; else any")
         add_output_option(parser, *FORMATS)
         add_client_options(parser)
+    _register_moves(verbs)
     about = "Wait until the cluster answers, or a topic has leaders. For scripts."
     parser = add_command(verbs, "wait", about, wait)
     parser.add_argument("--topic", action="append", default=[], help="for it, too; repeatable")
     parser.add_argument("--for", dest="patience", default="60s", metavar="TIME", help="60s")
     add_client_options(parser)
+
+
+def _register_moves(verbs: Commands) -> None:
+    about = "Plan moves after which nodes have, and lead, equally many partitions."
+    balancing = add_command(verbs, "balance", about, balance)
+    about = "Plan moves after which a node has no replica."
+    draining = add_command(verbs, "drain", about, drain)
+    draining.add_argument("node", type=int, metavar="NODE", help="its id")
+    for parser in (balancing, draining):
+        parser.add_argument("--execute", action="store_true", help="move; else only print")
+        parser.add_argument("--no-wait", action="store_true", help="until replicas have moved")
+        add_output_option(parser, *FORMATS)
+        add_client_options(parser)
+
+
+def balance(options: Namespace) -> None:
+    """Spread replicas and leaders."""
+    from ottla.cli.cluster_moves import balance as spread
+
+    spread(options)
+
+
+def drain(options: Namespace) -> None:
+    """Let a node have no replica."""
+    from ottla.cli.cluster_moves import drain as empty
+
+    empty(options)
 
 
 def info(options: Namespace) -> None:

@@ -4,7 +4,7 @@ Source: Kafka's broker configuration reference; the defaults are Kafka's.
 """
 
 from ottla.config.bounds import NOT_NEGATIVE, POSITIVE
-from ottla.config.option import BOOLEAN, INT, LONG, Option, at_least
+from ottla.config.option import BOOLEAN, INT, LONG, STRING, Option, at_least, one_of
 
 # fmt: off - one option is one paragraph
 REPLICA_LAG_TIME_MAX_MS = Option(
@@ -71,6 +71,21 @@ LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = Option(
     validator=at_least(1),
     unit="s",
 )
+REPLICA_SELECTOR_CLASS = Option(
+    "replica.selector.class",
+    STRING,
+    "",
+    "RackAwareReplicaSelector: consumers with client.rack read from an in-sync replica in their"
+    " rack. LeaderSelector, or nothing: from leaders. With or without Kafka's package name.",
+    validator=one_of(
+        "",
+        *(
+            f"{package}{name}"
+            for name in ("LeaderSelector", "RackAwareReplicaSelector")
+            for package in ("", "org.apache.kafka.common.replica.")
+        ),
+    ),
+)
 # fmt: on
 
 OPTIONS = (
@@ -82,4 +97,10 @@ OPTIONS = (
     REPLICA_FETCH_BACKOFF_MS,
     AUTO_LEADER_REBALANCE_ENABLE,
     LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
+    REPLICA_SELECTOR_CLASS,
 )
+
+
+def is_rack_aware(selector: str) -> bool:
+    """Tell whether a value of ``replica.selector.class`` sends consumers to their rack."""
+    return selector.endswith("RackAwareReplicaSelector")

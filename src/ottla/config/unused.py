@@ -75,7 +75,6 @@ RELIED_ON = {
     "client.quota.callback.class": "Java classes cannot be loaded",
     "create.topic.policy.class.name": "Java classes cannot be loaded",
     "alter.config.policy.class.name": "Java classes cannot be loaded",
-    "replica.selector.class": "Java classes cannot be loaded",
     "config.providers": "values cannot come from elsewhere",
     "remote.log.storage.system.enable": "tiered storage is not served by this version",
 }

@@ -43,6 +43,7 @@ def data_of(fetched: FetchedPartition, isolation: Isolation) -> PartitionData:
         if may_have_aborted
         else None,
         records=b"" if fetched.region is None else fetched.region,
+        preferred_read_replica=-1 if fetched.preferred is None else fetched.preferred,
         diverging_epoch=fetched.diverging
         and EpochEndOffset(epoch=fetched.diverging.epoch, end_offset=fetched.diverging.end_offset),
         current_leader=fetched.current_leader

@@ -175,8 +175,8 @@ class FetchSession:
     ) -> list[tuple[SessionPartition, FetchedPartition]]:
         """Return what an incremental answer must hold; ``fetched``: for ``plan``, in order.
 
-        Data, errors and diverging epochs are returned every time, other results when the high
-        watermark or the log start offset has moved.
+        Data, errors, diverging epochs and preferred replicas are returned every time, other results
+        when the high watermark or the log start offset has moved.
         """
         no_error = ErrorCode.NONE
         return [
@@ -185,6 +185,7 @@ class FetchSession:
             if item.region is not None
             or item.code is not no_error
             or item.diverging is not None
+            or item.preferred is not None
             or item.high_watermark != partition.high_watermark
             or item.log_start_offset != partition.log_start_offset
         ]

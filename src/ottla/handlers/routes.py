@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.config import broker as options
+from ottla.config import replication
+from ottla.config.replication import is_rack_aware
 from ottla.handlers.call import Handler
 from ottla.handlers.group_routes import GROUP_ROUTES
 from ottla.handlers.router import Router
@@ -52,6 +54,7 @@ def _fetch(services: Services) -> Handler[Any]:
         services.clock,
         response_bytes_max=config[options.FETCH_MAX_BYTES],
         wait_ms_max=config[options.FETCH_MAX_WAIT_MS],
+        is_rack_aware=is_rack_aware(config[replication.REPLICA_SELECTOR_CLASS]),
     )
 
 

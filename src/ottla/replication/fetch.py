@@ -10,10 +10,10 @@ KIP-595 (diverging epochs), KIP-951 (current leaders).
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ids import TopicId, TopicPartition
+from ottla.ids import NodeId, TopicId, TopicPartition
 from ottla.log.aborted import aborted_transactions
 from ottla.log.contents.leader_epochs import EpochEnd
 from ottla.log.results import ReadResult
@@ -55,6 +55,13 @@ class FetchSpec(NamedTuple):
     """Whether the client said which topic it means; else it is the one there was when it asked."""
 
 
+class Prefers(Protocol):
+    """Chooses who a consumer is to read from."""
+
+    def __call__(self, partition: Partition, fetch_offset: int, /) -> NodeId | None:
+        """Return a follower of this leader that has what is asked for; None: the leader serves."""
+
+
 class FetchLimits(NamedTuple):
     """The limits of a whole fetch. Bytes count whole batches; times are milliseconds."""
 
@@ -64,6 +71,10 @@ class FetchLimits(NamedTuple):
     isolation: Isolation
     is_hard_limit: bool = False
     """True: not even the first batch may exceed ``max_bytes`` (request versions below 3)."""
+    may_follow: bool = False
+    """True: a replica that follows may answer, up to the high watermark that it knows (KIP-392)."""
+    prefers: "Prefers | None" = None
+    """Chooses the replica that this client should read from. None: the leader."""
 
 
 class CurrentLeader(NamedTuple):
@@ -87,13 +98,19 @@ class FetchedPartition(NamedTuple):
     """Where the client's history parts from the log's: it has to go back there."""
     current_leader: CurrentLeader | None = None
     """Given with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH, if there is a leader."""
+    preferred: NodeId | None = None
+    """Another replica, which the client is to read from; then nothing is read here."""
     aborted: Sequence[AbortedTransaction] = ()
     """The transactions that a reader of committed records leaves out, by first offset."""
 
     @property
     def ends_wait(self) -> bool:
         """Tell whether the client must hear of it at once."""
-        return self.code is not ErrorCode.NONE or self.diverging is not None
+        return (
+            self.code is not ErrorCode.NONE
+            or self.diverging is not None
+            or self.preferred is not None
+        )
 
 
 def exposed_end(partition: Partition, isolation: Isolation) -> int:
@@ -111,10 +128,13 @@ def read_partition(
     isolation: Isolation,
     min_one_message: bool,
     cold: list[ColdRead] | None = None,
+    may_follow: bool = False,
+    prefers: Prefers | None = None,
 ) -> FetchedPartition:
     """Read one partition; every refusal becomes its error code.
 
-    With ``cold`` a read that would wait for the device is not done but noted there.
+    ``may_follow``, ``prefers``: see ``FetchLimits``. With ``cold`` a read that would wait for the
+    device is not done but noted there.
     """
     if partition is None:
         return FetchedPartition(spec.topic_partition, _UNKNOWN)
@@ -123,11 +143,12 @@ def read_partition(
         code = ErrorCode.INCONSISTENT_TOPIC_ID if spec.is_by_id else _UNKNOWN
         return FetchedPartition(spec.topic_partition, code)
     try:
-        partition.check_leader(spec.current_leader_epoch)
-        if spec.last_fetched_epoch >= 0:
-            diverging = _divergence(partition, spec)
-            if diverging is not None:
-                return _nothing_of(partition, spec, diverging)
+        preferred = _nearer(partition, spec, may_follow=may_follow, prefers=prefers)
+        if preferred is not None:
+            return _nothing_of(partition, spec)._replace(preferred=preferred)
+        diverging = _divergence(partition, spec)
+        if diverging is not None:
+            return _nothing_of(partition, spec)._replace(diverging=diverging)
         end = exposed_end(partition, isolation)
         # The usual case of a client with many partitions: it has read all there is.
         result = NOTHING_NEW
@@ -161,6 +182,19 @@ def read_partition(
     )
 
 
+def _nearer(
+    partition: Partition, spec: FetchSpec, *, may_follow: bool, prefers: Prefers | None
+) -> NodeId | None:
+    """Return the replica that the client should read from; None: this one. Raises KafkaError."""
+    if may_follow and not partition.is_leader:
+        partition.check_replica(spec.current_leader_epoch)
+        return None
+    partition.check_leader(spec.current_leader_epoch)
+    if prefers is None or partition.view is None:
+        return None
+    return prefers(partition, spec.fetch_offset)
+
+
 def _is_cold(partition: Partition, spec: FetchSpec, max_bytes: int, cold: list[ColdRead]) -> bool:
     """Tell whether the read would wait for the device; note in ``cold`` what to read ahead then."""
     if partition.is_held:
@@ -178,20 +212,21 @@ def _divergence(partition: Partition, spec: FetchSpec) -> EpochEnd | None:
 
     Raises KafkaError(OFFSET_OUT_OF_RANGE) when the epoch or the offset is not in the log.
     """
+    if spec.last_fetched_epoch < 0:
+        return None
     end = partition.end_offset_for_epoch(spec.last_fetched_epoch)
     if end.epoch < 0 or spec.fetch_offset < partition.log_start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     return divergence(end, spec.fetch_offset, spec.last_fetched_epoch)
 
 
-def _nothing_of(partition: Partition, spec: FetchSpec, diverging: EpochEnd) -> FetchedPartition:
+def _nothing_of(partition: Partition, spec: FetchSpec) -> FetchedPartition:
     return FetchedPartition(
         spec.topic_partition,
         ErrorCode.NONE,
         partition.high_watermark,
         partition.last_stable_offset,
         partition.log.log_start_offset,
-        diverging=diverging,
     )
 
 
@@ -243,6 +278,7 @@ class DelayedFetch:
             max_bytes=spec.max_bytes,
             isolation=self._limits.isolation,
             min_one_message=True,
+            may_follow=self._limits.may_follow,
         )
         available = min(size_of(fetched), spec.max_bytes)
         self._total += available - self._available[key]

@@ -217,6 +217,8 @@ class Fetches:
                 isolation=limits.isolation,
                 min_one_message=min_one_message,
                 cold=cold,
+                may_follow=limits.may_follow,
+                prefers=limits.prefers,
             )
             size_bytes = size_of(fetched)
             if size_bytes:

@@ -255,6 +255,21 @@ class Partition(PartitionFlushes):
         if self.is_failed:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
 
+    def check_replica(self, current_leader_epoch: int) -> None:
+        """Raise KafkaError unless a consumer that knows this leader epoch may read here.
+
+        One that tells no epoch may not: it may have come to a former leader, and would take an
+        offset that is not here yet for one that is out of range.
+        """
+        if current_leader_epoch < 0:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition}")
+        if current_leader_epoch < self.state.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        if current_leader_epoch > self.state.leader_epoch:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if self.is_failed:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
+
     # Appends.
 
     def append(self, records: memoryview | Analysis, *, acks: int) -> AppendResult:

@@ -9,7 +9,7 @@ no connection, only their ports. Source: Kafka's ReplicaManager.becomeLeaderOrFo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from ottla.env.clock import Clock
@@ -166,6 +166,29 @@ class Replicas:
             del self._fetchers[leader]
             name = f"follow node {leader} no more"
             self._stopping.add(begin_task(fetcher.stop(), name=name, ended=self._stopping.discard))
+
+    def nearest(
+        self, rack: str, racks: Mapping[NodeId, str | None], partition: Partition, offset: int
+    ) -> NodeId | None:
+        """Return an in-sync follower in ``rack`` that has ``offset``; None: the leader is as good.
+
+        ``racks``: of the nodes that are registered. The one that has most; the first of equals.
+        """
+        view, me = partition.view, self._me.node_id
+        if view is None or racks.get(me) == rack:
+            return None
+        best, best_end = None, offset
+        for node in view.state.isr:
+            remote = view.remote(node)
+            if node == me or racks.get(node) != rack or remote is None:
+                continue
+            start = self.sessions.start_offset_of(node, partition)
+            is_better = remote.end_offset > best_end or (
+                best is None and remote.end_offset == offset
+            )
+            if start is not None and start <= offset and is_better:
+                best, best_end = node, remote.end_offset
+        return best
 
     async def leave(self, partitions: Iterable[Partition]) -> int:
         """Let others lead what they can of these partitions, and follow them no more.

@@ -9,6 +9,7 @@ from ottla.env.rng import SeededRng
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import LeaderEpoch, NodeId, TopicPartition
 from ottla.pending import Pending
+from ottla.replication.fetch import FetchLimits, FetchSpec, Isolation
 from ottla.replication.fetcher import FetcherSettings
 from ottla.replication.follower import Asked
 from ottla.replication.follower_sessions import FollowerSpec
@@ -193,3 +194,52 @@ def test_the_wait_for_followers_ends_with_its_time_or_with_the_leadership(leadin
     leading.node.change(moved)
     assert waiting.value == [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert not marks._waits
+
+
+# Consumers that read near by.
+
+
+def test_a_follower_in_the_clients_rack_is_near_if_it_has_what_is_asked_for(leading, words):
+    session = leading.sessions.begin(OTHER, REGISTERED)
+    leading.ask(session, leading.spec(0, last_epoch=-1))
+    leading.node.append((0, words.batch(b"x", b"y")))
+    leading.node.executor.run_all()
+    leading.ask(leading.go_on(session), leading.spec(1))
+    partition = leading.node.partition()
+    racks = {NodeId(1): "a", OTHER: "b"}
+
+    def nearest(rack, offset, racks=racks):
+        return leading.replicas.nearest(rack, racks, partition, offset)
+
+    assert nearest("b", 0) == nearest("b", 1) == OTHER
+    assert nearest("b", 2) is None, "it is not there yet"
+    assert nearest("a", 0) is None, "the leader is near"
+    assert nearest("c", 0) is None, "nobody is"
+    assert nearest("b", 0, {NodeId(1): "a"}) is None, "it is not registered"
+    assert nearest("b", 0, {NodeId(1): "b", OTHER: "b"}) is None
+    leading.ask(leading.go_on(session), leading.spec(2, start=1))
+    assert nearest("b", 0) is None, "it has deleted that"
+    leading.node.change(leading.node.led(0, epoch=1, isr=(1,), old=partition.state))
+    assert nearest("b", 1) is None, "it is not in sync"
+
+
+def test_a_follower_serves_consumers_that_know_the_leader_epoch(leading, words):
+    leading.node.append((0, words.batch(b"x")))
+    leading.node.executor.run_all()
+    partition = leading.node.partition()
+    leading.node.change(leading.node.led(0, epoch=2, leader=NodeId(-1), old=partition.state))
+
+    def fetch(epoch, **how):
+        spec = FetchSpec(WHERE, 0, 1 << 20, current_leader_epoch=epoch)
+        limits = FetchLimits(0, 1, 1 << 20, Isolation.READ_UNCOMMITTED, **how)
+        (found,) = leading.node.replica_manager.fetch([spec], limits)
+        return found
+
+    assert fetch(2).code is ErrorCode.NOT_LEADER_OR_FOLLOWER, "an old client"
+    assert fetch(2, may_follow=True).code is ErrorCode.NONE
+    assert fetch(1, may_follow=True).code is ErrorCode.FENCED_LEADER_EPOCH
+    assert fetch(3, may_follow=True).code is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert fetch(-1, may_follow=True).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetch(2, may_follow=True).region is None, "not above the high watermark"
+    partition.followed(1)
+    assert fetch(2, may_follow=True).region.length_bytes > 0

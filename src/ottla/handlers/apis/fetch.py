@@ -11,6 +11,7 @@ v16 node endpoints (KIP-951), v18 high watermark of the follower.
 from __future__ import annotations  # else each call would build those of inner functions
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.cluster.topics import TOPIC_NAME_LENGTH_MAX
@@ -45,6 +46,7 @@ from ottla.replication.fetch import (
     FetchLimits,
     FetchSpec,
     Isolation,
+    Prefers,
 )
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.sliced import STRIDE, Steps, at_once, each
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 REPLICA_STATE_SINCE = 15
 """Older followers tell no epoch of their registration."""
 NODE_ENDPOINTS_SINCE = 16
+RACKS_SINCE = 11
+"""Since then consumers know preferred replicas, and may be served by any replica."""
 AT_ONCE_MAX = 500
 """Up to so many partitions are read and answered in one turn of the loop: some milliseconds."""
 PARTITIONS_MAX = 10_000
@@ -97,7 +101,10 @@ class Fetch:
         *,
         response_bytes_max: int,
         wait_ms_max: int,
+        is_rack_aware: bool = False,
     ) -> None:
+        """``is_rack_aware``: whether consumers are sent to replicas in their rack."""
+        self._is_rack_aware = is_rack_aware
         self._replica_manager = replica_manager
         self._image = image
         self._advertised = advertised
@@ -119,6 +126,8 @@ class Fetch:
             min_bytes=request.min_bytes,
             max_bytes=min(request.max_bytes, self._response_bytes_max),
             isolation=Isolation(request.isolation_level),
+            may_follow=call.api_version >= RACKS_SINCE,
+            prefers=self._nearest_to(request.rack_id) if request.rack_id else None,
         )
         if call.passage is not None and call.passage.fetch_bytes_max is not None:
             limits = _limited(limits, call.passage.fetch_bytes_max)
@@ -144,6 +153,15 @@ class Fetch:
             return steps
         found = at_once(steps)
         return found.then(at_once) if isinstance(found, Pending) else found
+
+    def _nearest_to(self, rack: str) -> Prefers | None:
+        """Return what chooses the replica for a client in ``rack``; None: the leaders serve all."""
+        replicas = self._replica_manager.replicas
+        if replicas is None or not self._is_rack_aware:
+            return None
+        brokers = self._image.brokers
+        racks = {node: broker.registration.rack for node, broker in brokers.items()}
+        return partial(replicas.nearest, rack, racks)
 
     def _follow(self, request: FetchRequest, call: Call) -> Response:
         """Answer a node that follows; loads that."""
