@@ -7,7 +7,8 @@ API; the Kafka connector's columns and rules.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -70,6 +71,7 @@ def check_columns(schema: StructType, *, topic_given: bool) -> None:
     """
     types = {each.name.lower(): each.dataType for each in schema.fields}
     there = schema.simpleString()
+    _require_once(schema, set(COLUMNS) - ({"topic"} if topic_given else set()))
     for name in types:
         near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.8)
         is_needless = topic_given and near == ["topic"]
@@ -90,6 +92,16 @@ def check_columns(schema: StructType, *, topic_given: bool) -> None:
             continue
         if not isinstance(found, fitting) or (name == "headers" and not _are_headers(found)):
             message = f"column {name!r} is {words}, not {found.simpleString()}"
+            raise ColumnError(message)
+
+
+def _require_once(schema: StructType, names: Collection[str]) -> None:
+    """Raise ColumnError for one of ``names`` that two columns have, in whatever case."""
+    counts = Counter(each.name.lower() for each in schema.fields)
+    for name in sorted(names):
+        if counts[name] > 1:
+            there = schema.simpleString()
+            message = f"column {name!r} is there {counts[name]} times, in any case: {there}"
             raise ColumnError(message)
 
 

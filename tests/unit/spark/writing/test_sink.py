@@ -186,6 +186,25 @@ def test_columns_that_cannot(columns, why):
         check_columns(schema(columns), topic_given=True)
 
 
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        ("value string, value string", "value"),
+        ("value string, key string, KEY binary", "key"),
+        ("value string, Topic string, topic string", "topic"),
+    ],
+)
+def test_a_column_that_is_there_twice_is_not_guessed(columns, name):
+    """Of names that differ in their case only the last one was written."""
+    with pytest.raises(ColumnError, match=f"column '{name}' is there 2 times"):
+        check_columns(schema(columns), topic_given=False)
+
+
+def test_columns_that_are_left_alone_may_be_there_twice():
+    check_columns(schema("value string, topic string, Topic string"), topic_given=True)
+    check_columns(schema("value string, offset bigint, offset bigint"), topic_given=True)
+
+
 def test_a_column_topics_is_no_slip_where_the_option_says_the_topic():
     check_columns(schema("value string, topics string"), topic_given=True)
     with pytest.raises(ColumnError, match="did you mean 'topic'"):
