@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
@@ -178,8 +179,9 @@ class Campaign:
             while self.driver.poll() is None:
                 if at and self.batches() >= at[0]:
                     number = self.kills.total()
-                    moment = self.aim(MOMENTS[number // len(VICTIMS) % len(MOMENTS)])
-                    if self.kill(VICTIMS[number % len(VICTIMS)]):
+                    victim = VICTIMS[number % len(VICTIMS)]
+                    moment = self.aim(MOMENTS[number // len(VICTIMS) % len(MOMENTS)], victim)
+                    if self.kill(victim):
                         at.pop(0)
                         self.moments[moment] += 1
                 time.sleep(0.05)
@@ -218,8 +220,11 @@ class Campaign:
         if time.monotonic() - self.moved_at > STALLED_SECONDS:
             raise RuntimeError(f"no micro-batch for {STALLED_SECONDS} s after {batches}")
 
-    def aim(self, moment: str) -> str:
-        """Wait for a moment to kill, and tell which it is."""
+    def aim(self, moment: str, victim: str) -> str:
+        """Wait for a moment to kill, and tell which it is.
+
+        A driver that has come to it is stopped, and looked at again: it may have walked on.
+        """
         is_there = {
             "in the transaction": self.is_in_transaction,
             "after its commit": self.is_committed_and_not_noted,
@@ -230,11 +235,23 @@ class Campaign:
             if self.driver.poll() is not None:
                 break
             with contextlib.suppress(OttlaError):
-                if is_there():
+                if is_there() and (victim != "driver" or self.stops_at(is_there)):
                     return moment
             time.sleep(0.002)
         time.sleep(self.random.uniform(0, self.pace))
         return MOMENTS[0]
+
+    def stops_at(self, is_there: Callable[[], bool]) -> bool:
+        """Stop the driver and its JVM; let them go on unless they are there still."""
+        assert self.driver is not None
+        os.killpg(self.driver.pid, signal.SIGSTOP)
+        try:
+            if is_there():
+                return True
+        except OttlaError:
+            pass
+        os.killpg(self.driver.pid, signal.SIGCONT)
+        return False
 
     def is_in_transaction(self) -> bool:
         """Tell whether records are in the sink's topic that are not committed yet."""
