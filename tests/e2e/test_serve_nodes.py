@@ -135,6 +135,7 @@ def leaders(peer, topic):
     return [row["leader"] for row in rows]
 
 
+@pytest.mark.timeout(240)
 def test_a_node_that_is_stopped_alone_hands_over_and_all_together_do_not(started, tmp_path):
     peer = started(NodesPeer(tmp_path / "data", 3))
     ottla(peer, "topic", "create", "copied", "-p", "6", "-r", "3")
