@@ -94,9 +94,9 @@ class ReplicaManager:
         self.replicas: Replicas | None = None
         """Use: for partitions of several replicas; made by ``make_replicas`` with the first."""
         self.make_replicas: Callable[[], Replicas] | None = None
+        """Use: None: nothing is done for such partitions."""
         self.certain_until: Callable[[], float] = lambda: inf
         """Use: until when this node is registered for certain, in seconds of its clock."""
-        """Use: None: nothing is done for such partitions."""
         self._image: MetadataImage | None = None
         """Use: to tell who leads what is not hosted here. None: nothing was heard yet."""
         self._partitions = self.hosting.partitions
