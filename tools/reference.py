@@ -2,8 +2,9 @@
 
 ``docs/api-versions.md`` is what a broker, started here in memory, answers to ApiVersions: nothing
 can be in it that is not served. ``docs/errors.md`` is the table of ``ottla.errors``; a code counts
-as answered when a room of the broker names it. ``--check`` tells by its exit code whether both
-files are up to date, ``--write`` brings them up. (The options have ``ottla.config.docs``.)
+as answered when a room of the broker names it. ``docs/commands.md`` is what the parsers know of the
+command line. ``--check`` tells by its exit code whether the files are up to date, ``--write``
+brings them up. (The options have ``ottla.config.docs``.)
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from ottla.env.real_net import AsyncioNet
 from ottla.errors import ErrorCode
 from ottla.protocol.apis import API_TABLE, ApiKey
 from ottla.protocol.fields import Versions
+from tools.commands_page import commands_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src" / "ottla"
@@ -140,12 +142,17 @@ def _error_table(codes: list[ErrorCode]) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check or write both pages; return the exit code."""
+    """Check or write the pages; return the exit code."""
     if arguments not in (["--check"], ["--write"]):
         sys.stderr.write("usage: python -m tools.reference --check | --write\n")
         return 2
     stale = []
-    for name, page in (("api-versions.md", api_versions_page()), ("errors.md", errors_page())):
+    pages = {
+        "api-versions.md": api_versions_page(),
+        "errors.md": errors_page(),
+        "commands.md": commands_page(),
+    }
+    for name, page in pages.items():
         path = ROOT / "docs" / name
         if arguments == ["--write"]:
             path.write_text(page, encoding="utf-8")

@@ -63,3 +63,51 @@ def shown(ottla):
         return json.loads(out)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def task_peers(kafka_libs, tmp_path_factory):
+    """An Ottla and a Kafka, both with an authorizer, users, and two log directories."""
+    from tests.cli_tasks import made_peer
+    from tools.kafka_peer import KafkaPeer
+    from tools.ottla_peer import OttlaPeer
+
+    made = {}
+    base = tmp_path_factory.mktemp("tasks")
+    for name, kind in (("ottla", OttlaPeer), ("kafka", KafkaPeer)):
+        data = base / name
+        made[name] = made_peer(kind, data)
+    with made["kafka"], made["ottla"]:
+        for peer in made.values():
+            peer.start()
+        yield made
+
+
+@pytest.fixture(scope="session")
+def task_server():
+    from tests.command_server import CommandServer
+
+    with CommandServer() as running:
+        yield running
+
+
+@pytest.fixture
+def both(task_peers, task_server):
+    """Do the same with both clusters: ``both(task)`` returns the one answer of ``task(asked)``."""
+
+    from tests.cli_tasks import Asked, assert_same
+
+    def do(task):
+        answers = {kind: task(Asked(kind, peer, task_server)) for kind, peer in task_peers.items()}
+        assert_same(answers["ottla"], answers["kafka"])
+        return answers["ottla"]
+
+    return do
+
+
+@pytest.fixture
+def name():
+    """A name that no other test uses."""
+    import uuid
+
+    return f"t{uuid.uuid4().hex[:8]}"
