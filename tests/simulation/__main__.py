@@ -114,12 +114,22 @@ def main(arguments=None):
         "--nightly", action="store_true", help=f"{NIGHTLY_HOURS:g} hours, then hunt all mutants"
     )
     parser.add_argument("--digest", action="store_true", help="print the trace's digest only")
+    parser.add_argument("--nodes", type=int, default=1, help="3: worlds of so many nodes")
     given = parser.parse_args(arguments)
+    if given.nodes > 1:
+        return several(given)
     if given.world:
         return one(given)
     if given.nightly:
         return nightly(given)
     return many(given)
+
+
+def several(given):
+    """Live worlds of several nodes."""
+    from tests.simulation.cluster import running
+
+    return running.one(given) if given.world else running.many(given)
 
 
 def nightly(given):

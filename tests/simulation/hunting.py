@@ -3,6 +3,7 @@
     python -m tests.simulation.hunting --hours 2 --seed 1 --seed 2    all of them, by two seeds
     python -m tests.simulation.hunting --mutant "a resent batch is stored again"
     python -m tests.simulation.hunting --results hunt.txt --table     what was found until now
+    python -m tests.simulation.hunting --several    the mutants of several nodes, in their worlds
 
 Each mutant lives in processes of its own. A world that is broken without it, too, proves nothing:
 the worlds in which something was found are lived without a mutant, once for all. With ``--results``
@@ -21,7 +22,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.simulation.mutants import MUTANTS, plant
+from tests.simulation.mutants import MUTANTS, MUTANTS_OF_SEVERAL, plant
 
 MINUTES = 5.0
 PATIENCE_SECONDS = 1800.0
@@ -42,6 +43,7 @@ JUDGES = {
     "service: an answer": r"error \d+|CreateTopics|DeleteTopics|Heartbeat: -?\d+",
     "faults that are logged": r"the log has a fault",
     "the node's life": r"gave up|stop failed|goes on|out of service|no member",
+    "replicas: not the same": r" differ: | differ in |lead in epoch",
     "invariants": r"an invariant|a callback failed|a protocol failed|exception|AssertionError",
     "the loop": r"the loop waits|a turn of the loop",
     "at rest: nothing is left": r"all is quiet|has stopped, and there",
@@ -55,9 +57,12 @@ def judge_of(problem):
     return next((who for who, how in JUDGES.items() if re.search(how, problem)), "others")
 
 
-def live_until_broken(seed, hours, world):
+def live_until_broken(seed, hours, world, *, is_several=False):
     """Live worlds one after the other, in this process; tell the first that broke, and when."""
-    from tests.simulation.__main__ import live
+    if is_several:
+        from tests.simulation.cluster.running import live
+    else:
+        from tests.simulation.__main__ import live
 
     lived = 0.0
     names = [world] if world else [f"{seed}.{n}" for n in range(round(hours * 60 / MINUTES))]
@@ -88,10 +93,15 @@ def child(seeds, *arguments):
     return [json.loads(line) for line in done.stdout.splitlines()[-len(seeds) :]]
 
 
-def whole_until(world, wholes):
+def kind_of(mutant):
+    """Return the arguments by which a child lives the worlds that a mutant is hunted in."""
+    return ("--several",) if mutant in MUTANTS_OF_SEVERAL else ()
+
+
+def whole_until(world, wholes, kind):
     """Return until which second a world is whole without a mutant; ``wholes``: what is known."""
     if world not in wholes:
-        (told,) = child([world], "--world", world)
+        (told,) = child([world], "--world", world, *kind)
         is_whole = told["world"] is None and not told.get("failed")
         wholes[world] = math.inf if is_whole else told.get("at", 0.0)
     return wholes[world]
@@ -99,7 +109,7 @@ def whole_until(world, wholes):
 
 def hunt(mutant, seeds, hours, wholes):
     """Return what came of a mutant's hunts by each seed, in one process; see ``judged``."""
-    found = child(seeds, "--mutant", mutant, "--hours", str(hours))
+    found = child(seeds, "--mutant", mutant, "--hours", str(hours), *kind_of(mutant))
     return [judged(mutant, seed, told, wholes) for seed, told in zip(seeds, found, strict=True)]
 
 
@@ -112,7 +122,8 @@ def judged(mutant, seed, told, wholes):
         how = "not found"
     elif (
         # Until the mutant has done something both worlds are one.
-        told["world"] != "?" and whole_until(told["world"], wholes) < told["at"] + LONGER_SECONDS
+        told["world"] != "?"
+        and whole_until(told["world"], wholes, kind_of(mutant)) < told["at"] + LONGER_SECONDS
     ):
         how = "unclear"  # It breaks without the mutant, too.
     problem = told["problem"].strip().splitlines() or [""]
@@ -138,7 +149,7 @@ SURE = ("found", "not found")
 def table_of(results):
     """Return what is known of each mutant, as a table for people."""
     lines = ["| mutant | found | median hours | told by |", "| --- | --- | --- | --- |"]
-    for mutant in MUTANTS:
+    for mutant in (*MUTANTS, *MUTANTS_OF_SEVERAL):
         mine = [one for one in results if one["mutant"] == mutant and one["how"] in SURE]
         hits = [one for one in mine if one["how"] == "found"]
         judges = sorted({judge_of(one["problem"]) for one in hits})
@@ -166,6 +177,7 @@ def main():
     parser.add_argument("--seed", action="append", default=[])
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--world")
+    parser.add_argument("--several", action="store_true", help="mutants of several nodes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--results", type=Path, help="append to this file what came of each hunt")
     parser.add_argument("--table", action="store_true", help="print what is in the results, only")
@@ -176,14 +188,15 @@ def main():
         if given.mutant:
             plant(given.mutant[0])  # Before anything of it is imported.
         for seed in seeds:
-            print(json.dumps(live_until_broken(seed, given.hours, given.world)), flush=True)
+            told = live_until_broken(seed, given.hours, given.world, is_several=given.several)
+            print(json.dumps(told), flush=True)
         return 0
     results, wholes = read_results(given.results)
     kept = set(wholes)
     if given.table:
         print(table_of(results))
         return 0
-    names = given.mutant or list(MUTANTS)
+    names = given.mutant or list(MUTANTS_OF_SEVERAL if given.several else MUTANTS)
     known = {(one["mutant"], one["seed"]) for one in results if one["how"] != "BROKEN"}
     to_come = [(name, [seed for seed in seeds if (name, seed) not in known]) for name in names]
     hunts = [(name, left) for name, left in to_come if left]

@@ -34,6 +34,8 @@ def read_list(text):
 
 
 MUTANTS = read_list(LIST.read_text())
+MUTANTS_OF_SEVERAL = read_list((LIST.parent / "cluster" / LIST.name).read_text())
+"""Those of several nodes."""
 
 
 class Stale(Exception):
@@ -48,9 +50,10 @@ class Mutant(NamedTuple):
 
 def mutant_of(name):
     """Find the modules of a mutant. Raises Stale."""
+    pieces = (MUTANTS | MUTANTS_OF_SEVERAL)[name]
     return Mutant(
         name,
-        [(_module(name, stem, before), before, after) for stem, before, after in MUTANTS[name]],
+        [(_module(name, stem, before), before, after) for stem, before, after in pieces],
     )
 
 

@@ -1,0 +1,1 @@
+"""Several nodes in one world: one metadata store, replicas, and clients that find leaders."""

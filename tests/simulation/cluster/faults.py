@@ -1,0 +1,209 @@
+"""What goes wrong among several nodes: at most what the promises bear."""
+
+import errno
+import random
+
+from ottla.env.faulty_disk import DiskCall
+from tests.simulation.node import LOG_DIRS
+
+FAULTS = (
+    "kill",
+    "kill-at-call",
+    "power",
+    "power-at-call",
+    "power-all",
+    "stop",
+    "pause",
+    "cut",
+    "cut-one-way",
+    "cut-clients",
+    "cut-store",
+    "ambiguous",
+    "slow-store",
+    "slow-disk",
+    "sync-error",
+    "write-error",
+    "reset",
+    "kill-leader-then-cut",
+)
+RESTART_SECONDS = 1.0
+"""The mean time until a process that ended is started again."""
+
+
+class Nemesis:
+    """Brings faults about, one or two at a time, and takes them back."""
+
+    def __init__(self, world):
+        self.world = world
+        self.random = random.Random(f"{world.seed}/nemesis")
+        self.lasting = 0
+
+    @property
+    def is_at_work(self):
+        return self.lasting > 0 or any(not one.is_up for one in self.world.machines)
+
+    def happened(self):
+        """Hear that a node is up, or its disk in trouble."""
+
+    async def rage(self, seconds):
+        """Let faults come for so long."""
+        world, end = self.world, self.world.loop.now + seconds
+        while True:
+            pause = self.random.expovariate(1 / world.mix.fault_seconds)
+            if world.loop.now + pause >= end:
+                await world.sleep(max(end - world.loop.now, 0.0))
+                return
+            await world.sleep(pause)
+            if self.lasting < (2 if world.mix.faults_overlap else 1):
+                name = self.random.choice(world.mix.faults)
+                world.loop.start_for(world.life, self._one(name), name)
+
+    async def _one(self, name):
+        self.lasting += 1
+        machine = self.random.choice(self.world.machines)
+        self.world.trace.note("FAULT", name, machine.name)
+        self.world.ledger.counts[f"fault {name}"] += 1
+        try:
+            await getattr(self, "_" + name.replace("-", "_"))(machine)
+        finally:
+            self.world.trace.note("ENDED", name, machine.name)
+            self.lasting -= 1
+
+    async def heal(self):
+        """End all faults, and have every node up whose disk is whole."""
+        world = self.world
+        while self.lasting:
+            await world.sleep(0.1)
+        for machine in world.machines:
+            if machine.is_suspect:
+                machine.trouble.heal()
+                machine.kill()
+        world.trace.note("healed")
+
+    async def _while(self, mean=6.0):
+        await self.world.sleep(min(self.random.expovariate(1 / mean), 5 * mean))
+
+    async def _down(self, machine):
+        machine.is_held_down = True
+        try:
+            await self._while(self.random.choice([0.3, 3.0, 20.0]))
+        finally:
+            machine.is_held_down = False
+
+    async def _kill(self, machine):
+        machine.kill()
+        await self._down(machine)
+
+    async def _power(self, machine):
+        machine.kill(power=True)
+        await self._down(machine)
+
+    async def _kill_at_call(self, machine, *, power=False):
+        machine.kill_at(self.random.randint(1, 60), power=power)
+        await self._while()
+        machine.live_on()
+
+    async def _power_at_call(self, machine):
+        await self._kill_at_call(machine, power=True)
+
+    async def _power_all(self, _machine):
+        for machine in self.world.machines:
+            machine.kill(power=True)
+        await self._while(1.0)
+
+    async def _stop(self, machine):
+        await machine.stop()
+        await self._down(machine)
+
+    async def _pause(self, machine):
+        life = machine.life
+        if life is None:
+            return
+        self.world.loop.pause(life)
+        try:
+            await self._while(self.random.choice([2.0, 15.0]))
+        finally:
+            self.world.loop.resume(life)
+
+    async def _cut_ways(self, ways):
+        network = self.world.network
+        for source, target in ways:
+            network.cut(source, target)
+        try:
+            await self._while(self.random.choice([1.0, 10.0, 25.0]))
+        finally:
+            network.mend()
+
+    def _others(self, machine):
+        return [one for one in self.world.machines if one is not machine]
+
+    async def _cut(self, machine):
+        ways = []
+        for other in self._others(machine):
+            ways += [(machine.name, other.name), (other.name, machine.name)]
+        await self._cut_ways(ways)
+
+    async def _cut_one_way(self, machine):
+        other = self.random.choice(self._others(machine))
+        await self._cut_ways([(machine.name, other.name)])
+
+    async def _cut_clients(self, machine):
+        await self._cut_ways([(machine.name, one.name) for one in self.world.clients])
+
+    async def _cut_store(self, machine):
+        machine.link.cut()
+        try:
+            await self._while(self.random.choice([1.0, 12.0]))
+        finally:
+            machine.link.mend()
+
+    async def _ambiguous(self, machine):
+        machine.link.ambiguous_chance = 0.5
+        try:
+            await self._while()
+        finally:
+            machine.link.ambiguous_chance = 0.0
+
+    async def _slow_store(self, machine):
+        machine.trouble.store_pace = self.random.choice([30.0, 300.0])
+        try:
+            await self._while()
+        finally:
+            machine.trouble.store_pace = 1.0
+
+    async def _slow_disk(self, machine):
+        machine.trouble.pace = self.random.choice([30.0, 300.0])
+        try:
+            await self._while()
+        finally:
+            machine.trouble.pace = 1.0
+
+    async def _sync_error(self, machine):
+        machine.trouble.fails_once = self.random.choice(LOG_DIRS)
+        await self._broken(machine)
+
+    async def _write_error(self, machine):
+        below = self.random.choice(LOG_DIRS)
+        machine.trouble.errors[DiskCall.WRITE] = (0.3, errno.EIO, below)
+        await self._broken(machine)
+
+    async def _broken(self, machine):
+        """Let it go on as it can; then its disk is whole, and its process another one."""
+        machine.is_suspect = True
+        machine.breaking += 1
+        try:
+            await self._while(self.random.choice([2.0, 15.0]))
+        finally:
+            machine.breaking -= 1
+        machine.trouble.heal()
+        machine.kill()
+
+    async def _reset(self, _machine):
+        self.world.network.reset(self.random.choice([0.2, 1.0]))
+
+    async def _kill_leader_then_cut(self, machine):
+        """Two at once: a power cut, and its successor cut off in one direction."""
+        machine.kill(power=True)
+        other = self.random.choice(self._others(machine))
+        third = next(one for one in self._others(machine) if one is not other)
+        await self._cut_ways([(other.name, third.name)])

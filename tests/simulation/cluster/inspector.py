@@ -1,0 +1,153 @@
+"""Looks into all nodes, as no client can: who leads in which epoch, and are replicas the same?"""
+
+import gc
+import random
+
+from ottla.ids import TopicPartition
+from ottla.log.aborted import aborted_transactions
+from tools.wire_client import batches
+
+LOOK_SECONDS = 1.0
+"""The mean time between two looks."""
+READ_BYTES = 1 << 20
+
+
+class Inspector:
+    """Looks at the nodes of a world."""
+
+    def __init__(self, world):
+        self.world = world
+        self._random = random.Random(f"{world.seed}/inspector")
+        self._leaders = {}
+        """The life that led, by partition and leader epoch."""
+
+    async def run(self):
+        """Look now and then, for ever."""
+        while True:
+            await self.world.sleep(self._random.expovariate(1 / LOOK_SECONDS))
+            for machine in self.world.machines:
+                if machine.is_up and not machine.life.is_paused:
+                    self._look(machine)
+
+    def _look(self, machine):
+        partitions = self._hosted(machine)
+        for where, partition in partitions.items():
+            if partition.is_leader and len(partition.state.replicas) > 1:
+                key = where, partition.topic_id, partition.leader_epoch
+                first = self._leaders.setdefault(key, machine.life.name)
+                if first != machine.life.name:
+                    self.world.problem(
+                        f"{where}: {first} and {machine.life.name} lead in epoch "
+                        f"{partition.leader_epoch}"
+                    )
+        if not partitions:
+            return
+        where = self._random.choice(sorted(partitions))
+        partition = partitions[where]
+        if partition.is_failed or machine.is_suspect:
+            return
+        try:
+            partition.check()
+            with machine.unseen():
+                partition.log.check(are_indexes_sure=not machine.has_lost_power)
+        except AssertionError as error:
+            text = f"{machine.name}: {where}: an invariant does not hold: {error}"
+            self.world.problem(text, error)
+
+    def _hosted(self, machine):
+        return machine.broker.node.work.replica_manager.hosting.partitions
+
+    def what_is_missing(self):
+        """Return what keeps the cluster from being whole; "": nothing."""
+        machines = self.world.machines
+        for machine in machines:
+            if not machine.is_up:
+                return f"{machine.name} is down"
+        for machine in machines:
+            image = machine.broker.node.data.follower.image
+            if len(image.brokers) != len(machines):
+                return f"{machine.name} knows of {len(image.brokers)} nodes"
+            for name, topic in sorted(image.topics.items()):
+                for index in range(len(topic.partitions)):
+                    missing = self._missing(TopicPartition(name, index), image)
+                    if missing:
+                        return f"{machine.name}: {missing}"
+        return ""
+
+    def _missing(self, where, image):
+        state = image.partition(where)
+        if state.leader < 0:
+            return f"{where} has no leader: {state}"
+        if len(state.isr) < len(state.replicas):
+            return f"{where} has a small ISR: {state}"
+        ends = set()
+        for number in state.replicas:
+            hosted = self._hosted(self.world.machines[number - 1]).get(where)
+            if hosted is None:
+                return f"{where} is not hosted at node {number}"
+            if hosted.is_leader != (number == state.leader):
+                return f"{where} at node {number} has another role: {state}, {hosted.state}"
+            if hosted.is_failed:
+                return f"{where} is out of service at node {number}"
+            ends |= {hosted.log.log_end_offset, hosted.high_watermark, hosted.last_stable_offset}
+        if len(ends) > 1:
+            return f"{where} has many ends: {sorted(ends)}"
+        return ""
+
+    def is_whole(self):
+        """Tell whether every partition is led, its ISR is full, and its replicas have it all."""
+        return not self.what_is_missing()
+
+    def look_at_end(self, machine):
+        """Find what a process that has stopped has not let go of."""
+        gc.collect()  # What nobody can reach is closed by that, here as there.
+        jobs = sum(job.life is machine.life for job in self.world.jobs.alive)
+        files = machine.descriptors.count
+        if jobs or files:
+            paths = ", ".join(sorted(machine.descriptors.paths.values()))
+            self.world.problem(
+                f"{machine.name} has stopped, and there are {jobs} jobs, {files} files: {paths}"
+            )
+
+    def committed_of(self, where):
+        """Return a partition's bytes, and its aborted transactions, that all replicas agree on."""
+        machines = [one for one in self.world.machines if where in self._hosted(one)]
+        told = [(one, *self._read(one, self._hosted(one)[where])) for one in machines]
+        first, data, aborted = told[0]
+        for other, theirs, their_aborted in told[1:]:
+            if theirs != data:
+                pairs = enumerate(zip(data, theirs, strict=False))
+                at = next((number for number, (mine, its) in pairs if mine != its), -1)
+                self.world.problem(
+                    f"{where}: {first.name} and {other.name} differ: {len(data)} and "
+                    f"{len(theirs)} bytes, from {at} on"
+                )
+            if their_aborted != aborted:
+                self.world.problem(
+                    f"{where}: {first.name} and {other.name} differ in aborted transactions: "
+                    f"{aborted} and {their_aborted}"
+                )
+        return data, aborted
+
+    def _read(self, machine, partition):
+        pieces, offset, end = [], partition.log_start_offset, partition.high_watermark
+        aborted = set()
+        with machine.unseen():
+            while offset < end:
+                read = partition.log.read(
+                    offset, max_bytes=READ_BYTES, upper_offset=end, min_one_message=True
+                )
+                if read.region is None:
+                    break
+                for one in aborted_transactions(partition.log, offset, read, end):
+                    aborted.add((one.first_offset, one.producer_id))
+                data = read.region.read()
+                pieces.append(data)
+                offset = _end_of(data)
+        return b"".join(pieces), sorted(aborted)
+
+
+def _end_of(data):
+    """Return the offset after the last whole batch."""
+    last = list(batches(data))[-1]
+    return last["base_offset"] + last["last_offset_delta"] + 1

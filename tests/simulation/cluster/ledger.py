@@ -1,0 +1,189 @@
+"""What clients were promised by several nodes, and what they have seen; judged as it comes.
+
+A record is known by its writer and number. What a promise says of it is an offset; what a reader
+has seen at an offset stays there for ever, for only what is committed is shown.
+"""
+
+from collections import Counter
+from enum import Enum
+
+WRITTEN_OFF = {2, 10, 18, 42, 45, 47, 48, 87, 90}
+"""Codes after which nothing was written."""
+
+
+class Fate(Enum):
+    """Of a transaction."""
+
+    OPEN = "open"
+    UNKNOWN = "unknown"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Transaction:
+    """Its records are seen by committed readers all together, or not at all."""
+
+    def __init__(self, name):
+        self.name = name
+        self.fate = Fate.OPEN
+        self.records = []
+
+
+class Sent:
+    """A batch."""
+
+    def __init__(self, place, ids, transaction, *, is_sequenced):
+        self.place = place
+        self.ids = ids
+        self.transaction = transaction
+        self.is_sequenced = is_sequenced
+        self.base_offset = None
+        """None: not promised; -1: promised, at an offset that was not told."""
+        self.is_refused = False
+
+
+class Place:
+    """One partition, as clients know it."""
+
+    def __init__(self):
+        self.seen = {}
+        """Records by offset."""
+        self.latest = 0
+        """The highest end that was told."""
+
+
+class Ledger:
+    """All promises of a world. ``problem(text)`` is told of each that is broken."""
+
+    def __init__(self, problem):
+        self._problem = problem
+        self.batches = []
+        self.of_record = {}
+        self.places = {}
+        self.counts = Counter()
+        self.commits = {}
+        """By group, topic and partition: the last committed offset that was promised, and the
+        highest that was asked for."""
+
+    def place(self, where):
+        """Return what is known of a topic's name and a partition."""
+        if where not in self.places:
+            self.places[where] = Place()
+        return self.places[where]
+
+    def send(self, sent):
+        self.batches.append(sent)
+        for one in sent.ids:
+            self.of_record[one] = sent
+        if sent.transaction is not None:
+            sent.transaction.records += sent.ids
+
+    def answered(self, sent, code, base_offset, *, is_promise=True):
+        """Take note of an answer."""
+        self.counts[f"Produce {code}"] += 1
+        if code in WRITTEN_OFF:
+            # Of an earlier attempt nobody knows.
+            sent.is_refused = not sent.is_sequenced
+        elif code in (0, 46) and is_promise:
+            base_offset = base_offset if code == 0 else -1
+            if sent.base_offset not in (None, -1) and base_offset not in (-1, sent.base_offset):
+                self._problem(
+                    f"{sent.place}: {sent.ids[0]} was promised at {sent.base_offset}, "
+                    f"and at {base_offset}"
+                )
+            if sent.base_offset in (None, -1):
+                sent.base_offset = base_offset
+
+    def saw(self, where, found, who):
+        """Take note of a record that a reader was given."""
+        seen = self.place(where).seen
+        before = seen.setdefault(found.offset, found.record)
+        if before != found.record:
+            self._problem(
+                f"{who}: {where}: {found.record} at {found.offset}, where {before} was seen"
+            )
+        if not found.is_whole:
+            self._problem(f"{who}: {where}: {found.record} at {found.offset} is altered")
+        sent = self.of_record.get(found.record)
+        if sent is None or sent.place != where:
+            self._problem(f"{who}: {where}: {found.record} at {found.offset} was not sent there")
+
+    def saw_committed(self, where, found, who):
+        """Take note of a record that a reader of committed ones was given."""
+        sent = self.of_record.get(found.record)
+        transaction = None if sent is None else sent.transaction
+        if transaction is None:
+            return
+        if transaction.fate in (Fate.OPEN, Fate.ABORTED):
+            how = transaction.fate.value
+            text = f"{who}: {where}: {found.record} of {transaction.name}, {how}, is visible"
+            self._problem(text)
+        elif transaction.fate is Fate.UNKNOWN:
+            transaction.fate = Fate.COMMITTED
+
+    def told_latest(self, where, offset, before, who):
+        """Take note of an answer of ListOffsets: such an end never falls (KIP-207).
+
+        ``before``: the highest end that anybody had been told when this was asked. An answer that
+        was long on its way may come after a later one.
+        """
+        place = self.place(where)
+        if offset < before:
+            self._problem(f"{who}: {where}: the end was {before}, and is {offset}")
+        place.latest = max(place.latest, offset)
+
+    def judge(self, where, found, committed, is_sure_of):
+        """Judge all that there is now: records in their order, and those of committed readers.
+
+        ``is_sure_of(sent)``: whether a promise about it binds.
+        """
+        by_record, last = {}, {}
+        at = {one.offset: one.record for one in found}
+        for one in found:
+            self.saw(where, one, "the judge")
+            if one.record in by_record and is_sure_of(self.of_record[one.record]):
+                other = by_record[one.record]
+                self._problem(f"{where}: {one.record} is doubled: at {other}, {one.offset}")
+            by_record[one.record] = one.offset
+            sent = self.of_record.get(one.record)
+            if sent is not None and sent.is_sequenced:
+                writer, number = one.record
+                if number <= last.get(writer, -1):
+                    self._problem(f"{where}: {one.record} is out of order: after {last[writer]}")
+                last[writer] = number
+        for offset, record in self.place(where).seen.items():
+            if at.get(offset) != record:
+                self._problem(f"{where}: {record} was seen at {offset}: lost, {at.get(offset)}")
+        for sent in self.batches:
+            if sent.place == where:
+                self._judge_sent(sent, by_record, is_sure_of)
+        for one in committed:
+            self.saw_committed(where, one, "the judge")
+
+    def _judge_sent(self, sent, by_record, is_sure_of):
+        for number, one in enumerate(sent.ids):
+            offset = by_record.get(one)
+            if sent.base_offset is not None and is_sure_of(sent):
+                if offset is None:
+                    self._problem(f"{sent.place}: {one} lost: promised at {sent.base_offset}")
+                elif sent.base_offset >= 0 and offset != sent.base_offset + number:
+                    wanted = sent.base_offset + number
+                    self._problem(f"{sent.place}: {one} promised at {wanted}, is at {offset}")
+            if sent.is_refused and offset is not None:
+                self._problem(f"{sent.place}: {one} was refused, and yet is at {offset}")
+
+    def judge_transactions(self, visible):
+        """``visible``: the records that readers of committed ones are given, of all partitions."""
+        done = set()
+        for sent in self.batches:
+            transaction = sent.transaction
+            if transaction is None or id(transaction) in done:
+                continue
+            done.add(id(transaction))
+            if transaction.fate is Fate.COMMITTED:
+                hidden = [one for one in transaction.records if one not in visible]
+                if hidden:
+                    name = transaction.name
+                    self._problem(f"{hidden} of {name}, which is committed, is hidden")
+            elif transaction.fate is Fate.UNKNOWN:
+                transaction.fate = Fate.ABORTED

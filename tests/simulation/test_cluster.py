@@ -1,0 +1,129 @@
+"""Worlds of several nodes: they repeat, they judge, and some of them stay whole."""
+
+import pytest
+
+from tests.simulation.cluster.ledger import Fate, Ledger, Sent, Transaction
+from tests.simulation.cluster.running import digest_elsewhere, live
+from tests.simulation.mutants import MUTANTS_OF_SEVERAL, SOURCE, mutant_of, patched
+
+WHERE = ("t", 0)
+
+
+class Found:
+    """A record as a judge reads it."""
+
+    def __init__(self, offset, record):
+        self.offset = offset
+        self.record = record
+        self.is_whole = True
+
+
+def judged(found, *, committed=(), prepare=lambda _: None):
+    """Return the problems that a ledger tells of what was found."""
+    problems = []
+    ledger = Ledger(problems.append)
+    prepare(ledger)
+    ledger.judge(WHERE, found, committed, lambda _: True)
+    return problems
+
+
+def sent(ledger, *numbers, at=None, is_sequenced=True, transaction=None):
+    ids = [(1, number) for number in numbers]
+    batch = Sent(WHERE, ids, transaction, is_sequenced=is_sequenced)
+    ledger.send(batch)
+    if at is not None:
+        ledger.answered(batch, 0, at)
+    return batch
+
+
+@pytest.mark.timeout(300)
+def test_the_same_seed_is_the_same_world_in_processes_with_other_hash_seeds():
+    digests = [digest_elsewhere("test.1", 0.3, 3, hash_seed) for hash_seed in (1, 2)]
+    assert digests[0] == digests[1]
+    assert len(digests[0]) == 32, "a digest was printed"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["test.nodes.0", "test.nodes.1"])
+def test_two_simulated_minutes_of_three_nodes_break_no_promise(name):
+    told = live(name, 2)
+    assert told["problems"] == []
+    assert told["seconds"] >= 120
+    assert told["checked"] > 0, "records were looked at"
+
+
+def test_what_is_where_it_was_promised_is_no_problem():
+    assert judged([Found(4, (1, 0))], prepare=lambda ledger: sent(ledger, 0, at=4)) == []
+
+
+def test_a_promised_record_that_is_gone_is_told():
+    (problem,) = judged([], prepare=lambda ledger: sent(ledger, 0, at=4))
+    assert "lost" in problem
+
+
+def test_a_promised_record_that_moved_is_told():
+    (problem,) = judged([Found(5, (1, 0))], prepare=lambda ledger: sent(ledger, 0, at=4))
+    assert "promised at 4, is at 5" in problem
+
+
+def test_a_doubled_record_is_told():
+    found = [Found(4, (1, 0)), Found(5, (1, 0))]
+    problems = judged(found, prepare=lambda ledger: sent(ledger, 0, at=None))
+    assert any("doubled" in problem for problem in problems)
+
+
+def test_records_out_of_order_are_told():
+    found = [Found(0, (1, 1)), Found(1, (1, 0))]
+    problems = judged(found, prepare=lambda ledger: sent(ledger, 0, 1))
+    assert any("out of order" in problem for problem in problems)
+
+
+def test_a_record_that_a_reader_saw_and_that_is_gone_is_told():
+    def prepare(ledger):
+        sent(ledger, 0)
+        ledger.saw(WHERE, Found(3, (1, 0)), "reader")
+
+    (problem,) = judged([], prepare=prepare)
+    assert "was seen at 3" in problem
+
+
+def test_a_record_of_an_aborted_transaction_that_is_visible_is_told():
+    transaction = Transaction("one")
+    transaction.fate = Fate.ABORTED
+    found = [Found(0, (1, 0))]
+    problems = judged(
+        found, committed=found, prepare=lambda ledger: sent(ledger, 0, transaction=transaction)
+    )
+    assert any("is visible" in problem for problem in problems)
+
+
+def test_a_half_of_a_transaction_is_told():
+    problems, transaction = [], Transaction("one")
+    ledger = Ledger(problems.append)
+    sent(ledger, 0, 1, transaction=transaction)
+    transaction.fate = Fate.UNKNOWN
+    ledger.saw_committed(WHERE, Found(0, (1, 0)), "reader")
+    ledger.judge_transactions({(1, 0)})
+    assert "is hidden" in problems[0]
+
+
+def test_an_end_that_falls_is_told_but_no_answer_that_came_late():
+    problems = []
+    ledger = Ledger(problems.append)
+    ledger.told_latest(WHERE, 5, 0, "reader")
+    ledger.told_latest(WHERE, 4, 0, "a reader that had asked before")
+    assert problems == []
+    ledger.told_latest(WHERE, 4, 5, "reader")
+    assert "the end was 5, and is 4" in problems[0]
+
+
+@pytest.mark.parametrize("name", list(MUTANTS_OF_SEVERAL))
+def test_each_mutant_of_several_nodes_can_be_planted(name):
+    mutant = mutant_of(name)
+    for module, _, _ in mutant.patches:
+        path = SOURCE.parent.joinpath(*module.split(".")).with_suffix(".py")
+        text = path.read_text()
+        changed = patched(text, module, mutant)
+        assert changed != text
+        compile(changed, path, "exec")
