@@ -1,5 +1,7 @@
 """Several nodes whose clients log in: nodes know each other, and nobody else passes for one."""
 
+import time
+
 import pytest
 
 from ottla.client.asyncio.connection import Connection
@@ -48,8 +50,8 @@ def create(nodes, topic):
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
 
 
-def wire_of(nodes, user):
-    wire = WireClient(nodes.address(1))
+def wire_of(nodes, user, number=1):
+    wire = WireClient(nodes.address(number))
     shake_hands(wire, "PLAIN")
     assert token(wire, f"\0{user}\0{user}")["error_code"] == 0
     return wire
@@ -152,4 +154,58 @@ def test_the_limits_of_clients_do_not_hold_for_nodes(nodes):
     assert of_nodes > CLIENTS_MAX
     assert of_clients <= CLIENTS_MAX
     for wire in wires:
+        wire.close()
+
+
+def until(ask, wanted):
+    """Ask until the answer is the one wanted: other nodes hear of a change a moment later."""
+    deadline = time.monotonic() + 60
+    while (found := ask()) != wanted:
+        assert time.monotonic() < deadline, (found, wanted)
+        time.sleep(0.02)
+
+
+def test_acls_and_quotas_of_one_node_hold_on_all(nodes):
+    """On connections that were open before, too."""
+    topic, bound = "held-by-all", 1000.0
+    root, others = wire_of(nodes, "root"), [wire_of(nodes, "alice", number) for number in (2, 3)]
+    create(nodes, topic)
+    acl = {**ANY_TOPIC, "resource_name": topic, "principal": "User:alice", "host": "*"}
+    acl |= {"operation": 8, "permission_type": 3}
+    found = {"resource_type_filter": 2, "resource_name_filter": topic, "pattern_type_filter": 3}
+    found |= {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+
+    def code(wire):
+        asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        return wire.call("metadata", 9, **asked)["topics"][0]["error_code"]
+
+    for _ in range(2):
+        for wire in others:
+            assert code(wire) == 29
+        told = root.call("create_acls", 3, creations=[acl])
+        assert told["results"][0]["error_code"] == 0
+        for wire in others:
+            until(lambda wire=wire: code(wire), 0)
+        told = root.call("delete_acls", 3, filters=[found])
+        assert len(told["filter_results"][0]["matching_acls"]) == 1
+        for wire in others:
+            until(lambda wire=wire: code(wire), 29)
+    entity = [{"entity_type": "user", "entity_name": "alice"}]
+    for value in (bound, None):
+        ops = [{"key": "producer_byte_rate", "value": value or 0.0, "remove": value is None}]
+        entries = [{"entity": entity, "ops": ops}]
+        told = root.call("alter_client_quotas", 1, entries=entries, validate_only=False)
+        assert told["entries"][0]["error_code"] == 0
+        for number in (2, 3):
+            wire = wire_of(nodes, "root", number)
+            component = [{"entity_type": "user", "match_type": 0, "match": "alice"}]
+
+            def quotas(wire=wire, component=component):
+                asked = {"components": component, "strict": True}
+                told = wire.call("describe_client_quotas", 1, **asked)
+                return [one["values"][0]["value"] for one in told["entries"] or ()]
+
+            until(quotas, [] if value is None else [value])
+            wire.close()
+    for wire in (root, *others):
         wire.close()
