@@ -3,18 +3,9 @@
 import random
 import time
 
-from tests.authorized_requests import (
-    GROUP,
-    KEYS,
-    KINDS,
-    NAMES,
-    TIME,
-    TOPICS,
-    TRANSACTION,
-    Requests,
-    random_acl,
-)
+from tests.authorized_requests import KEYS, KINDS, TIME, Requests
 from tests.logging_in import MODULES, shake_hands, token
+from tests.random_acls import GROUP, NAMES, TOPICS, TRANSACTION, random_acl
 from tools.differential import Play
 from tools.wire_client import WireClient
 

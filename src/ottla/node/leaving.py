@@ -8,6 +8,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from ottla.env.tasks import begin_task
 from ottla.environment import Environment
 from ottla.errors import OttlaError
 from ottla.node.doors import Doors
@@ -21,17 +22,22 @@ HAND_OVER_SECONDS = 30.0
 
 async def hand_over_and_leave(work: Work, doors: Doors, environment: Environment) -> None:
     """Let other nodes lead what they can, then end the membership: within 30 seconds."""
-    done = asyncio.ensure_future(_hand_over(work, doors))
-    over = asyncio.Event()
-    timer = environment.waits_clock.call_later(HAND_OVER_SECONDS, over.set)
-    waiting = asyncio.ensure_future(over.wait())
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    task = begin_task(_hand_over(work, doors), name="hand over", ended=end)
+    timer = environment.waits_clock.call_later(HAND_OVER_SECONDS, end)
     try:
-        await asyncio.wait([done, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await over
     finally:
         timer.cancel()
-        for task in (done, waiting):
-            task.cancel()
-        await asyncio.gather(done, waiting, return_exceptions=True)
+        task.cancel()
+        (error,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(error, Exception):
+            logger.error("other nodes could not be given the lead", exc_info=error)
     await doors.leave()
 
 

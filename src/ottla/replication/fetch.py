@@ -187,12 +187,29 @@ def _nearer(
 ) -> NodeId | None:
     """Return the replica that the client should read from; None: this one. Raises KafkaError."""
     if may_follow and not partition.is_leader:
-        partition.check_replica(spec.current_leader_epoch)
+        _check_replica(partition, spec.current_leader_epoch)
         return None
     partition.check_leader(spec.current_leader_epoch)
     if prefers is None or partition.view is None:
         return None
     return prefers(partition, spec.fetch_offset)
+
+
+def _check_replica(partition: Partition, current_leader_epoch: int) -> None:
+    """Raise KafkaError unless a consumer that knows this leader epoch may read from a follower.
+
+    One that tells no epoch may not: it may have come to a former leader, and would take an offset
+    that is not here yet for one that is out of range.
+    """
+    where = f"{partition.topic_partition}"
+    if current_leader_epoch < 0:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, where)
+    if current_leader_epoch < partition.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    if current_leader_epoch > partition.leader_epoch:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if partition.is_failed:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, where)
 
 
 def _is_cold(partition: Partition, spec: FetchSpec, max_bytes: int, cold: list[ColdRead]) -> bool:

@@ -18,7 +18,7 @@ ReplicaManager.applyDelta.
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ottla.env.clock import Clock
 from ottla.env.executor import Executor
@@ -31,28 +31,13 @@ from ottla.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
 from ottla.pending import Pending
+from ottla.replication.hosting_steps import Step, slice_of
 from ottla.replication.partition import NOT_REGISTERED, Partition, PartitionSettings
 
 logger = logging.getLogger(__name__)
 
-MADE_PER_STEP = 64
-"""Logs made at a time: some ten milliseconds of the disk, and some of the loop to take them."""
-REMOVED_PER_STEP = 128
-"""Logs closed on the loop, and their directories renamed, at a time."""
 RECONFIGURED_PER_TURN = 500
 """Partitions that take over settings before the loop gets its turn: each costs microseconds."""
-
-
-class _Step(NamedTuple):
-    """Work on one partition's directory that is to be done."""
-
-    where: TopicPartition
-    topic_id: TopicId
-    state: PartitionState | None
-    """None: it goes."""
-    is_new: bool
-    partition: Partition | None = None
-    """Of one that goes: what was hosted. None: it was not, or has no directory of its own."""
 
 
 class Watcher(Protocol):
@@ -120,7 +105,7 @@ class Hosting:
         self._making: dict[TopicPartition, tuple[TopicId, PartitionState]] = {}
         """Those that will be hosted, with their newest state. Invariant: not in ``partitions``, but
         for those that could not be opened before."""
-        self._queues: dict[str, deque[_Step | Pending[None]]] = {}
+        self._queues: dict[str, deque[Step | Pending[None]]] = {}
         """What is to be done, by topic, in order; a Pending is resolved when all before it is.
         Invariant: a topic is there until its last step has been taken."""
         self._is_working = False
@@ -203,7 +188,7 @@ class Hosting:
         log = self._log_manager.get(where)
         if log is not None and log.topic_id == topic_id:
             logger.info("%s: this node is no replica any more; its copy is removed", where)
-            self._add(_Step(where, topic_id, None, is_new=False))
+            self._add(Step(where, topic_id, None, is_new=False))
 
     def _has_no_log(self, where: TopicPartition, topic_id: TopicId) -> bool:
         if where in self._log_manager.offline:
@@ -272,7 +257,7 @@ class Hosting:
         self, where: TopicPartition, topic_id: TopicId, state: PartitionState, *, is_new: bool
     ) -> None:
         self._making[where] = (topic_id, state)
-        self._add(_Step(where, topic_id, state, is_new))
+        self._add(Step(where, topic_id, state, is_new))
 
     def _drop(self, where: TopicPartition, topic_id: TopicId) -> None:
         making = self._making.get(where)
@@ -291,9 +276,9 @@ class Hosting:
         self._never_made.discard(where)
         if self.unopened.pop(where, None) is None and not was_making and partition is None:
             return
-        self._add(_Step(where, topic_id, None, is_new=False, partition=partition))
+        self._add(Step(where, topic_id, None, is_new=False, partition=partition))
 
-    def _add(self, step: _Step) -> None:
+    def _add(self, step: Step) -> None:
         queue = self._queues.get(step.where.topic)
         if queue is None:
             queue = self._queues[step.where.topic] = deque()
@@ -312,7 +297,7 @@ class Hosting:
                 waiter.resolve(None)
             if not queue:
                 continue
-            steps = _slice_of(queue)
+            steps = slice_of(queue)
             self._queues[topic] = queue  # At the end: the others have their turns.
             self._is_working = True
             if steps[0].state is None:
@@ -320,7 +305,7 @@ class Hosting:
             else:
                 self._make_logs(steps)
 
-    def _make_logs(self, steps: list[_Step]) -> None:
+    def _make_logs(self, steps: list[Step]) -> None:
         wanted = [step for step in steps if self._is_wanted(step)]
         job = self._log_manager.maker.making_job(
             Wanted(step.where, step.topic_id, step.is_new) for step in wanted
@@ -336,7 +321,7 @@ class Hosting:
 
         self._executor.submit(job.run, done)
 
-    def _take_made(self, steps: list[_Step], job: MakingJob) -> None:
+    def _take_made(self, steps: list[Step], job: MakingJob) -> None:
         offline = self._log_manager.offline
         were_offline = {step.where for step in steps if step.where in offline}
         made = self._log_manager.maker.made(job)
@@ -352,7 +337,7 @@ class Hosting:
                     listener(step.where)
             # Otherwise the partition was deleted meanwhile: a later step removes its log.
 
-    def _is_wanted(self, step: _Step) -> bool:
+    def _is_wanted(self, step: Step) -> bool:
         making = self._making.get(step.where)
         return making is not None and making[0] == step.topic_id
 
@@ -407,7 +392,7 @@ class Hosting:
             return NOT_REGISTERED
         return self._fenced.pop((topic_id, where.partition), LeaderEpoch(-1))
 
-    def _remove(self, steps: list[_Step]) -> None:
+    def _remove(self, steps: list[Step]) -> None:
         for step in steps:
             if step.partition is not None and step.partition.is_held:
                 # Its directory bears another name in a moment.
@@ -457,7 +442,7 @@ class Hosting:
 
     def _reconfiguring(self, topics: Collection[TopicImage | None] | None) -> Iterator[None]:
         by_topic: dict[str, PartitionSettings] = {}
-        for count, where in enumerate(self._named(topics), 1):
+        for count, where in enumerate(_named(self.partitions, topics), 1):
             partition = self.partitions.get(where)
             if partition is not None:  # Those that are being made take the settings then.
                 if where.topic not in by_topic:
@@ -468,27 +453,18 @@ class Hosting:
                 by_topic.clear()  # They may change before the next turn.
                 yield
 
-    def _named(self, topics: Collection[TopicImage | None] | None) -> Iterator[TopicPartition]:
-        if topics is None:
-            yield from list(self.partitions)
-            return
-        for topic in topics:
-            if topic is not None:  # None: it is deleted, and its configs after it.
-                for number in range(len(topic.partitions)):
-                    yield TopicPartition(topic.name, number)
 
-
-def _slice_of(queue: "deque[_Step | Pending[None]]") -> list[_Step]:
-    """Take steps of one kind from the front."""
-    steps: list[_Step] = []
-    while queue and isinstance(queue[0], _Step):
-        step = queue[0]
-        limit = REMOVED_PER_STEP if step.state is None else MADE_PER_STEP
-        if steps and (len(steps) >= limit or (step.state is None) != (steps[0].state is None)):
-            break
-        steps.append(step)
-        queue.popleft()
-    return steps
+def _named(
+    partitions: Collection[TopicPartition], topics: Collection[TopicImage | None] | None
+) -> Iterator[TopicPartition]:
+    """Go through the partitions of ``topics``; None: through all of ``partitions``."""
+    if topics is None:
+        yield from list(partitions)
+        return
+    for topic in topics:
+        if topic is not None:  # None: it is deleted, and its configs after it.
+            for number in range(len(topic.partitions)):
+                yield TopicPartition(topic.name, number)
 
 
 def _fenced_epoch_of(state: PartitionState, node: NodeId) -> LeaderEpoch:

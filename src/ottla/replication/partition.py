@@ -26,12 +26,12 @@ from ottla.log.producers.states import ProducerStates
 from ottla.log.results import AppendResult, ReadResult
 from ottla.log.upkeep.front import raise_start_offset
 from ottla.metadata.values import PartitionState
-from ottla.pending import Pending
 from ottla.records.batch import NO_LEADER_EPOCH
 from ottla.replication.append import FLUSH_FAILED, GONE, LEADERSHIP_MOVED
 from ottla.replication.commit_queue import CommitQueue
 from ottla.replication.divergence import end_of_leaders_epoch
-from ottla.replication.flushing import PartitionFlushes, PartitionHeld
+from ottla.replication.flushing import PartitionHeld
+from ottla.replication.yielding import PartitionYields
 
 if TYPE_CHECKING:
     from ottla.replication.replica_state import LeaderView
@@ -50,7 +50,7 @@ class PartitionSettings(NamedTuple):
     """``min.insync.replicas``: an acks=-1 append needs as many, this one included."""
 
 
-class Partition(PartitionFlushes):
+class Partition(PartitionYields):
     """The leader (or an offline copy) of one topic-partition on this node."""
 
     __slots__ = (
@@ -58,7 +58,6 @@ class Partition(PartitionFlushes):
         "_commits",
         "_moved",
         "_node_id",
-        "_yielding",
         "fenced_epoch",
         "grown",
         "high_watermark",
@@ -113,8 +112,6 @@ class Partition(PartitionFlushes):
         self._moved = moved
         self._commits: CommitQueue | None = None
         """Use: ``commits``. None: nobody has waited yet, as for most partitions of a large node."""
-        self._yielding: list[Pending[None]] | None = None
-        """Use: appends that wait until another replica leads, or does not. None: none need to."""
         self.grown: Callable[[Partition], None] | None = None
         """Use: told of each append, for followers that wait. None: there are none."""
         self.may_take: Callable[[Partition], bool] | None = None
@@ -255,21 +252,6 @@ class Partition(PartitionFlushes):
         if self.is_failed:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
 
-    def check_replica(self, current_leader_epoch: int) -> None:
-        """Raise KafkaError unless a consumer that knows this leader epoch may read here.
-
-        One that tells no epoch may not: it may have come to a former leader, and would take an
-        offset that is not here yet for one that is out of range.
-        """
-        if current_leader_epoch < 0:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition}")
-        if current_leader_epoch < self.state.leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-        if current_leader_epoch > self.state.leader_epoch:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if self.is_failed:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}")
-
     # Appends.
 
     def append(self, records: memoryview | Analysis, *, acks: int) -> AppendResult:
@@ -320,37 +302,6 @@ class Partition(PartitionFlushes):
                     f"{len(self.state.replicas)}, min.insync.replicas is "
                     f"{self.min_insync_replicas}",
                 )
-
-    # Yielding: another replica is to lead, and may catch up before.
-
-    @property
-    def is_yielding(self) -> bool:
-        """Tell whether appends wait because another replica may lead soon."""
-        return self._yielding is not None
-
-    @property
-    def has_to_wait(self) -> bool:
-        """Tell whether appends wait, for ``released``."""
-        return self.is_held or self.is_yielding
-
-    def yield_appends(self) -> None:
-        """Let appends wait until ``go_on_appending``; followers and consumers read on."""
-        assert self._yielding is None, self.topic_partition
-        self._yielding = []
-
-    def go_on_appending(self) -> None:
-        """Let those go on that wait: they are appended, or refused if another replica leads."""
-        waiting, self._yielding = self._yielding, None
-        for pending in waiting or ():
-            pending.resolve(None)
-
-    def released(self) -> Pending[None]:
-        """Return when nothing is waited for any more, in the order in which this was asked."""
-        if self._yielding is None or self.is_held:
-            return super().released()
-        pending: Pending[None] = Pending()
-        self._yielding.append(pending)
-        return pending
 
     def followed(self, high_watermark: int) -> None:
         """Take over how far the leader is committed: not above this log's end, and never lower."""

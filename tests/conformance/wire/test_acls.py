@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from tests.authorized_requests import GROUP, TOPIC, TRANSACTION
 from tests.authorizing import ANY_ACL, OPTIONS
 from tests.logging_in import shake_hands, token
+from tests.random_acls import GROUP, TOPIC, TRANSACTION
 from tools.wire_client import WireClient, batch
 
 pytestmark = pytest.mark.timeout(120)

@@ -10,9 +10,10 @@ import uuid
 import pytest
 
 from ottla.protocol.apis import ApiKey
-from tests.authorized_requests import KINDS, NAMES, TIME, TOPICS, Requests
+from tests.authorized_requests import KINDS, TIME, Requests
 from tests.authorizing import OPTIONS, wait_for
 from tests.logging_in import shake_hands, token
+from tests.random_acls import NAMES, TOPICS
 from tools.ottla_peer import OttlaPeer
 from tools.wire_client import WireClient, batch
 

@@ -138,8 +138,8 @@ def test_replicas_are_distinct_and_spread_evenly():
 
 
 def test_assignments_are_taken_in_the_order_of_their_indexes():
-    planned = plan_assignments(topic(assignments=[(1, [5, 2]), (0, [1])]), THREE_NODES)
-    assert planned == [[1], [5, 2]]
+    planned = plan_assignments(topic(assignments=[(1, [5, 2]), (0, [1, 5])]), THREE_NODES)
+    assert planned == [[1, 5], [5, 2]]
 
 
 @pytest.mark.parametrize(

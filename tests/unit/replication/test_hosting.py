@@ -15,7 +15,8 @@ from ottla.log.files.layout import is_deleted_directory, parse_partition_directo
 from ottla.metadata.image import MetadataDelta, PartitionChange, TopicImage
 from ottla.metadata.keys import ConfigType
 from ottla.metadata.values import PartitionState
-from ottla.replication.hosting import MADE_PER_STEP, RECONFIGURED_PER_TURN, REMOVED_PER_STEP
+from ottla.replication.hosting import RECONFIGURED_PER_TURN
+from ottla.replication.hosting_steps import MADE_PER_STEP, REMOVED_PER_STEP
 
 NODE = NodeId(1)
 STATE = PartitionState((NODE,), (NODE,), NODE, LeaderEpoch(0), 0)

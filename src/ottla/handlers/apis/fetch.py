@@ -19,6 +19,7 @@ from ottla.env.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.handlers.advertised import Advertised
 from ottla.handlers.call import Call, Response
+from ottla.handlers.fetch_asked import PARTITIONS_MAX, limited, named_count
 from ottla.handlers.fetch_data import data_of, refuse_all, refused_data
 from ottla.handlers.fetch_session import (
     REFUSED_MAX,
@@ -61,9 +62,6 @@ RACKS_SINCE = 11
 """Since then consumers know preferred replicas, and may be served by any replica."""
 AT_ONCE_MAX = 500
 """Up to so many partitions are read and answered in one turn of the loop: some milliseconds."""
-PARTITIONS_MAX = 10_000
-"""A session cannot have more partitions: each of its answers would hold the loop for long. A
-request that names more is answered completely, in slices, without a session."""
 _ISOLATIONS = frozenset(Isolation)
 _FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_FOLLOWERS = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -130,8 +128,8 @@ class Fetch:
             prefers=self._nearest_to(request.rack_id) if request.rack_id else None,
         )
         if call.passage is not None and call.passage.fetch_bytes_max is not None:
-            limits = _limited(limits, call.passage.fetch_bytes_max)
-        named = _named(request)
+            limits = limited(limits, call.passage.fetch_bytes_max)
+        named = named_count(request)
         if request.session_epoch not in (SESSION_EPOCH_FINAL, SESSION_EPOCH_INITIAL):
             try:
                 session = self._continued(request, named, call)
@@ -483,28 +481,6 @@ def _session_response(
             for (name, topic_id), partitions in topics.items()
         ],
     )
-
-
-def _limited(limits: FetchLimits, bytes_max: int) -> FetchLimits:
-    """Return limits within which an answer fits into the client's quota at some time."""
-    if limits.max_bytes <= bytes_max and limits.min_bytes <= bytes_max:
-        return limits
-    bytes_max = min(limits.max_bytes, bytes_max)
-    return limits._replace(max_bytes=bytes_max, min_bytes=min(limits.min_bytes, bytes_max))
-
-
-def _named(request: FetchRequest) -> int:
-    """Return how many partitions and topics a request names; stops above ``PARTITIONS_MAX``."""
-    named = 0
-    for topic in request.topics:
-        named += 1 + len(topic.partitions)
-        if named > PARTITIONS_MAX:
-            return named
-    for forgotten in request.forgotten_topics_data:
-        named += 1 + len(forgotten.partitions)
-        if named > PARTITIONS_MAX:
-            return named
-    return named
 
 
 def _is_follower(request: FetchRequest) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from itertools import groupby
 
+from ottla.env.tasks import begin_task
 from ottla.metadata.etcd import wire
 from ottla.metadata.etcd.members import Members, Refused, Stream
 from ottla.metadata.etcd.revisions import change_of, etcds, ours
@@ -107,7 +108,9 @@ class Watching:
             # very revision that is asked for, some versions of etcd lose that one's deletions.
             await self._stream.write(wire.watch(self._prefix, etcds(self._seen)))
         if self._reading is None:
-            self._reading = asyncio.ensure_future(self._stream.read())
+            self._reading = begin_task(
+                self._stream.read(), name="watch etcd", ended=lambda _: self._news.set()
+            )
         if not await self._has_come(self._reading):
             return await self._prove() if self._told > self._seen and not self._closed else []
         if self._closed:
@@ -140,13 +143,9 @@ class Watching:
         if self._told > self._seen:
             done, _ = await asyncio.wait((reading,), timeout=IDLE_SECONDS)
             return bool(done)
-        reading.add_done_callback(self._wake)
-        await self._news.wait()
-        reading.remove_done_callback(self._wake)
+        if not reading.done():
+            await self._news.wait()
         return reading.done()
-
-    def _wake(self, _: asyncio.Task[bytes]) -> None:
-        self._news.set()
 
     def _change_sets(self, watched: wire.Watched) -> Iterator[ChangeSet]:
         told = map(wire.read_event, watched.events)
