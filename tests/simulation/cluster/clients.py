@@ -1,7 +1,6 @@
 """Clients of several nodes: they find leaders by Metadata, and begin anew when one has moved."""
 
 import random
-import uuid
 from collections import deque
 
 from ottla.client.asyncio.connection import Connection
@@ -9,39 +8,19 @@ from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.settings import Address, ClientSettings
 from ottla.errors import KafkaError
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from ottla.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from tests.campaigns.administering.records import TRANSACTIONAL, committed, make_batch
-from tests.simulation.clients.readers import fetch_request, read_of
+from tests.campaigns.administering.records import TRANSACTIONAL, make_batch
 from tests.simulation.cluster.ledger import Fate, Sent, Transaction
 from tests.simulation.network import SimulatedNet
 from tests.simulation.node import PORT
@@ -49,8 +28,6 @@ from tests.simulation.node import PORT
 COMES_BACK = {3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 51, 56, 74, 75, 76, 78, 100}
 """Codes that pass, some of them when Metadata was asked again."""
 GROUP, TRANSACTION = 0, 1
-LATEST = -1
-OUT_OF_RANGE = 1
 PATIENCE_SECONDS = 90.0
 """Without faults every client goes on within this time."""
 
@@ -397,142 +374,3 @@ class TransactionalProducer(Producer):
         self._transaction = None
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
         self._sequences.clear()
-
-
-class Reader(Client):
-    """Reads one partition at a time; it never sees what is gone later."""
-
-    kind = "reader"
-
-    def __init__(self, world, number):
-        super().__init__(world, number)
-        self._is_committed = self.random.random() < 0.5
-        self._positions = {}
-
-    async def step(self):
-        topic, partition = self.choose()
-        if self.random.random() < 0.2:
-            await self._ask_for_end(topic, partition)
-        if self.random.random() < 0.03:
-            self._positions.clear()
-        await self._read(topic, partition)
-
-    async def _ask_for_end(self, topic, partition):
-        one = ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=0,
-            topics=[ListOffsetsTopic(name=topic.name, partitions=[one])],
-        )
-        leader = await self.leader(topic, partition)
-        before = self.ledger.place((topic.name, partition)).latest
-        answer = await self.ask(leader, request, ListOffsetsResponse)
-        told = answer.topics[0].partitions[0]
-        self.ledger.counts[f"ListOffsets {told.error_code}"] += 1
-        if told.error_code:
-            self.forget_leaders()
-        else:
-            self.ledger.told_latest((topic.name, partition), told.offset, before, self.name)
-
-    async def _read(self, topic, partition):
-        where = topic.name, partition
-        position = self._positions.get(where, 0)
-        leader = await self.leader(topic, partition)
-        request = fetch_request(
-            [(topic.topic_id, partition, position)],
-            isolation=int(self._is_committed),
-            wait_ms=self.random.choice([0, 100, 500]),
-        )
-        answer = await self.ask(leader, request, FetchResponse)
-        for each in answer.responses:
-            assert uuid.UUID(bytes=each.topic_id) == topic.topic_id
-            for told in each.partitions:
-                self._take(where, position, told)
-
-    def _take(self, where, position, told):
-        self.ledger.counts[f"Fetch {told.error_code}"] += 1
-        if told.error_code == OUT_OF_RANGE:
-            self.world.problem(f"{self.name}: {where}: {position} was read to, and is out of range")
-        if told.error_code:
-            self.forget_leaders()
-            return
-        read, aborted = read_of(told)
-        found = [one for each in read for one in each.records]
-        for one in found:
-            if one.offset >= told.high_watermark:
-                text = f"{where}: {one.offset} was told, the bound is {told.high_watermark}"
-                self.world.problem(text)
-            self.ledger.saw(where, one, self.name)
-        if self._is_committed:
-            for one in committed(read, aborted):
-                if one.offset >= position:
-                    self.ledger.saw_committed(where, one, self.name)
-        self._positions[where] = max(position, read[-1].end_offset if read else position)
-
-
-class Committer(Client):
-    """Commits rising offsets for a group of its own, and reads them back."""
-
-    kind = "committer"
-
-    def __init__(self, world, number):
-        super().__init__(world, number)
-        self._offset = 0
-
-    async def step(self):
-        topic, partition = self.choose()
-        number = await self.coordinator(GROUP, self.name)
-        key = topic.name, partition
-        promised, asked = self.ledger.commits.get((self.name, key), (-1, -1))
-        if self.random.random() < 0.4:
-            await self._look(number, topic, partition, promised, asked)
-            return
-        self._offset += 1
-        self.ledger.commits[self.name, key] = promised, self._offset
-        one = OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=self._offset, committed_metadata=""
-        )
-        request = OffsetCommitRequest(
-            group_id=self.name,
-            member_id="",
-            topics=[OffsetCommitRequestTopic(topic_id=topic.topic_id.bytes, partitions=[one])],
-        )
-        answer = await self.ask(number, request, OffsetCommitResponse)
-        code = answer.topics[0].partitions[0].error_code
-        self.ledger.counts[f"OffsetCommit {code}"] += 1
-        if code == 0:
-            self.ledger.commits[self.name, key] = self._offset, self._offset
-        elif code not in COMES_BACK:
-            self.world.problem(f"{self.name}: OffsetCommit: error {code}")
-
-    async def look(self, topic, partition):
-        """Read an offset back, for the judge."""
-        number = await self.coordinator(GROUP, self.name)
-        promised, asked = self.ledger.commits.get((self.name, (topic.name, partition)), (-1, -1))
-        return await self._look(number, topic, partition, promised, asked)
-
-    async def _look(self, number, topic, partition, promised, asked):
-        wanted = OffsetFetchRequestTopics(
-            topic_id=topic.topic_id.bytes, partition_indexes=[partition]
-        )
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=self.name, topics=[wanted])],
-        )
-        answer = (await self.ask(number, request, OffsetFetchResponse)).groups[0]
-        self.ledger.counts[f"OffsetFetch {answer.error_code}"] += 1
-        if answer.error_code:
-            if answer.error_code not in COMES_BACK:
-                self.world.problem(f"{self.name}: OffsetFetch: error {answer.error_code}")
-            return False
-        told = answer.topics[0].partitions[0]
-        if told.error_code:
-            return False
-        if not promised <= told.committed_offset <= asked:
-            self.world.problem(
-                f"{self.name}: {topic.name}-{partition}: the committed offset is "
-                f"{told.committed_offset}, {promised} was promised, {asked} asked for"
-            )
-        # What was shown may not go back.
-        shown = max(promised, told.committed_offset)
-        self.ledger.commits[self.name, (topic.name, partition)] = shown, asked
-        return True

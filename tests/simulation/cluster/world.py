@@ -23,11 +23,9 @@ from ottla.protocol.messages.create_topics import (
 from tests.campaigns.administering.records import committed, parse
 from tests.simulation.cluster.clients import (
     Client,
-    Committer,
     IdempotentProducer,
     Lost,
     PlainProducer,
-    Reader,
     TransactionalProducer,
 )
 from tests.simulation.cluster.faults import RESTART_SECONDS, Nemesis
@@ -35,6 +33,7 @@ from tests.simulation.cluster.inspector import Inspector
 from tests.simulation.cluster.ledger import Ledger
 from tests.simulation.cluster.machine import Machine
 from tests.simulation.cluster.mix import cluster_mix_of
+from tests.simulation.cluster.reading import Committer, Reader
 from tests.simulation.cluster.store import SharedEntries
 from tests.simulation.jobs import Jobs, threads_of
 from tests.simulation.listening import listening
