@@ -10,9 +10,10 @@ import random
 import pytest
 
 from ottla.security.acl import Operation as Op
-from tests.authorized_requests import CLUSTER, GROUP, KINDS, TOPIC, TRANSACTION, Requests
+from tests.authorized_requests import KINDS, Requests
 from tests.authorizing import ANY_ACL
 from tests.conformance.wire import test_without_rights as without_rights
+from tests.random_acls import CLUSTER, GROUP, TOPIC, TRANSACTION
 
 broker, ids, alice = without_rights.broker, without_rights.ids, without_rights.alice
 pytestmark = [pytest.mark.timeout(120)]
