@@ -207,7 +207,7 @@ class PlainProducer(Producer):
     async def step(self):
         topic, partition = self.choose()
         leader = await self.leader(topic, partition)
-        acks = self.random.choice([-1, -1, 1])
+        acks = self.random.choice(self.world.mix.acks)
         sent, data = self.make(topic, partition)
         request = self.request(topic, sent, data, acks=acks)
         answer = await self.ask(leader, request, ProduceResponse)

@@ -1,9 +1,11 @@
 """What goes wrong among several nodes: at most what the promises bear."""
 
+import asyncio
 import errno
 import random
 
 from ottla.env.faulty_disk import DiskCall
+from tests.simulation.cluster.leaders import OfLeaders
 from tests.simulation.node import LOG_DIRS
 
 FAULTS = (
@@ -30,13 +32,15 @@ RESTART_SECONDS = 1.0
 """The mean time until a process that ended is started again."""
 
 
-class Nemesis:
+class Nemesis(OfLeaders):
     """Brings faults about, one or two at a time, and takes them back."""
 
     def __init__(self, world):
         self.world = world
         self.random = random.Random(f"{world.seed}/nemesis")
         self.lasting = 0
+        self.making = asyncio.Event()
+        """A topic is being made."""
 
     @property
     def is_at_work(self):

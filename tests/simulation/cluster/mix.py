@@ -3,6 +3,7 @@
 import random
 
 from tests.simulation.cluster.faults import FAULTS
+from tests.simulation.cluster.themes import THEMES
 from tests.simulation.mix import mix_of
 
 CLIENTS = {
@@ -12,6 +13,7 @@ CLIENTS = {
     "reader": (1, 3),
     "committer": (0, 1),
 }
+THEME_CHANCE = 0.6
 
 
 def cluster_mix_of(seed):
@@ -54,4 +56,20 @@ def cluster_mix_of(seed):
         "ottla.disk.min.free.bytes": "65536",
     }
     mix.topic_options = {"internal.segment.bytes": chance.choice(["4000", "1000000"])}
+    mix.acks = (-1, -1, 1)
+    if chance.random() < THEME_CHANCE:
+        _turn_to(mix, chance.choice(THEMES), chance)
     return mix
+
+
+def _turn_to(mix, theme, chance):
+    mix.theme = theme.name
+    mix.faults = chance.sample(theme.faults, chance.randint(1, len(theme.faults)))
+    mix.fault_seconds = chance.choice([2.0, 5.0])
+    mix.clients = {name: chance.randint(*bounds) for name, bounds in theme.clients.items()}
+    for name, values in theme.broker_options.items():
+        mix.broker_options[name] = chance.choice(values)
+    for name, values in theme.topic_options.items():
+        mix.topic_options[name] = chance.choice(values)
+    for name, value in theme.changes.items():
+        setattr(mix, name, value)

@@ -21,6 +21,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tests.campaigns.administering.records import committed, parse
+from tests.simulation.cluster.administering import Administrator, Maker
 from tests.simulation.cluster.clients import (
     Client,
     IdempotentProducer,
@@ -42,7 +43,15 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.trace import Trace
 from tests.simulation.world import COLLECT_SECONDS, Failed, collecting_by_hand
 
-KINDS = (PlainProducer, IdempotentProducer, TransactionalProducer, Reader, Committer)
+KINDS = (
+    PlainProducer,
+    IdempotentProducer,
+    TransactionalProducer,
+    Reader,
+    Committer,
+    Administrator,
+    Maker,
+)
 ROUND_SECONDS = 60.0
 """The mean of the time in which clients work and faults come."""
 QUIET_SECONDS_MAX = 240.0
@@ -223,6 +232,14 @@ class ClusterWorld:
 
     async def _make_topic(self, name, replication_factor):
         partition_count = self.random.randint(1, 2)
+        told = await self.ask_for_topic(self._asker, name, replication_factor, partition_count)
+        if told.error_code:
+            self.problem(f"CreateTopics of {name}: error {told.error_code}: {told.error_message}")
+            raise Failed
+        self.add_topic(name, told.topic_id, partition_count, replication_factor)
+
+    async def ask_for_topic(self, client, name, replication_factor, partition_count):
+        """Ask a node for a new topic; return what it says."""
         configs = [
             CreatableTopicConfig(name=option, value=value)
             for option, value in self.mix.topic_options.items()
@@ -234,16 +251,13 @@ class ClusterWorld:
             assignments=[],
             configs=configs,
         )
-        answer = await self._asker.ask_anyone(
-            CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse
-        )
-        told = answer.topics[0]
-        if told.error_code:
-            self.problem(f"CreateTopics of {name}: error {told.error_code}: {told.error_message}")
-            raise Failed
-        self.topics.append(
-            Topic(name, uuid.UUID(bytes=told.topic_id), partition_count, replication_factor)
-        )
+        answer = await client.ask_anyone(CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
+        return answer.topics[0]
+
+    def add_topic(self, name, topic_id, partition_count, replication_factor):
+        """Let clients know of a topic."""
+        topic_id = uuid.UUID(bytes=topic_id)
+        self.topics.append(Topic(name, topic_id, partition_count, replication_factor))
 
     async def _round(self):
         self.rounds += 1

@@ -1,0 +1,72 @@
+"""What worlds of several nodes are about when they have a theme: tails that part from each other.
+
+A tail parts when a leader goes on alone, or loses what others have already fetched. In worlds of
+all faults that comes seldom: it needs load with acks=1, a leader cut off from followers and store
+at once, syncs that take longer than a fetch, and changes of leaders soon after each other.
+"""
+
+from tests.simulation.mix import Theme
+
+LOAD = {"plain": (3, 5), "idempotent": (0, 2), "transactional": (0, 1), "reader": (1, 2)}
+FEW_WRITERS = {"plain": (1, 3), "idempotent": (1, 2), "transactional": (0, 2), "reader": (1, 2)}
+BUSY = {"pause_seconds": 0.2, "acks": (1, 1, -1)}
+SMALL = {"internal.segment.bytes": ["2000", "4000"]}
+
+THEMES = (
+    Theme(
+        "leaders go on alone",
+        ("isolate", "isolate-then-power", "isolate-in-turn"),
+        LOAD,
+        BUSY,
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        SMALL,
+    ),
+    Theme(
+        "power cuts take what is not synced",
+        ("power-unsynced", "power-all-unsynced", "power-all", "isolate-then-power"),
+        LOAD,
+        {**BUSY, "job_seconds": 0.02},
+        {"replica.fetch.wait.max.ms": ["100"]},
+        SMALL,
+    ),
+    Theme(
+        "leaders change in short order",
+        ("depose", "stop-in-turn", "restart-unheard", "isolate"),
+        LOAD,
+        BUSY,
+        {"replica.lag.time.max.ms": ["2000"]},
+        SMALL,
+    ),
+    Theme(
+        "a process is back before anybody has heard",
+        ("restart-unheard", "power-unsynced"),
+        LOAD,
+        {**BUSY, "job_seconds": 0.02},
+        {"replica.fetch.wait.max.ms": ["100"]},
+        {},
+    ),
+    Theme(
+        "the ISR shrinks and grows",
+        ("cut-follower", "shrink-in-turn", "isolate", "slow-disk", "ambiguous"),
+        LOAD,
+        BUSY,
+        {"replica.lag.time.max.ms": ["1000", "2000"]},
+        SMALL,
+    ),
+    Theme(
+        "replicas are moved and leaders are chosen",
+        ("stop", "kill", "isolate", "cut-store", "ambiguous", "stop-in-turn"),
+        {**FEW_WRITERS, "administrator": (1, 1)},
+        {},
+        {"replica.lag.time.max.ms": ["2000", "10000"]},
+        SMALL,
+    ),
+    Theme(
+        "topics are made amid faults",
+        ("power-amid-making", "kill-amid-making", "cut-store", "slow-disk", "ambiguous"),
+        {**FEW_WRITERS, "maker": (1, 2)},
+        {},
+        {},
+        {},
+    ),
+)
