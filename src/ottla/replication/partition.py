@@ -41,6 +41,13 @@ HIGH_WATERMARK = -1
 NOT_REGISTERED = LeaderEpoch(INT32_MAX)
 """As a fenced epoch: no leadership over several replicas counts."""
 
+_OF_PRODUCERS = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+)
+"""What a log that lacks a producer's last batches may say of its next one."""
+
 
 class PartitionSettings(NamedTuple):
     """The settings that partitions take from their topic's configuration."""
@@ -271,10 +278,7 @@ class Partition(PartitionYields):
             self.check_append(acks)
             if self.has_to_wait:
                 raise PartitionHeld
-        if isinstance(records, memoryview):
-            result = log.append(records, leader_epoch=state.leader_epoch)
-        else:
-            result = log.append_analysed(records, leader_epoch=state.leader_epoch)
+        result = _append(self, records)
         flush_messages = log.config.flush_messages
         if not self._is_flushing and (
             log.log_end_offset - log.flushed_offset >= flush_messages or log.segments.unsynced
@@ -289,9 +293,8 @@ class Partition(PartitionYields):
     def check_append(self, acks: int) -> None:
         """Raise KafkaError if nothing can be appended here with ``acks``, whatever the records."""
         self.check_leader()
-        if acks != -1 and self.may_take is not None and not self.may_take(self):
-            why = f"{self.topic_partition}: another node may lead by now, unheard of here"
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
+        if acks != -1:
+            _check_standing(self)
         if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
             # As elections.effective_min_isr, which one node alone does not load.
             needed = min(self.min_insync_replicas, len(self.state.replicas))
@@ -445,3 +448,23 @@ class Partition(PartitionYields):
         start = self.log.log_start_offset
         assert start <= self.high_watermark <= self.log.log_end_offset
         assert start <= self.last_stable_offset <= self.high_watermark
+
+
+def _append(partition: Partition, records: memoryview | Analysis) -> AppendResult:
+    """Append to the log of a leader; raise KafkaError."""
+    log, epoch = partition.log, partition.state.leader_epoch
+    try:
+        if isinstance(records, memoryview):
+            return log.append(records, leader_epoch=epoch)
+        return log.append_analysed(records, leader_epoch=epoch)
+    except KafkaError as error:
+        if error.code in _OF_PRODUCERS:
+            _check_standing(partition)  # Else the next leader has what this one misses.
+        raise
+
+
+def _check_standing(partition: Partition) -> None:
+    """Raise KafkaError if another node may lead by now."""
+    if partition.may_take is not None and not partition.may_take(partition):
+        why = f"{partition.topic_partition}: another node may lead by now, unheard of here"
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)

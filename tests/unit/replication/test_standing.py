@@ -128,3 +128,20 @@ def test_only_acks_all_is_taken_in_doubt(node, words):
             partition.append(memoryview(words.batch()), acks=acks)
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     partition.append(memoryview(words.batch()), acks=-1)
+
+
+def test_a_gap_in_a_sequence_is_not_told_in_doubt(node, words):
+    """The next leader may have the batches between: who is told of a gap gives its records up."""
+    partition = node.partition()
+    partition.append(
+        memoryview(words.batch(producer_id=7, producer_epoch=0, base_sequence=0)), acks=-1
+    )
+    beyond = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 9}
+    for is_sure, code in (
+        (True, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (False, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ):
+        partition.may_take = lambda _, sure=is_sure: sure
+        with pytest.raises(KafkaError) as refused:
+            partition.append(memoryview(words.batch(**beyond)), acks=-1)
+        assert refused.value.code is code
