@@ -19,6 +19,7 @@ PREFERRED_NOT_AVAILABLE = 80
 NOT_ALIVE = 39
 NOT_CHOSEN = {ELECTION_NOT_NEEDED, PREFERRED_NOT_AVAILABLE}
 TOPIC_EXISTS = 36
+TOO_FEW_NODES = 38
 MADE_MAX = 4
 """Topics of one maker."""
 
@@ -82,7 +83,7 @@ class Maker(Client):
         self.world.nemesis.making.set()
         told = await self.world.ask_for_topic(self, name, len(self.world.numbers), 1)
         self.ledger.counts[f"CreateTopics {told.error_code}"] += 1
-        if told.error_code and told.error_code not in (*COMES_BACK, TOPIC_EXISTS):
+        if told.error_code and told.error_code not in (*COMES_BACK, TOPIC_EXISTS, TOO_FEW_NODES):
             self.world.problem(f"CreateTopics of {name}: error {told.error_code}")
         topic_id = told.topic_id
         if told.error_code == TOPIC_EXISTS:

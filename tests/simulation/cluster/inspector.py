@@ -44,7 +44,7 @@ class Inspector:
             return
         where = self._random.choice(sorted(partitions))
         partition = partitions[where]
-        if partition.is_failed or machine.is_suspect:
+        if partition.is_failed or partition.is_held or machine.is_suspect:
             return
         try:
             partition.check()
