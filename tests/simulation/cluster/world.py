@@ -14,6 +14,7 @@ import uuid
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
+from ottla.metadata.store import Ambiguous
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -157,6 +158,8 @@ class ClusterWorld:
     def node_gave_up(self, machine, why, *, is_starting=False):
         """A node ended itself, or did not start: that is well while its disk refuses calls."""
         if machine.is_suspect or machine.trouble.errors:
+            return
+        if is_starting and isinstance(why, Ambiguous):
             return
         if is_starting and isinstance(why, OttlaError) and machine.link.ambiguous_chance:
             return
