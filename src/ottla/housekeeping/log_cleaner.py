@@ -22,13 +22,14 @@ from ottla.env.executor import Executor, run
 from ottla.env.rng import Rng
 from ottla.errors import KafkaError
 from ottla.housekeeping.in_progress import InProgress
-from ottla.ids import TopicId, TopicPartition
+from ottla.ids import INT64_MAX, TopicId, TopicPartition
 from ottla.log.aborted import aborted_below
 from ottla.log.contents.rolling import time_of_first_batch
 from ottla.log.directories.offset_checkpoints import OffsetCheckpoints
 from ottla.log.files.layout import CLEANER_CHECKPOINT
 from ottla.log.files.tenancy import Tenancy, TenancyOver
 from ottla.log.log import Log
+from ottla.log.segment.segment import Segment
 from ottla.log.upkeep.cleaned_segment import Replacement
 from ottla.log.upkeep.cleaner import Cleaning, CleanPlan
 from ottla.log.upkeep.compaction import Cleanable, LogBounds, SegmentFacts, Source, cleanable_part
@@ -40,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 PARTITIONS_PER_TURN = 32
 """Logs looked at before the loop gets its turn."""
+SEGMENTS_PER_TURN = 4_000
+"""Segments of such logs: each costs a microsecond or two. One that has to be opened has a turn of
+its own."""
 
 
 class CleanerSettings(NamedTuple):
@@ -124,14 +128,23 @@ class LogCleaner:
     async def _choose(self) -> tuple[Partition, Cleanable] | None:
         """Return the dirtiest log that is due, or None."""
         best: tuple[Partition, Cleanable] | None = None
+        segments_looked_at = 0
         for ordinal, partition in enumerate(list(self._partitions())):
-            if ordinal % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+            if (
+                ordinal % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1
+                or segments_looked_at >= SEGMENTS_PER_TURN
+            ):
                 await asyncio.sleep(0)
+                segments_looked_at = 0
             if self._is_stopping:
                 return None
             if not self._is_cleanable(partition):
                 continue
+            segments_looked_at += partition.log.segment_count
             try:
+                await self._learn_times(partition)
+                if not self._is_cleanable(partition):
+                    continue
                 part = self._part_of(partition)
             except (KafkaError, OSError) as error:
                 self._give_up(partition, error)
@@ -140,6 +153,35 @@ class LogCleaner:
             if is_due and (best is None or part.ratio > best[1].ratio):
                 best = partition, part
         return best
+
+    async def _learn_times(self, partition: Partition) -> None:
+        """Have in memory what ``_part_of`` asks of the dirty segments: a cold one takes a turn."""
+        log, config = partition.log, partition.log.config
+        asks_newest = config.min_compaction_lag_ms > 0
+        asks_first = config.max_compaction_lag_ms != INT64_MAX
+        if not (asks_newest or asks_first):
+            return
+        for segment in log.segments.reaching(self._cleaned_to_of(partition) or 0)[:-1]:
+            knows_newest = segment.latest is not None or not asks_newest
+            if knows_newest and (segment.first_timestamp is not None or not asks_first):
+                continue
+            await asyncio.sleep(0)
+            if (
+                self._is_stopping
+                or partition.log is not log
+                or log.config is not config
+                or not self._is_cleanable(partition)
+            ):
+                return
+            if log.segments.holding(segment.base_offset) is segment:  # Else retention took it.
+                if asks_newest:
+                    segment.largest_timestamp()
+                if asks_first:
+                    _time_of_first_batch(segment)
+
+    def _cleaned_to_of(self, partition: Partition) -> int | None:
+        known = self._cleaned_to.get(partition.topic_partition)
+        return known[1] if known and known[0] == partition.topic_id else None
 
     def _is_cleanable(self, partition: Partition) -> bool:
         where, log = partition.topic_partition, partition.log
@@ -153,14 +195,13 @@ class LogCleaner:
 
     def _part_of(self, partition: Partition) -> Cleanable:
         log = partition.log
-        known = self._cleaned_to.get(partition.topic_partition)
         return cleanable_part(
             [
                 SegmentFacts(
                     segment.base_offset,
                     segment.size_bytes,
                     lambda segment=segment: segment.largest_timestamp().timestamp,  # type: ignore[misc]
-                    partial(time_of_first_batch, segment),
+                    partial(_time_of_first_batch, segment),
                 )
                 for segment in log.segments
             ],
@@ -170,7 +211,7 @@ class LogCleaner:
                 min(partition.last_stable_offset, log.settled_offset),
             ),
             log.config,
-            cleaned_to=known[1] if known and known[0] == partition.topic_id else None,
+            cleaned_to=self._cleaned_to_of(partition),
             now_ms=self._clock.wall_ms(),
         )
 
@@ -189,10 +230,8 @@ class LogCleaner:
             load_factor=settings.load_factor,
             keys_max=part.first_uncleanable_offset - part.first_dirty_offset,
         )
-        try:
-            plan = self._plan(partition, part)
-        except OSError as error:
-            log.report(error)
+        plan = await self._plan_if_read(partition, part)
+        if plan is None:
             return False
         cleaning = Cleaning(self._disk, plan, offset_map, settings.io_buffer_bytes)
         begun = self._clock.monotonic()
@@ -231,10 +270,21 @@ class LogCleaner:
             )
         return is_done
 
-    def _plan(self, partition: Partition, part: Cleanable) -> CleanPlan:
+    async def _plan_if_read(self, partition: Partition, part: Cleanable) -> CleanPlan | None:
+        """Return what to clean; None: the disk refused, or deletion or retention was here."""
+        try:
+            return await self._plan(partition, part)
+        except (TenancyOver, FileNotFoundError):
+            return None  # The next call looks anew.
+        except OSError as error:
+            partition.log.report(error)
+            return None
+
+    async def _plan(self, partition: Partition, part: Cleanable) -> CleanPlan:
+        """Return what to clean. Raises OSError, TenancyOver."""
         log = partition.log
         last_records = log.producers.last_records()
-        return CleanPlan(
+        plan = CleanPlan(
             directory=log.directory,
             sources=[
                 Source(segment.base_offset, end_offset, segment.size_bytes)
@@ -245,10 +295,12 @@ class LogCleaner:
             first_uncleanable_offset=part.first_uncleanable_offset,
             last_data_offsets=last_records.data_offsets,
             marker_epochs=last_records.marker_epochs,
-            aborted=aborted_below(log, part.first_uncleanable_offset),
+            aborted=(),
             config=log.config,
             now_ms=self._clock.wall_ms(),
         )
+        read = aborted_below(log, part.first_uncleanable_offset)
+        return plan._replace(aborted=await run(self._executor, log.tenancy.job(read)))
 
     async def _run(self, partition: Partition, cleaning: Cleaning) -> bool:
         """Do the slices of a cleaning; False when it ended early. Raises KafkaError, OSError."""
@@ -374,3 +426,13 @@ class LogCleaner:
         await run(self._executor, job.run)
         for error in job.failures.values():
             raise error
+
+
+def _time_of_first_batch(segment: Segment) -> int:
+    """Do as ``rolling.time_of_first_batch`` for a full segment; leave nothing open that was not."""
+    was_open = segment.is_file_open
+    try:
+        return time_of_first_batch(segment)
+    finally:
+        if not was_open:
+            segment.rest()

@@ -111,8 +111,8 @@ class Stage:
         """Tell ``tombstones`` of each cleaning that began, and of each that ended."""
         plan, note = cleaner._plan, cleaner._note
 
-        def planned(partition, part):
-            found = self.tombstones.begun = plan(partition, part)
+        async def planned(partition, part):
+            found = self.tombstones.begun = await plan(partition, part)
             return found
 
         async def noted(partition, end_offset):
@@ -254,8 +254,9 @@ def check(found, written, gone):
 
 
 def stage_for(**config):
+    defaults = {"is_compacted": True, "is_deleted": False, "min_cleanable_dirty_ratio": 0.0}
     return Stage(
-        LogConfig(is_compacted=True, is_deleted=False, min_cleanable_dirty_ratio=0.0, **config),
+        LogConfig(**{**defaults, **config}),
         CleanerSettings(),
     )
 

@@ -1,5 +1,6 @@
 """Compaction case by case: transactions, readers in flight, full and rotten disks, power cuts."""
 
+import asyncio
 import contextlib
 import errno
 
@@ -7,6 +8,7 @@ import pytest
 
 from ottla.env.faulty_disk import DiskCall, DiskKilled
 from ottla.housekeeping.log_cleaner import CleanerSettings
+from ottla.log.aborted import aborted_below, aborted_transactions
 from ottla.log.config import LogConfig
 from ottla.log.health import LogState
 from ottla.log.segment.full_files import FULL_SEGMENTS_OPEN_MAX
@@ -248,3 +250,56 @@ def test_a_power_cut_at_every_call_of_a_compaction(codec):
         stage.clean()
         check(stage.read(), written, stage.tombstones.gone)
     assert nth > 30
+
+
+@pytest.mark.parametrize("lag", ["min_compaction_lag_ms", "max_compaction_lag_ms"])
+def test_choosing_what_to_clean_does_not_use_up_the_files_nor_hold_the_loop(lag):
+    """After a restart all dirty segments were opened at once, and stayed open."""
+    lag_ms = 1 if lag.startswith("min") else 10**12
+    stage = stage_for(min_cleanable_dirty_ratio=1.0, **{lag: lag_ms})
+    for number in range(40):
+        put(stage, (b"%d" % number, b"v"))
+        stage.log.roll()
+    stage.log.flush()
+    stage.restart()
+    stage.clock.advance(10)
+    opened_in_turn = [0]
+    for name in ("open", "open_read_only"):
+        opens = getattr(stage.disk, name)
+
+        def counted(path, *, opens=opens, **options):
+            opened_in_turn[-1] += path.endswith(".log")
+            return opens(path, **options)
+
+        setattr(stage.disk, name, counted)
+
+    async def run():
+        task = asyncio.ensure_future(stage.cleaner.clean())
+        while not task.done():
+            await asyncio.sleep(0)
+            opened_in_turn.append(0)
+        await task
+
+    asyncio.run(run())
+    assert sum(opened_in_turn) >= 40, "else nothing was looked at"
+    assert max(opened_in_turn) == 1
+    assert sum(segment.is_file_open for segment in stage.log.segments) <= 1 + FULL_SEGMENTS_OPEN_MAX
+
+
+def test_aborts_of_many_segments_do_not_use_up_the_files():
+    stage = stage_for(min_cleanable_dirty_ratio=1.0)
+    for number in range(20):
+        put(stage, (b"a", b"aborted"), producer=number, base_sequence=0)
+        end(stage, number, ControlType.ABORT)
+        stage.log.roll()
+    stage.log.flush()
+    stage.restart()
+    indexes = [segment.transaction_index for segment in stage.log.segments]
+    indexes = [index for index in indexes if index is not None]
+    assert len(indexes) == 20
+    assert len(aborted_below(stage.log, 40)()) == 20
+    assert not any(index.is_open for index in indexes)
+    put(stage, (b"a", b"open"), producer=1000, base_sequence=0)
+    result = stage.log.read(0, max_bytes=1, upper_offset=40, min_one_message=True)
+    assert len(aborted_transactions(stage.log, 0, result, 40)) == 1
+    assert sum(index.is_open for index in indexes) <= 1

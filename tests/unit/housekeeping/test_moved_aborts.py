@@ -54,7 +54,7 @@ async def move(node):
 
 def aborted(node):
     log = node.partition().log
-    return [(one.producer_id, one.first_offset) for one in aborted_below(log, log.log_end_offset)]
+    return [(one.producer_id, one.first_offset) for one in aborted_below(log, log.log_end_offset)()]
 
 
 @pytest.fixture

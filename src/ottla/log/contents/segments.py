@@ -57,6 +57,9 @@ class Segments(Sequence[Segment]):
         self.unsynced: list[Segment] = []
         """Use: full segments that the next flush has to sync. Invariant: oldest first."""
         self._full_files = FullFiles()
+        opened = self.note_read
+        for segment in segments:
+            segment.opened = opened
 
     # -- which there are ----------------------------------------------------------------------
 
@@ -160,6 +163,7 @@ class Segments(Sequence[Segment]):
             created_ms=now_ms,
         )
         segment.create(preallocated_bytes=config.preallocated_bytes)
+        segment.opened = self.note_read
         self._segments.append(segment)
         self._base_offsets.append(base_offset)
         self.active = segment
@@ -190,7 +194,10 @@ class Segments(Sequence[Segment]):
         old, self._segments[first : first + count] = self._segments[first : first + count], new
         self._base_offsets[first : first + count] = [segment.base_offset for segment in new]
         self.unsynced = [segment for segment in self.unsynced if segment not in old]
+        for segment in new:
+            segment.opened = self.note_read
         for segment in old:
+            segment.opened = None
             self._full_files.forget(segment)
             segment.let_go()
 
@@ -212,6 +219,7 @@ class Segments(Sequence[Segment]):
     def _remove_active(self) -> None:
         """Remove the files of the active segment; the one before it takes the appends."""
         dropped = self._segments.pop()
+        dropped.opened = None
         self._base_offsets.pop()
         self.active = self._segments[-1]
         self._full_files.forget(self.active)
@@ -245,13 +253,16 @@ class Segments(Sequence[Segment]):
             self.unsynced.remove(segment)
 
     def note_read(self, segment: Segment) -> None:
-        """Tell that the file of a full, synced segment is open: few such files stay so.
+        """Tell that a segment is open: few full ones stay so.
 
-        After a read, and when the segment has become a full one.
+        After a read, whenever one opens its file or its indexes, and when it has become a full one
+        and is synced. One that is not stays open: see ``FullFiles``.
         """
-        self._full_files.note(segment)
+        if segment is not self.active and segment not in self.unsynced:
+            self._full_files.note(segment)
 
     def let_go(self) -> None:
         """Let go of all files; regions and flushes on their way keep theirs."""
         for segment in self._segments:
+            segment.opened = None  # Else it would be a cycle.
             segment.let_go()

@@ -91,8 +91,9 @@ def open_log(
         raise CorruptFile(segments[-1].path, why)
     producers = Producers(disk, clock, directory, names, config.producer_id_expiration_ms)
     producers.restore(segments, recovery.next_offset, recovery.walked)
-    for segment in segments:
-        segment.let_go_of_file()
+    for segment in segments[:-1]:
+        segment.rest()
+    segments[-1].let_go_of_file()
     return Log(
         disk=disk,
         clock=clock,

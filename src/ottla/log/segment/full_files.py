@@ -1,7 +1,8 @@
-"""Which files of full segments a log keeps open: the few that were read last.
+"""Which full segments of a log keep their file open and their indexes in memory: the few read last.
 
-A log may have thousands of segments, and a process only so many files. The active segment's file is
-not counted. Below log.log. Closing is safe at any time: who holds a Region keeps its file open.
+A log may have thousands of segments, and a process only so many files; the indexes of a segment of
+1 GiB take 5 MiB. The active segment is not counted. Below log.log. Closing is safe at any time: who
+holds a Region keeps its file open.
 """
 
 from ottla.log.segment.segment import Segment
@@ -11,7 +12,7 @@ FULL_SEGMENTS_OPEN_MAX = 4
 
 
 class FullFiles:
-    """The full segments of one log whose files are open because somebody read them."""
+    """The full segments of one log that are open because somebody read them."""
 
     __slots__ = ("_segments",)
 
@@ -27,7 +28,7 @@ class FullFiles:
             segments.remove(segment)
         segments.append(segment)
         if len(segments) > FULL_SEGMENTS_OPEN_MAX:
-            segments.pop(0).let_go_of_file()
+            segments.pop(0).rest()
 
     def forget(self, segment: Segment) -> None:
         """Keep ``segment`` no longer: it is not the log's any more. Harmless if it is not kept."""

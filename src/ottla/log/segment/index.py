@@ -49,6 +49,11 @@ class Index:
         """Number of entries."""
         return len(self.entries) // self.entry_bytes
 
+    @property
+    def is_written(self) -> bool:
+        """Tell whether the file holds all entries, and nothing else."""
+        return self._written_bytes == len(self.entries)
+
     def load(self, log_size_bytes: int) -> None:
         """Read the file. Raises FileNotFoundError, or CorruptFile when it cannot be an index.
 

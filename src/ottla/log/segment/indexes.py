@@ -48,6 +48,11 @@ class SegmentIndexes:
             return False
         return True
 
+    @property
+    def are_written(self) -> bool:
+        """Tell whether both files hold all that is in memory."""
+        return self.offsets.is_written and self.times.is_written
+
     def write(self, *, sync: bool = False) -> None:
         """Bring both files up to date; with ``sync`` durably. Blocks. Raises OSError."""
         self.offsets.write(sync=sync)

@@ -81,6 +81,8 @@ class Segment(SegmentFiles):
                 self._indexes = indexes
             else:
                 self.rebuild_indexes()
+            if self.opened is not None:
+                self.opened(self)
         assert self._indexes is not None
         return self._indexes
 
@@ -240,8 +242,12 @@ class Segment(SegmentFiles):
         return None
 
     def largest_timestamp(self) -> TimestampOffset:
-        """Return the largest timestamp and the last offset of the first batch that has it."""
+        """Return the largest timestamp and the last offset of the first batch that has it.
+
+        Leaves nothing open that was not: who asks this asks all segments.
+        """
         if self.latest is None:
+            was_open = self.is_file_open
             entry = self.indexes.times.last()
             if self.size_bytes and (
                 entry is None or not self._confirms(entry) or self._ends_later_than(entry)
@@ -249,6 +255,8 @@ class Segment(SegmentFiles):
                 self.rebuild_indexes()
                 entry = self.indexes.times.last()
             self.latest = entry or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+            if not was_open:
+                self.rest()
         return self.latest
 
     @property
@@ -413,6 +421,15 @@ class Segment(SegmentFiles):
         for batch in self._walk(self.indexes.last_position()):
             last = batch.last_offset
         return last
+
+    def rest(self) -> None:
+        """Close the file of a full segment, and forget its indexes, until they are needed again.
+
+        An index that the disk did not take stays in memory: to make it anew reads the whole log.
+        """
+        self.let_go_of_file()
+        if self.is_named and self._indexes is not None and self._indexes.are_written:
+            self._indexes = None
 
     def let_go(self) -> None:
         """Forget files and indexes; regions and syncs in use keep their file open by themselves."""

@@ -6,7 +6,9 @@ because every append and read passes here. Opens a file when it is first needed,
 that nobody reads costs only its name and size.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from ottla.env.disk import Disk, File
 from ottla.errors import CorruptFile, ErrorCode, KafkaError
@@ -27,6 +29,7 @@ class SegmentFiles:
         "base_offset",
         "is_cut",
         "is_named",
+        "opened",
         "size_bytes",
         "transaction_index",
     )
@@ -45,6 +48,8 @@ class SegmentFiles:
         self.is_cut = False
         """Whether the log file was cut since it was synced last. Use: what was cut off may be there
         again after a power cut, so a clean stop has to sync it. May be True in vain."""
+        self.opened: Callable[[Any], None] | None = None
+        """Use: told that a file or an index was opened that was not; it is let go of some time."""
         self._file: File | None = None
         self._mapped: MappedEnd | None = None
         """Use: takes the appends. Invariant: None once the segment is full, cut or let go."""
@@ -70,6 +75,8 @@ class SegmentFiles:
         """The log file, opened when first asked for."""
         if self._file is None:
             self._file = self._disk.open(self.path)
+            if self.opened is not None:
+                self.opened(self)
         return self._file
 
     @property

@@ -115,6 +115,11 @@ class TransactionIndex:
         """Use: most readers are past it. Invariant: of the last entry; -1 without entries."""
 
     @property
+    def is_open(self) -> bool:
+        """Tell whether its file is open."""
+        return self._file is not None
+
+    @property
     def count(self) -> int:
         """Number of entries."""
         return self._written + len(self._unwritten)

@@ -63,7 +63,6 @@ def expired_to(log: Log, upper_offset: int, now_ms: int) -> Generator[None, None
         ):
             return 0
         segment = segments[ordinal]
-        was_open = segment.is_file_open
         ordinal += 1
         next_offset = segments[ordinal].base_offset if ordinal < len(segments) else None
         is_active = next_offset is None
@@ -71,8 +70,6 @@ def expired_to(log: Log, upper_offset: int, now_ms: int) -> Generator[None, None
         goes = decision.goes(
             Candidate(next_offset, segment.size_bytes, is_active, segment.newest_ms)
         )
-        if not (was_open or is_active):
-            segment.let_go_of_file()  # Else each log would keep a file open for this.
         if not goes:
             break
         end_offset = next_offset

@@ -98,7 +98,7 @@ class Swap:
         """Let ``log`` be as any other again. On the loop, after ``rename_all``."""
         assert self._segment is not None, "it is in its place"
         self._segment.is_named = True
-        self._segment.let_go_of_file()
+        self._segment.rest()
         log.is_swapping = False
 
     def withdraw(self) -> None:
