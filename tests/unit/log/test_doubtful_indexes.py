@@ -130,3 +130,23 @@ def test_a_check_of_lookups_misses_no_index_entry(open_partition, batch, index, 
         monkeypatch.setattr(index, "lookup", begin_too_late)
         with pytest.raises(AssertionError):
             check_segment(segment, are_indexes_sure=False)
+
+
+def test_indexes_of_a_roll_outlive_a_kill_and_a_power_cut(open_partition, batch):
+    # All records were durable before the roll, so that no start looks at the full segment.
+    for seed in range(60):
+        disk = MemoryDisk(durability=True)
+        disk.make_directory("/data")
+        disk.sync_directory("/")
+        config = {"segment_bytes": 100_000, "index_interval_bytes": 100}
+        log = open_partition(disk, "/data", **config)
+        for step in range(121):
+            if step == 120:
+                log.flush()
+                log.roll()
+            records = batch(1, timestamp=NOW + (step * 3 if step < 110 else 0))
+            log.append(records, leader_epoch=0, origin=AppendOrigin.CLIENT)
+        open_partition(disk, "/data", recovery_point=120, **config)
+        survivor = disk.crash(SeededRng(seed))
+        found = open_partition(survivor, "/data", recovery_point=121, **config)
+        assert found.segments[0].largest_timestamp().timestamp == NOW + 109 * 3, seed

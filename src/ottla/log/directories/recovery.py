@@ -16,6 +16,7 @@ Called by log.manager; blocks; source: Kafka's LogLoader.
 """
 
 from bisect import bisect_right
+from contextlib import closing
 from typing import NamedTuple
 
 from ottla.env.clock import Clock
@@ -264,9 +265,22 @@ class _Recovery:
             segment.seal()
         if not is_as_it_was:  # Else all there is was durable before (rule 5).
             sync(self._segments[-1].file)
+            if first and self._segments[first].base_offset == self._recovery_point:
+                self._sync_indexes(self._segments[first - 1])
             sync_directory(self._disk, self._directory)
         # Other batches will stand where the tail was: no entry of it may come back by a power cut.
         self._segments[-1].save_indexes(sync=is_cut)
+
+    def _sync_indexes(self, segment: Segment) -> None:
+        """Sync the index files of a segment whose records were durable before it was full.
+
+        Whoever rolled it wrote their ends, and may not have lived to sync them.
+        """
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = segment.path_of(suffix)
+            if self._disk.exists(path):
+                with closing(self._disk.open(path)) as file:
+                    sync(file)
 
     def _is_only_longer(self, ordinal: int, file_bytes: int) -> bool:
         """Tell whether a full segment has but zeros too much, and the next one goes on behind it.

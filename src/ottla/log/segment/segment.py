@@ -250,7 +250,9 @@ class Segment(SegmentFiles):
             was_open = self.is_file_open
             entry = self.indexes.times.last()
             if self.size_bytes and (
-                entry is None or not self._confirms(entry) or self._ends_later_than(entry)
+                entry is None
+                or not self._confirms(entry)
+                or _is_passed(entry.timestamp, self._walk_near(self.indexes.last_position()))
             ):
                 self.rebuild_indexes()
                 entry = self.indexes.times.last()
@@ -271,24 +273,13 @@ class Segment(SegmentFiles):
 
     def _confirms(self, entry: TimestampOffset) -> bool:
         try:
-            position = self.position_of(entry.offset)
-            batch = self.next_batch(position)
+            batch = self.next_batch(self.position_of(entry.offset))
         except KafkaError:
             return False
         return batch is not None and (batch.last_offset, batch.max_timestamp) == (
             entry.offset,
             entry.timestamp,
         )
-
-    def _ends_later_than(self, entry: TimestampOffset) -> bool:
-        """Tell whether a batch behind the last offset entry has a later timestamp than ``entry``.
-
-        Then the time index has lost entries at its end, which leaves no other trace.
-        """
-        walk = self._walk_near(self.indexes.last_position())
-        return any(batch.max_timestamp > entry.timestamp for batch in walk)
-
-    # -- indexes and recovery -----------------------------------------------------------------
 
     def rebuild_indexes(self) -> None:
         """Make both indexes anew from the log. Blocks: reads the whole segment once, and syncs.
@@ -436,3 +427,11 @@ class Segment(SegmentFiles):
         self._file = self._mapped = self._indexes = None
         if self.transaction_index is not None:
             self.transaction_index.let_go()
+
+
+def _is_passed(timestamp: int, behind: Walk) -> bool:
+    """Tell whether a batch of those ``behind`` the last offset entry has a later timestamp.
+
+    Then the time index has lost entries at its end, which leaves no other trace.
+    """
+    return any(batch.max_timestamp > timestamp for batch in behind)
