@@ -42,6 +42,8 @@ SERVICE_SECONDS_MAX = 30.0
 """Until a node whose doors are open is in Metadata and coordinates."""
 SETTLE_SECONDS_MAX = 90.0
 """Until partitions are led and transactions that were ended, or forgotten, are decided."""
+EMPTY_MAX = 20
+"""Fetches of half a second that may bring nothing while a log moves to another directory."""
 TOPIC_SOURCE = 1
 EXISTS = 36
 FETCH_BYTES = 8 << 20
@@ -282,6 +284,7 @@ class Observer(Client):
         """Read all from the log start to ``end``."""
         records, controls = [], []
         offset = await self._offset(topic, partition, EARLIEST)
+        empty_count = 0
         while offset < end:
             request = fetch_request(
                 [(topic.topic_id, partition, offset)],
@@ -299,6 +302,9 @@ class Observer(Client):
                 start = await self._offset(topic, partition, EARLIEST)
                 if start > offset:  # Retention was faster.
                     offset = start
+                    continue
+                empty_count += 1
+                if empty_count < EMPTY_MAX:  # Its log moves to another directory just now.
                     continue
                 raise NotServed(f"Fetch {where}: nothing, the log is [{start}, {end})")
             found = [one for each in read for one in each.records]
