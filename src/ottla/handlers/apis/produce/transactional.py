@@ -16,7 +16,8 @@ Source: KIP-890; the answers of a live Kafka 4.3:
     an id of another producer       INVALID_PRODUCER_ID_MAPPING
     v12: begins above sequence 0    OUT_OF_ORDER_SEQUENCE_NUMBER, if the partition does not know it
     the coordinator is not ready    NOT_ENOUGH_REPLICAS: clients try again
-    it ended while it was verified  INVALID_TXN_STATE
+    it ended while it was verified  INVALID_TXN_STATE; v12: CONCURRENT_TRANSACTIONS, for it may be
+                                    the producer's last one whose end came so late
 """
 
 from collections.abc import Mapping, Sequence
@@ -114,7 +115,7 @@ class TransactionalAppends:
                     codes[where] = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             for where in request.partitions:
                 if codes.get(where, ErrorCode.NONE) is ErrorCode.NONE and request.is_void(where):
-                    codes[where] = ErrorCode.INVALID_TXN_STATE
+                    codes[where] = code_of_end(version)
             for where, topic_id in meant.items():
                 if self._replica_manager.topic_id_of(where) != topic_id:  # Deleted meanwhile.
                     codes[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -194,7 +195,7 @@ class _Request(NamedTuple):
             return None
         if self.verified is not None:
             why = "the transaction ended while it was verified"
-            return KafkaError(ErrorCode.INVALID_TXN_STATE, why) if self.is_void(where) else None
+            return KafkaError(code_of_end(self.version), why) if self.is_void(where) else None
         code = self.transactions.verify(self.producer, [where])[where]
         return None if code is ErrorCode.NONE else KafkaError(refusal_code(code, self.version))
 
@@ -217,6 +218,17 @@ class _Request(NamedTuple):
         """Whether the partition remembers nothing of the producer."""
         partition = self.replica_manager.get(where)
         return partition is None or partition.producers.get(self.producer.producer_id) is None
+
+
+def code_of_end(version: int) -> ErrorCode:
+    """Return what a producer hears when the end of a transaction came while it was verified.
+
+    A producer of v12 begins the next one before the last one's end is in all partitions. It tries
+    again, and is asked for again: the end raised its epoch, so that a late batch is refused then.
+    """
+    if version >= ADDS_SINCE:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return ErrorCode.INVALID_TXN_STATE
 
 
 def refusal_code(code: ErrorCode, version: int) -> ErrorCode:
