@@ -72,3 +72,41 @@ def test_a_template_at_a_rate(ottla, topic_name, records):
 def test_a_count_ends_the_reading_of_lines(ottla, topic_name, records):
     assert ottla("produce", topic_name, "-n", "2", text="1\n2\n3\n")[0] == 0
     assert [each["value"] for each in records()] == ["1", "2"]
+
+
+LINES = [
+    ((), "a\nb\r\n\nc", [(None, "a"), (None, "b"), (None, ""), (None, "c")]),
+    (("-k", "K"), "a\nb\n", [("K", "a"), ("K", "b")]),
+    (("-Z",), "a\n\n", [(None, "a"), (None, None)]),
+    (("-f", "%k:%v"), "x:1\n:2\nx:\r\n", [("x", "1"), ("", "2"), ("x", "")]),
+    (("-f", "%k:%v", "-Z"), "x:1\n:2\nx:\n", [("x", "1"), (None, "2"), ("x", None)]),
+    (("-f", "%k:%v", "-Z", "-k", "K"), ":2\n", [("K", "2")]),
+    (("-f", "%k::%v"), "x:1::y\n", [("x:1", "y")]),
+]
+
+
+@pytest.mark.parametrize(("options", "text", "expected"), LINES)
+@pytest.mark.parametrize("way", [(), ("-n", "99"), ("-p", "1")])
+def test_lines_at_once_and_one_by_one_are_the_same(
+    ottla, topic_name, records, options, text, expected, way
+):
+    assert ottla("topic", "create", topic_name, "-p", "2")[0] == 0
+    code, _, err = ottla("produce", topic_name, "-H", "h=1", *options, *way, text=text)
+    assert code == 0, err
+    found = records()
+    pairs = [(each["key"], each["value"]) for each in found]
+    assert sorted(map(str, pairs)) == sorted(map(str, expected))
+    assert all(each["headers"] == [["h", "1"]] for each in found)
+    if "-p" in way:
+        assert {each["partition"] for each in found} == {1}
+        assert pairs == expected
+    assert f"{len(expected)} record" in err
+
+
+def test_lines_before_a_bad_one_are_sent_and_it_is_named(ottla, topic_name, records):
+    text = "".join(f"k{n}\tv{n}\n" for n in range(5000)) + "bad\nk\tv\n"
+    code, _, err = ottla("produce", topic_name, "-f", "%k\\t%v", text=text)
+    assert code == 2
+    assert "5,000 records" in err
+    assert "error: line 5001: the line has no '\\t'" in err
+    assert [each["value"] for each in records()] == [f"v{n}" for n in range(5000)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.streams import input_descriptor
 
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 17
 
 
 def cannot_read(error: OSError, what: str = "standard input") -> Failure:
@@ -43,27 +43,36 @@ def input_stream(path: str | None) -> Iterator[int]:
 
 
 async def parts_of(number: int, delimiter: bytes, part_bytes_max: int) -> AsyncIterator[bytes]:
+    """Yield what stands between delimiters, as ``part_lists`` does, one by one."""
+    async for parts in part_lists(number, delimiter, part_bytes_max):
+        for each in parts:
+            yield each
+
+
+async def part_lists(
+    number: int, delimiter: bytes, part_bytes_max: int
+) -> AsyncIterator[list[bytes]]:
     """Yield what stands between delimiters; what ends without one, if it is not empty, too.
 
-    Raises Failure, also for a part of more than ``part_bytes_max`` bytes.
+    As many at a time as have arrived, at least one. Raises Failure, also for a part of more than
+    ``part_bytes_max`` bytes.
     """
     rest = bytearray()
     searched = 0
     try:
         while data := await _read(number):
             rest += data
-            begin = 0
-            while (end := rest.find(delimiter, max(begin, searched))) >= 0:
-                yield bytes(rest[begin:end])
-                begin = end + len(delimiter)
-            del rest[:begin]
+            if rest.find(delimiter, searched) >= 0:  # What was searched is not searched again.
+                parts = bytes(rest).split(delimiter)
+                rest = bytearray(parts.pop())
+                yield parts
             searched = max(0, len(rest) - len(delimiter) + 1)
             if len(rest) > part_bytes_max:
                 raise Failure(f"a record of more than {part_bytes_max} bytes has no delimiter yet")
     except OSError as error:
         raise cannot_read(error) from error
     if rest:
-        yield bytes(rest)
+        yield [bytes(rest)]
 
 
 async def _read(number: int) -> bytes:

@@ -5,8 +5,8 @@ import os
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from ottla.cli.arguments import (
     Commands,
@@ -16,12 +16,14 @@ from ottla.cli.arguments import (
     per_second,
 )
 from ottla.cli.failure import Exit, Failure
+from ottla.cli.input_stream import input_stream, part_lists
 from ottla.cli.output import note, progress
-from ottla.cli.produce_sources import Given, Line, paced, source
+from ottla.cli.produce_lines import LineSender, cut_of
+from ottla.cli.produce_sources import LINE_MAX_BYTES, Given, Line, paced, source, welcome
 from ottla.cli.record_json import Headers
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
-from ottla.client.asyncio.producer import Delivery, Producer, ProducerSettings
+from ottla.client.asyncio.producer import Outcome, Producer, ProducerSettings
 from ottla.client.wire.backoff import MISSING
 from ottla.client.wire.errors import ConnectionFailed
 from ottla.client.wire.view import TopicView
@@ -103,12 +105,23 @@ def produce(options: Namespace) -> None:
         is_progressing = sys.stderr.isatty() and not sys.stdin.isatty() and not options.quiet
         tally = _Tally(shows_progress=is_progressing)
         topics = _Topics(cluster, may_create=settings.may_create_topics)
-        with source(options, given, SystemClock()) as records:  # Before a topic is made.
+        producer = Producer(cluster, settings, told=tally.told)
+        cut, clock = cut_of(options), SystemClock()
+        # Opened before a topic is made.
+        with ExitStack() as stack:
+            if cut is None:
+                records = stack.enter_context(source(options, given, clock))
+                lines = paced(records, options.count, options.rate, clock)
+                sending = _send_lines(producer, topics, lines, given, tally)
+            else:
+                lists = stack.enter_context(_lines(options))
+                sender = LineSender(producer, cluster, options.topic, clock, cut)
+                sending = sender.send(lists, given, tally.sent)
+            stack.callback(sending.close)  # It never began if the topic is wrong.
             if options.topic is not None:
                 _check_partition(await topics.view(options.topic), options.partition)
-            lines = paced(records, options.count, options.rate, SystemClock())
             try:
-                await _produce(Producer(cluster, settings), topics, lines, given, tally)
+                await _produce(producer, sending)
             finally:
                 if not options.quiet:
                     tally.summary()
@@ -118,18 +131,19 @@ def produce(options: Namespace) -> None:
     run(options, command)
 
 
-async def _produce(
-    producer: Producer,
-    topics: "_Topics",
-    lines: AsyncIterator[Line],
-    given: Given,
-    tally: "_Tally",
-) -> None:
+@contextmanager
+def _lines(options: Namespace) -> Iterator[AsyncIterator[list[bytes]]]:
+    welcome(options)
+    with input_stream(None) as number:
+        yield part_lists(number, b"\n", LINE_MAX_BYTES)
+
+
+async def _produce(producer: Producer, sending: Awaitable[None]) -> None:
     """Send all records, also those before a bad one. Raises Failure."""
     async with producer:
         failure: Failure | None = None
         try:
-            await _send_lines(producer, topics, lines, given, tally)
+            await sending
         except Failure as error:
             failure = error
         except asyncio.CancelledError:
@@ -181,6 +195,7 @@ async def _send_lines(
     tally: "_Tally",
 ) -> None:
     """Send each record until they end or a delivery fails. Raises Failure for a bad line."""
+    clock = SystemClock()
     async for line in lines:
         name = line.topic or given.topic or ""
         if line.topic is not None or line.partition is not None:
@@ -188,17 +203,11 @@ async def _send_lines(
                 _check_partition(await topics.view(name), line.partition, line.where)
             except KafkaError as error:
                 raise Failure(f"{line.where}{error.why or error.code.text}") from error
-        promise = await producer.send(
-            name,
-            line.value,
-            key=line.key,
-            headers=line.headers,
-            partition=line.partition,
-            timestamp_ms=line.timestamp_ms,
-        )
-        tally.sent(len(line.key or b"") + len(line.value or b""))
-        promise.add_done_callback(tally.delivered)
-        if tally.error is not None:
+        time = line.timestamp_ms
+        timestamp_ms = clock.wall_ms() if time is None else time
+        row = timestamp_ms, line.key, line.value, line.headers
+        await producer.put(name, row, line.partition)
+        if not tally.sent(1, len(line.key or b"") + len(line.value or b"")):
             return
 
 
@@ -217,26 +226,25 @@ class _Tally:
         self._ranges: dict[TopicPartition, tuple[int, int]] = {}
         self._counts: Counter[TopicPartition] = Counter()
 
-    def sent(self, size_bytes: int) -> None:
-        """Count a record handed in."""
+    def sent(self, count: int, size_bytes: int) -> bool:
+        """Count records handed in; return whether more may follow: not behind a failure."""
         self._bytes += size_bytes
-        self._sent_count += 1
+        self._sent_count += count
         if self._shows_progress and self._clock.monotonic() - self._shown > PROGRESS_SECONDS:
             self._shown = self._clock.monotonic()
             progress(f"{self._counts.total():,} records  {size_text(self._bytes)}")
+        return self.error is None
 
-    def delivered(self, promise: "asyncio.Future[Delivery]") -> None:
-        """Count a record written, or keep the first error."""
-        error = promise.exception()
+    def told(self, outcome: Outcome) -> None:
+        """Count records written, or keep the first error."""
+        partition, count, offset, error = outcome
         if error is not None:
-            self._failed_count += 1
-            if self.error is None and isinstance(error, KafkaError | ConnectionFailed):
-                self.error = error
+            self._failed_count += count
+            self.error = self.error or error
             return
-        partition, offset, _ = promise.result()
-        self._counts[partition] += 1
+        self._counts[partition] += count
         first, _ = self._ranges.get(partition, (offset, offset))
-        self._ranges[partition] = (first, offset)
+        self._ranges[partition] = (first, offset + count - 1 if offset >= 0 else -1)
 
     def summary(self) -> None:
         """Say what was done, on standard error."""

@@ -73,10 +73,15 @@ def source(options: Namespace, given: Given, clock: Clock) -> Iterator[AsyncIter
         yield _generated(options.template, given, clock)
     else:
         read = _reader(given, options.format, jsonl=options.jsonl, empty_is_null=options.null)
-        if sys.stdin.isatty() and not options.quiet:
-            note("one record per line; Ctrl-D ends")
+        welcome(options)
         with input_stream(None) as number:
             yield _lines(parts_of(number, b"\n", LINE_MAX_BYTES), read)
+
+
+def welcome(options: Namespace) -> None:
+    """Tell a person who types what to do."""
+    if sys.stdin.isatty() and not options.quiet:
+        note("one record per line; Ctrl-D ends")
 
 
 def paced(

@@ -76,6 +76,14 @@ def compile_input(text: str) -> Callable[[bytes], Fields]:
     return split
 
 
+def key_separator(text: str) -> bytes | None:
+    """Return what stands between key and value, if that is all that an input format says."""
+    match _split(text.removesuffix("\\n")):
+        case [(b"", "k"), (separator, "v" | "s")] if separator:
+            return separator
+    return None
+
+
 _KEY_AND_VALUE = 2
 
 

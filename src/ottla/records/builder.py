@@ -6,6 +6,7 @@ nothing of partitions or of when a batch is full. Grammar: see ``ottla.records.b
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 from struct import Struct
 
 from ottla.records.batch import (
@@ -32,6 +33,7 @@ from ottla.records.rows import PlainRow, pack_rows
 from ottla.records.varint import append_varint
 
 KeyAndValue = tuple[bytes, bytes | None]
+_TIME = itemgetter(0)
 _TO_CRC = Struct(">qiibI")
 _BEHIND_CRC = Struct(">hiqqqhii")
 """The two parts of ``HEADER``: what the sum does not count, and what it does."""
@@ -92,7 +94,7 @@ def build_batch_of_rows(
     count = len(rows)
     return _sealed(
         pack_rows(rows),
-        (0, count - 1, rows[0][0], max(row[0] for row in rows)),
+        (0, count - 1, rows[0][0], max(map(_TIME, rows))),
         (producer_id, producer_epoch, base_sequence, count),
         codec,
         level,

@@ -20,6 +20,8 @@ except ImportError:  # an installation without compiler runs this file without C
 if not cython.compiled:  # else they stand in rows.pxd
     from ottla.records.numbers import varint_size, varlong_at
 
+_CARRIAGE_RETURN = cython.declare(cython.int, 13)
+
 COMPILED: bool = cython.compiled
 """Whether this is the extension or the interpreted form."""
 
@@ -187,9 +189,75 @@ def _headers(payload: bytes, start: int, stop: int) -> tuple[Headers, int] | Non
     return tuple(found), at
 
 
+def keyed_rows(  # noqa: C901, PLR0915, PLR0917 - flat, as above; called once for many lines
+    lines: list[bytes],
+    separator: bytes,
+    timestamp_ms: int,
+    headers: Headers,
+    partition_count: int,
+    empty: tuple[bytes | None, int] | None,
+) -> tuple[list[list[PlainRow]], list[int], int]:
+    r"""Return lines of a key, the separator and a value as records by the partition of the key.
+
+    ``empty``: the key in place of an empty one, and its partition; empty values are then null.
+    Beside the records are the bytes of keys and values in each partition, and how many lines were
+    taken: up to the first without a separator. A ``\r`` at the end of a line is no part of it.
+    """
+    found: list[list[PlainRow]] = [[] for _ in range(partition_count)]
+    sizes = [0] * partition_count
+    default: bytes | None = None
+    default_index: cython.Py_ssize_t = 0
+    if empty is not None:
+        default, default_index = empty
+    count: cython.longlong = partition_count
+    index: cython.Py_ssize_t = 0
+    taken: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
+    width: cython.Py_ssize_t = len(separator)
+    first: cython.int = separator[0]
+    at: cython.Py_ssize_t
+    line: bytes
+    key: bytes | None
+    value: bytes | None
+    for line in lines:
+        size = len(line)
+        if size and line[size - 1] == _CARRIAGE_RETURN:
+            size -= 1
+        if width == 1:
+            at = 0
+            while at < size and line[at] != first:
+                at += 1
+            if at == size:
+                break
+        else:
+            at = line.find(separator, 0, size)
+            if at < 0:
+                break
+        taken += 1
+        key = line[:at]
+        value = line[at + width : size]
+        index = 0
+        size -= width
+        if empty is not None:
+            value = value or None
+        if empty is not None and at == 0:
+            key, index = default, default_index
+            size += len(default) if default is not None else 0
+        elif count > 1:
+            index = (_murmur2(key) & 0x7FFFFFFF) % count
+        found[index].append((timestamp_ms, key, value, headers))
+        sizes[index] += size
+    return found, sizes, taken
+
+
 def murmur2(data: bytes) -> int:
     """Return the 32-bit hash of ``data``, unsigned."""
-    view: cython.const[cython.uchar][::1] = data
+    return _murmur2(data)
+
+
+@cython.cfunc
+def _murmur2(view: bytes) -> cython.ulonglong:
+    # Its bytes are taken as they are: a view of them would cost as much as the hash of a short key.
     length: cython.Py_ssize_t = len(view)
     whole: cython.Py_ssize_t = length & ~3
     at: cython.Py_ssize_t = 0

@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.cli.record_format import compile_input, compile_output, unescape
+from ottla.cli.record_format import compile_input, compile_output, key_separator, unescape
 from ottla.ids import TopicPartition
 from ottla.records.record import Record
 
@@ -72,3 +72,20 @@ def test_a_line_says_more_than_key_and_value():
 def test_a_partition_that_is_no_number_is_told(line):
     with pytest.raises(ValueError, match="%p is"):
         compile_input("%p:%v")(line)
+
+
+@pytest.mark.parametrize(
+    ("format_", "separator"),
+    [
+        (r"%k\t%v\n", b"\t"),
+        ("%k, %s", b", "),
+        ("%v", None),
+        ("%k%v", None),
+        ("[%k] %v", None),
+        ("%k %v;", None),
+        ("%k %v %h", None),
+        ("%v %k", None),
+    ],
+)
+def test_formats_that_are_a_key_and_a_value(format_, separator):
+    assert key_separator(format_) == separator

@@ -178,3 +178,44 @@ async def test_equal_keys_meet(broker, cluster):
 )
 def test_the_partitioner_is_javas(key):
     assert murmur2(key) & 0x7FFFFFFF == kafka_python_murmur2(key) & 0x7FFFFFFF
+
+
+async def test_records_without_promises_are_told_of_batch_by_batch(broker, cluster):
+    told = []
+    async with Producer(cluster, told=told.append) as producer:
+        await producer.put("t", (7, b"k", b"a", (("h", None),)), 0)
+        await producer.put_all(
+            TopicPartition("t", 1), [(7, None, b"b", ()), (8, None, None, ())], 1
+        )
+        promise = await producer.send("t", b"c", partition=1)
+    assert sorted(told) == [
+        (TopicPartition("t", 0), 1, 0, None),
+        (TopicPartition("t", 1), 3, 0, None),
+    ]
+    assert promise.result().offset == 2
+    assert [(each.timestamp, each.value) for each in written(broker, 1)][:2] == [
+        (7, b"b"),
+        (8, None),
+    ]
+    assert written(broker, 0)[0].headers == (("h", None),)
+
+
+async def test_more_at_once_than_a_batch_takes_is_split(broker, cluster):
+    told = []
+    settings = ProducerSettings(batch_size_bytes=1000, linger_ms=60_000)
+    rows = [(1, None, b"%03d" % n * 50, ()) for n in range(20)]
+    async with Producer(cluster, settings, told=told.append) as producer:
+        await producer.put_all(TopicPartition("t", 0), rows, 20 * 150)
+    assert [each.value for each in written(broker, 0)] == [row[2] for row in rows]
+    assert max(map(len, broker.logs[0])) < 1100
+    assert sum(each.record_count for each in told) == 20
+
+
+async def test_records_without_promises_that_fail_are_told_of(broker, cluster):
+    told = []
+    broker.faults[ApiKey.PRODUCE] = [ErrorCode.INVALID_RECORD]
+    async with Producer(cluster, told=told.append) as producer:
+        await producer.put("t", (7, None, b"a", ()), 0)
+    [(partition, count, offset, error)] = told
+    assert (partition, count, offset) == (TopicPartition("t", 0), 1, -1)
+    assert error.code is ErrorCode.INVALID_RECORD

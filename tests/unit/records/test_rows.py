@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client.wire.partitioner import partition_of_key
 from ottla.records import rows as imported
 from ottla.records.batch import HEADER_SIZE_BYTES
 from ottla.records.builder import build_batch, build_batch_of_rows
@@ -74,3 +75,37 @@ def test_keys_hash_as_java_hashes_them(form):
     }
     for data, expected in known.items():
         assert form.murmur2(data) == expected & 0xFFFFFFFF
+
+
+LINES = st.lists(
+    st.tuples(st.binary(max_size=6), st.sampled_from([b"", b"\t", b"ab", b"\r"]), st.binary()).map(
+        b"".join
+    )
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    lines=LINES,
+    separator=st.sampled_from([b"\t", b":", b"ab", b"\r", b"\0", b"a"]),
+    count=st.integers(1, 5),
+    empty=st.none() | st.just((None, 0)) | st.just((b"default", 0)),
+)
+def test_lines_become_keys_and_values_by_partition(form, lines, separator, count, empty):
+    headers = (("h", None),)
+    found, sizes, taken = form.keyed_rows(lines, separator, 7, headers, count, empty)
+    expected = [[] for _ in range(count)]
+    number = 0
+    for line in lines:
+        key, is_there, value = line.removesuffix(b"\r").partition(separator)
+        if not is_there:
+            break
+        number += 1
+        index = partition_of_key(key, count)
+        if empty is not None and not key:
+            key, index = empty
+        expected[index].append((7, key, value if value or empty is None else None, headers))
+    assert (found, taken) == (expected, number)
+    assert sizes == [
+        sum(len(key or b"") + len(value or b"") for _, key, value, _ in rows) for rows in expected
+    ]

@@ -7,7 +7,7 @@ answers. Source: Kafka's producer documentation (linger.ms, batch.size, enable.i
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -32,9 +32,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.records.batch import NO_SEQUENCE
-from ottla.records.builder import build_batch
+from ottla.records.builder import build_batch_of_rows
 from ottla.records.compression import Codec
-from ottla.records.record import Record
+from ottla.records.rows import PlainRow
 
 RECORD_OVERHEAD_BYTES = 21
 """The most that lengths and deltas add to a record's key and value."""
@@ -72,14 +72,27 @@ class Delivery(NamedTuple):
     timestamp: int
 
 
+class Outcome(NamedTuple):
+    """What became of records that went together. ``base_offset``: of the first; -1 with acks=0."""
+
+    partition: TopicPartition
+    record_count: int
+    base_offset: int
+    error: KafkaError | ConnectionFailed | None
+
+
+Told = Callable[[Outcome], None]
+
+
 @dataclass(slots=True)
 class _Batch:
     """Records of one partition that go together."""
 
     due: float
     """When it is sent even if it is not full, in the loop's seconds."""
-    records: list[Record] = field(default_factory=list)
-    promises: list[Promise] = field(default_factory=list)
+    rows: list[PlainRow] = field(default_factory=list)
+    promises: list[tuple[int, Promise]] = field(default_factory=list)
+    """By the record's index; those that were ``put`` have none."""
     size_bytes: int = 0
 
 
@@ -103,9 +116,12 @@ class Producer:
         cluster: Cluster,
         settings: ProducerSettings | None = None,
         *,
+        told: Told | None = None,
         clock: Clock | None = None,
         rng: Rng | None = None,
     ) -> None:
+        """``told`` hears of every batch that was written or has failed."""
+        self._told = told
         self._cluster = cluster
         self._settings = settings or ProducerSettings()
         self._clock = clock or SystemClock()
@@ -162,20 +178,45 @@ class Producer:
         there is no such topic or partition, and what stopped the partition, if the settings say so.
         The promise fails with KafkaError or ConnectionFailed.
         """
-        if not self._has_room.is_set():
-            await self._has_room.wait()
-        if topic not in self._cluster.view.topics:
-            await self._cluster.ensure([topic], create=self._settings.may_create_topics)
-        target = TopicPartition(topic, self._choose(topic, key, partition))
-        if target in self._stopped:
-            raise self._stopped[target]
+        await self._ready(topic)
+        target = self._target(topic, key, partition)
         timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        record = Record(timestamp=timestamp, key=key, value=value, headers=tuple(headers))
         promise: Promise = asyncio.get_running_loop().create_future()
-        self._add(target, record, promise)
+        row = timestamp, key, value, tuple(headers)
+        batch = self._add(target, row)
+        batch.promises.append((len(batch.rows) - 1, promise))
         if self._wake.is_set():
             await asyncio.sleep(0)  # a caller that never waits would starve the sender
         return promise
+
+    async def put(self, topic: str, row: PlainRow, partition: int | None = None) -> None:
+        """Hand in a record as ``send`` does, without a promise: ``told`` hears of its batch."""
+        await self._ready(topic)
+        self._add(self._target(topic, row[1], partition), row)
+        if self._wake.is_set():
+            await asyncio.sleep(0)
+
+    async def put_all(self, target: TopicPartition, rows: list[PlainRow], size_bytes: int) -> None:
+        """Hand in records of one partition at once: as ``put``, at a fraction of the cost.
+
+        ``size_bytes``: of all keys, values and headers.
+        """
+        await self._ready(target.topic)
+        self._check_stopped(target)
+        size_bytes += RECORD_OVERHEAD_BYTES * len(rows)
+        if size_bytes > self._settings.batch_size_bytes:
+            for row in rows:
+                self._add(target, row)
+        elif rows:
+            batch = self._batch(target, size_bytes)
+            batch.rows += rows
+            self._count(batch, size_bytes)
+        if self._wake.is_set():
+            await asyncio.sleep(0)
+
+    def partition_without_key(self, topic: str) -> int:
+        """Return where records of a topic that is known go without a key, until that is sent."""
+        return self._choose(topic, None, None)
 
     async def flush(self) -> None:
         """Send what is buffered, and wait until each record was written or has failed."""
@@ -183,6 +224,22 @@ class Producer:
         self._wake.set()
         await self._is_done.wait()
         self._is_flushing = False
+
+    async def _ready(self, topic: str) -> None:
+        """Wait for room, and once per topic for its metadata."""
+        if not self._has_room.is_set():
+            await self._has_room.wait()
+        if topic not in self._cluster.view.topics:
+            await self._cluster.ensure([topic], create=self._settings.may_create_topics)
+
+    def _target(self, topic: str, key: bytes | None, partition: int | None) -> TopicPartition:
+        target = TopicPartition(topic, self._choose(topic, key, partition))
+        self._check_stopped(target)
+        return target
+
+    def _check_stopped(self, target: TopicPartition) -> None:
+        if target in self._stopped:
+            raise self._stopped[target]
 
     def _choose(self, topic: str, key: bytes | None, partition: int | None) -> int:
         partitions = self._cluster.view.topic(topic).partitions
@@ -197,22 +254,31 @@ class Producer:
             self._sticky[topic] = self._rng.random_below(len(partitions))
         return self._sticky[topic]
 
-    def _add(self, target: TopicPartition, record: Record, promise: Promise) -> None:
-        lane = self._lanes.setdefault(target, _Lane())
-        size = _size_bytes(record)
-        limit = self._settings.batch_size_bytes
-        if not lane.waiting or lane.waiting[-1].size_bytes + size > limit:
+    def _add(self, target: TopicPartition, row: PlainRow) -> _Batch:
+        size = _size_bytes(row)
+        batch = self._batch(target, size)
+        batch.rows.append(row)
+        self._count(batch, size)
+        return batch
+
+    def _batch(self, target: TopicPartition, size_bytes: int) -> _Batch:
+        """Return the batch that is to take records of ``size_bytes``."""
+        lane = self._lanes.get(target)
+        if lane is None:
+            lane = self._lanes[target] = _Lane()
+        waiting = lane.waiting
+        if not waiting or waiting[-1].size_bytes + size_bytes > self._settings.batch_size_bytes:
             now = asyncio.get_running_loop().time()
-            lane.waiting.append(_Batch(due=now + self._settings.linger_ms / 1000))
+            waiting.append(_Batch(due=now + self._settings.linger_ms / 1000))
             self._unfinished_count += 1
             self._is_done.clear()
             self._wake.set()
-        batch = lane.waiting[-1]
-        batch.records.append(record)
-        batch.promises.append(promise)
-        batch.size_bytes += size
-        self._buffered_bytes += size
-        if batch.size_bytes >= limit:
+        return waiting[-1]
+
+    def _count(self, batch: _Batch, size_bytes: int) -> None:
+        batch.size_bytes += size_bytes
+        self._buffered_bytes += size_bytes
+        if batch.size_bytes >= self._settings.batch_size_bytes:
             self._wake.set()
         if self._buffered_bytes >= self._settings.buffer_bytes:
             self._has_room.clear()
@@ -353,9 +419,9 @@ class Producer:
     def _encode(self, target: TopicPartition, batch: _Batch) -> bytearray:
         lane = self._lanes[target]
         sequence = lane.next_sequence if self._is_idempotent else NO_SEQUENCE
-        lane.next_sequence = sequence_after(lane.next_sequence, len(batch.records))
-        return build_batch(
-            batch.records,
+        lane.next_sequence = sequence_after(lane.next_sequence, len(batch.rows))
+        return build_batch_of_rows(
+            batch.rows,
             codec=self._settings.codec,
             level=self._settings.level,
             producer_id=self._identity.producer_id,
@@ -364,14 +430,14 @@ class Producer:
         )
 
     def _succeed(self, target: TopicPartition, batch: _Batch, result: Appended) -> None:
-        for index, promise in enumerate(batch.promises):
+        for index, promise in batch.promises:
             if not promise.done():
                 offset = result.base_offset + index if result.base_offset >= 0 else -1
                 timestamp = result.log_append_time
                 if timestamp < 0:
-                    timestamp = batch.records[index].timestamp
+                    timestamp = batch.rows[index][0]
                 promise.set_result(Delivery(target, offset, timestamp))
-        self._finish(target, batch)
+        self._finish(target, batch, Outcome(target, len(batch.rows), result.base_offset, None))
 
     def _fail(
         self, target: TopicPartition, batch: _Batch, error: KafkaError | ConnectionFailed
@@ -384,13 +450,15 @@ class Producer:
         # The broker may or may not have it: the next sequence number would be a guess.
         self._needs_identity = self._is_idempotent
         for each in failed:
-            for promise in each.promises:
+            for _, promise in each.promises:
                 if not promise.done():
                     promise.set_exception(error)
                     promise.exception()  # whoever does not await it has chosen not to know
-            self._finish(target, each)
+            self._finish(target, each, Outcome(target, len(each.rows), -1, error))
 
-    def _finish(self, target: TopicPartition, batch: _Batch) -> None:
+    def _finish(self, target: TopicPartition, batch: _Batch, outcome: Outcome) -> None:
+        if self._told is not None:
+            self._told(outcome)
         self._lanes[target].is_busy = False
         self._buffered_bytes -= batch.size_bytes
         if self._buffered_bytes < self._settings.buffer_bytes:
@@ -401,8 +469,9 @@ class Producer:
         self._wake.set()
 
 
-def _size_bytes(record: Record) -> int:
-    size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
-    for name, data in record.headers:
+def _size_bytes(row: PlainRow) -> int:
+    _, key, value, headers = row
+    size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    for name, data in headers:
         size += HEADER_OVERHEAD_BYTES + len(name) + len(data or b"")
     return size
