@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.cli.record_json import read_record_json, record_json
+from ottla.cli.record_json import read_record_json, record_json, rows_json
 from ottla.ids import TopicPartition
 from ottla.records.record import Record
 
@@ -24,6 +24,9 @@ def test_no_byte_and_no_header_is_lost(key, value, headers, timestamp):
     record = Record(timestamp=timestamp, key=key, value=value, headers=headers)
     line = record_json(TopicPartition("t", 3), record)
     assert b"\n" not in line
+    assert (
+        rows_json(TopicPartition("t", 3), [(0, timestamp, key, value, headers)] * 2) == [line] * 2
+    )
     again = read_record_json(line)
     assert (again.key, again.value, again.headers) == (key, value, headers)
     assert (again.partition, again.timestamp_ms, again.has_key) == (3, timestamp, True)

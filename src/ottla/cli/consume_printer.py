@@ -5,14 +5,14 @@ no cluster.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from ottla.cli.failure import Exit, Failure
 from ottla.cli.output import json_text, note, printable, progress
 from ottla.cli.record_decoders import Decoders
 from ottla.cli.record_format import compile_output
-from ottla.cli.record_json import record_json
+from ottla.cli.record_json import record_json, rows_json
 from ottla.cli.record_where import Where
 from ottla.client.asyncio.fetcher import FetchedBatches
 from ottla.client.wire.reading import OnCorrupt, read_rows
@@ -23,7 +23,8 @@ from ottla.records.batch import TimestampType
 from ottla.records.record import Record
 from ottla.records.rows import FoundRow
 
-Show = Callable[[TopicPartition, Record], bytes]
+Show = Callable[[TopicPartition, TimestampType, Sequence[FoundRow]], list[bytes]]
+"""Returns each record as it is printed."""
 PROGRESS_SECONDS = 0.5
 
 
@@ -124,27 +125,32 @@ class Printer:
             for header, rows in found:
                 if end is not None and rows[-1][0] >= end:
                     rows = [row for row in rows if row[0] < end]  # noqa: PLW2901 - the same rows
-                wanted = rows if where is None else filter(where.matches, rows)
-                for row in wanted:
-                    self._print_row(batches.partition, row, header.timestamp_type)
-                    if self._left is not None and self.printed >= self._left:
-                        self.next_offset = row[0] + 1
-                        return False
+                wanted = rows if where is None else where.matching(rows)
+                is_last = self._left is not None and self.printed + len(wanted) >= self._left
+                if is_last and self._left is not None:
+                    wanted = wanted[: self._left - self.printed]
+                self._print_rows(batches.partition, wanted, header.timestamp_type)
+                if is_last:
+                    self.next_offset = wanted[-1][0] + 1
+                    return False
         except KafkaError as error:
             is_stuck = batches.next_offset <= batches.offset
             if not self.is_stopped and is_stuck:
                 self._stop(batches.partition, batches.offset, error)
         return True
 
-    def _print_row(self, partition: TopicPartition, row: FoundRow, kind: TimestampType) -> None:
-        offset, timestamp, key, value, headers = row
+    def _print_rows(
+        self, partition: TopicPartition, rows: Sequence[FoundRow], kind: TimestampType
+    ) -> None:
+        if not rows:
+            return
         if self._as_list:
             self._out.write(b",\n" if self.printed else b"\n")
-        record = Record(offset, timestamp, kind, key, value, headers)
-        self._out.write(self._show(partition, record))
-        self.printed += 1
+        lines = self._show(partition, kind, rows)
+        self._out.write((b",\n" if self._as_list else b"").join(lines))
+        self.printed += len(rows)
         if self.search is not None:
-            self.search.found += 1
+            self.search.found += len(rows)
 
     def _on_corrupt(self, batches: FetchedBatches, end: int | None) -> OnCorrupt:
         def on_corrupt(offset: int, error: KafkaError) -> None:
@@ -179,21 +185,36 @@ def show_of(
     if output is not None:
         if format_ is not None:
             raise Failure("-o and -f exclude each other", code=Exit.USAGE)
-        line_end = b"\n" if output == "jsonl" else b""
+        end = b"\n" if output == "jsonl" else b""
         if decoders:
-            return lambda each, record: (
-                record_json(each, record, decoders.show(record).json()) + line_end
+            return _one_by_one(
+                lambda each, record: record_json(each, record, decoders.show(record).json()) + end
             )
-        return lambda each, record: record_json(each, record) + line_end
+        return lambda each, _, rows: [line + end for line in rows_json(each, rows)]
     if format_ is None and sys.stdout.isatty():
-        return _ForPeople(decoders, names_topics=names_topics).line
+        return _one_by_one(_ForPeople(decoders, names_topics=names_topics).line)
     try:
         plain = compile_output("%v\\n" if format_ is None else format_)
     except ValueError as error:
         raise Failure(f"-f {format_!r}: {error}", code=Exit.USAGE) from error
     if decoders:
-        return lambda each, record: plain(each, decoders.texts(record))
-    return plain
+        return lambda each, kind, rows: plain(
+            each, [_row(decoders.texts(record)) for record in _records(rows, kind)]
+        )
+    return lambda each, _, rows: plain(each, rows)
+
+
+def _one_by_one(line: Callable[[TopicPartition, Record], bytes]) -> Show:
+    return lambda each, kind, rows: [line(each, record) for record in _records(rows, kind)]
+
+
+def _records(rows: Sequence[FoundRow], kind: TimestampType) -> Iterator[Record]:
+    for offset, timestamp, key, value, headers in rows:
+        yield Record(offset, timestamp, kind, key, value, headers)
+
+
+def _row(record: Record) -> FoundRow:
+    return record.offset, record.timestamp, record.key, record.value, record.headers
 
 
 class _ForPeople:

@@ -4,30 +4,46 @@ Owns the percent tokens, which are kcat's where kcat has them: %t topic, %p part
 key, %s or %v value, %T timestamp in ms, %h headers as name=value,..., %K and %S lengths, %%.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from ottla.ids import INT32_MAX, INT64_MAX, TopicPartition
-from ottla.records.record import Record
+from ottla.records.rows import FoundRow
 
-Part = Callable[[TopicPartition, Record], bytes]
 NULL = b"NULL"
 Headers = tuple[tuple[str, bytes | None], ...]
+Column = Callable[[Sequence[FoundRow]], Iterable[bytes | int]]
+ShowRows = Callable[[TopicPartition, Sequence[FoundRow]], list[bytes]]
+"""Returns each record as it is printed."""
 
 
-def compile_output(text: str) -> Callable[[TopicPartition, Record], bytes]:
-    """Return a function that prints a record by the format. Raises ValueError."""
-    parts: list[Part] = []
-    for literal, token in _split(text):
-        if literal:
-            parts.append(_literal(literal))
+def compile_output(text: str) -> ShowRows:
+    """Return a function that prints records by the format. Raises ValueError.
+
+    Many at a time: nothing is done for one record but what the format asks for.
+    """
+    pieces = _split(text)
+    template = b""
+    for literal, token in pieces:
+        template += literal.replace(b"%", b"%%")
         if token:
-            if token not in _PRINTERS:
+            if token not in _COLUMNS and token not in _PLACES:
                 raise ValueError(f"%{token} is not one of %t %p %o %k %v %s %T %h %K %S %%")
-            parts.append(_PRINTERS[token])
+            template += b"%d" if token in _NUMBERS else b"%b"
+    tokens = [token for _, token in pieces if token]
+    if not tokens:
+        fixed = template % ()
+        return lambda _, rows: [fixed] * len(rows)
 
-    def show(partition: TopicPartition, record: Record) -> bytes:
-        return b"".join([part(partition, record) for part in parts])
+    def show(partition: TopicPartition, rows: Sequence[FoundRow]) -> list[bytes]:
+        columns = [
+            repeat(_PLACES[token](partition), len(rows))
+            if token in _PLACES
+            else _COLUMNS[token](rows)
+            for token in tokens
+        ]
+        return list(map(template.__mod__, zip(*columns, strict=True)))
 
     return show
 
@@ -155,22 +171,21 @@ def _quoted(literal: bytes) -> str:
 _SAME = {"s": "v"}
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0"}
 
-_PRINTERS: dict[str, Part] = {
-    "t": lambda partition, _: partition.topic.encode(),
-    "p": lambda partition, _: b"%d" % partition.partition,
-    "o": lambda _, record: b"%d" % record.offset,
-    "k": lambda _, record: record.key or b"",
-    "v": lambda _, record: record.value or b"",
-    "s": lambda _, record: record.value or b"",
-    "T": lambda _, record: b"%d" % record.timestamp,
-    "h": lambda _, record: headers_text(record.headers),
-    "K": lambda _, record: b"%d" % (-1 if record.key is None else len(record.key)),
-    "S": lambda _, record: b"%d" % (-1 if record.value is None else len(record.value)),
+_COLUMNS: dict[str, Column] = {
+    "o": lambda rows: [row[0] for row in rows],
+    "T": lambda rows: [row[1] for row in rows],
+    "k": lambda rows: [row[2] or b"" for row in rows],
+    "v": lambda rows: [row[3] or b"" for row in rows],
+    "s": lambda rows: [row[3] or b"" for row in rows],
+    "h": lambda rows: [headers_text(row[4]) for row in rows],
+    "K": lambda rows: [-1 if row[2] is None else len(row[2]) for row in rows],
+    "S": lambda rows: [-1 if row[3] is None else len(row[3]) for row in rows],
 }
-
-
-def _literal(data: bytes) -> Part:
-    return lambda *_: data
+_PLACES: dict[str, Callable[[TopicPartition], bytes | int]] = {
+    "t": lambda partition: partition.topic.encode(),
+    "p": lambda partition: partition.partition,
+}
+_NUMBERS = "opTKS"
 
 
 def _is_hex(text: str) -> bool:

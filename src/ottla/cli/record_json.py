@@ -11,11 +11,13 @@ text, to the letter: numbers keep their digits. Knows no cluster.
 
 import json
 from binascii import Error as NotBase64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from json.encoder import encode_basestring
 from typing import NamedTuple, NoReturn
 
 from ottla.ids import INT32_MAX, INT64_MAX, TopicPartition
 from ottla.records.record import Record
+from ottla.records.rows import FoundRow
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -56,6 +58,29 @@ def record_json(
         shown |= meant
     # Half of a surrogate pair, which JSON may hold by an escape, has no UTF-8.
     return json.dumps(shown, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def rows_json(partition: TopicPartition, rows: Sequence[FoundRow]) -> list[bytes]:
+    """Return records as ``record_json`` does, many in half of the time."""
+    head = f'{{"topic": {encode_basestring(partition.topic)}, "partition": {partition.partition}, '
+    lines = []
+    for offset, timestamp, key, value, headers in rows:
+        of_headers = json.dumps(headers_json(headers), ensure_ascii=False) if headers else "[]"
+        text = (
+            f'{head}"offset": {offset}, "timestamp": {timestamp}, "key": {_bytes_text(key)},'
+            f' "value": {_bytes_text(value)}, "headers": {of_headers}}}'
+        )
+        lines.append(text.encode("utf-8", "backslashreplace"))
+    return lines
+
+
+def _bytes_text(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    try:
+        return encode_basestring(data.decode())
+    except UnicodeDecodeError:
+        return json.dumps(bytes_json(data))
 
 
 def bytes_json(data: bytes | None) -> str | dict[str, str] | None:

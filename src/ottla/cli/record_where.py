@@ -9,9 +9,9 @@ Owns the conditions' grammar and what each means; knows no cluster:
     operator  = = == != < <= > >= ~ !~ contains   ~ finds a regular expression
     literal   = null | true | number | "text" | 0x00ff (bytes) | anything else is text
 
-A sieve goes first: most batches lack the bytes that a match must have, and are never taken apart.
-It is exact, because it lets pass whatever could be spelled in another way: JSON with a backslash,
-numbers with an exponent.
+A sieve goes first: most batches lack the bytes that a match must have, and are never taken apart;
+and of others most records. It is exact, because it lets pass whatever could be spelled in another
+way: JSON with escapes, numbers with an exponent.
 """
 
 import json
@@ -27,6 +27,7 @@ from ottla.records.rows import FoundRow
 Decode = Callable[[bytes], object]
 Test = Callable[[FoundRow], bool]
 Sieve = Callable[[bytes], bool]
+Pick = Callable[[Sequence[FoundRow]], list[FoundRow]]
 Bytes = bytes | None
 
 _MISSING = object()
@@ -73,13 +74,15 @@ class Condition(NamedTuple):
     """Whether bytes may hold a match: each must say so."""
     partitions: Callable[[int], bool] | None = None
     """Which partitions it allows; None: all."""
+    pick: Pick | None = None
+    """Returns those that may pass ``test``, many at a time."""
 
 
 class Where:
     """All conditions of a command line; each must hold."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
-        self._tests = [each.test for each in conditions]
+        self._conditions = conditions
         self._sieves = [sieve for each in conditions for sieve in each.sieves]
         self._partitions = [each.partitions for each in conditions if each.partitions]
 
@@ -91,9 +94,15 @@ class Where:
         """Whether records of this partition may match."""
         return all(each(partition) for each in self._partitions)
 
-    def matches(self, row: FoundRow) -> bool:
-        """Whether a record is wanted."""
-        return all(test(row) for test in self._tests)
+    def matching(self, rows: Sequence[FoundRow]) -> list[FoundRow]:
+        """Return the records that are wanted."""
+        # What costs a look at bytes goes before all that takes JSON apart.
+        for condition in self._conditions:
+            if condition.pick is not None:
+                rows = condition.pick(rows)
+        for condition in self._conditions:
+            rows = list(filter(condition.test, rows))
+        return list(rows)
 
 
 def compile_where(texts: Sequence[str], key: Decode | None, value: Decode | None) -> Where:
@@ -106,8 +115,14 @@ def compile_where(texts: Sequence[str], key: Decode | None, value: Decode | None
 
 def json_of(data: bytes) -> object:
     """Return what ``data`` says as JSON. Raises ValueError."""
+    text = data.decode().removeprefix("\ufeff")
     try:
-        return _JSON.decode(data.decode("utf-8-sig"))
+        try:
+            value, end = _JSON.raw_decode(text)
+        except ValueError:
+            value, end = None, -1
+        # White space around it, and what is wrong, are the affair of the slower one.
+        return value if end == len(text) else _JSON.decode(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -190,7 +205,23 @@ def _numbered(name: str, steps: Sequence[object], sign: str, literal: Literal) -
 
 def _of_bytes(column: int, sign: str, literal: Literal) -> Condition:
     test = _bytes_test(sign, literal)
-    return Condition(lambda row: test(row[column]), _bytes_sieves(sign, literal))  # type: ignore[arg-type]
+    pick: Pick | None = None
+    needle = literal.raw()
+    if sign == "=":
+        pick = lambda rows: [row for row in rows if row[column] == needle]  # noqa: E731 - short
+    elif sign == "contains" and needle:
+        pick = _picker(column, lambda data: needle in data)
+    sieves = _bytes_sieves(sign, literal)
+    return Condition(lambda row: test(row[column]), sieves, pick=pick)  # type: ignore[arg-type]
+
+
+def _picker(column: int, sieve: Sieve) -> Pick:
+    """Return what picks records in which a key or value passes ``sieve``."""
+
+    def pick(rows: Sequence[FoundRow]) -> list[FoundRow]:
+        return [row for row in rows if row[column] is not None and sieve(row[column])]  # type: ignore[arg-type]
+
+    return pick
 
 
 def _of_header(steps: Sequence[str | int | None], sign: str, literal: Literal) -> Condition:
@@ -269,7 +300,7 @@ def _of_path(
 
     def matches(row: FoundRow) -> bool:
         data: Bytes = row[column]  # type: ignore[assignment]
-        if data is None or not all(sieve(data) for sieve in sieves):
+        if data is None:
             return is_negative
         try:
             values = _walk(opened(data), steps)
@@ -279,7 +310,7 @@ def _of_path(
             return not any(not test(each) for each in values)
         return any(test(each) for each in values)
 
-    return Condition(matches, sieves)
+    return Condition(matches, sieves, pick=_picker(column, sieves[0]) if sieves else None)
 
 
 def _walk(value: object, steps: Sequence[str | int | None]) -> Iterator[object]:
@@ -334,14 +365,14 @@ def _path_sieves(
     steps: Sequence[str | int | None], sign: str, literal: Literal
 ) -> tuple[Sieve, ...]:
     names = [step for step in steps if isinstance(step, str) and step]
-    sieves: list[Sieve] = [partial(_spells, needle=_utf8(name)) for name in names]
+    sieves: list[Sieve] = [_speller(name) for name in names]
     if sign in ("=", "contains"):
         value = literal.value
         if sign == "contains" or isinstance(value, str):
             if text := _text_of(literal):
-                sieves.append(partial(_spells, needle=_utf8(text)))
+                sieves.append(_speller(text))
         elif _is_number(value) and re.fullmatch(r"-?(0|[1-9]\d*)", literal.text):
-            sieves.append(partial(_spells_number, needle=_utf8(literal.text.lstrip("-"))))
+            sieves.append(_number_speller(literal.text.lstrip("-")))
     sieves.reverse()  # What is said of the value is rarer than the names on the way to it.
     return tuple(sieves)
 
@@ -350,17 +381,24 @@ def _holds(data: bytes, needle: bytes) -> bool:
     return needle in data
 
 
-def _spells(data: bytes, needle: bytes) -> bool:
-    """Whether JSON in ``data`` may hold this text, perhaps by escapes."""
-    return needle in data or b"\\" in data
+def _speller(text: str) -> Sieve:
+    """Return what says whether JSON may hold this text, perhaps by escapes.
+
+    Plain characters have no escape but that by number. A backslash alone is in every batch: as a
+    length, as the distance of an offset.
+    """
+    needle = _utf8(text)
+    escape = b"\\" if any(each in '"\\/' or each < " " for each in text) else b"\\u"
+    return lambda data: needle in data or escape in data
 
 
-def _spells_number(data: bytes, needle: bytes) -> bool:
-    """Whether JSON in ``data`` may hold this whole number, perhaps as 12e2 or in a text.
+def _number_speller(digits: str) -> Sieve:
+    """Return what says whether JSON may hold this whole number, perhaps as 12e2 or in a text.
 
     Without an exponent its digits are there, also in 1200.0.
     """
-    return needle in data or b"\\" in data or _EXPONENT.search(data) is not None
+    spells, search = _speller(digits), _EXPONENT.search
+    return lambda data: spells(data) or search(data) is not None
 
 
 def _is_number(value: object) -> bool:

@@ -2,19 +2,22 @@ import pytest
 
 from ottla.cli.record_format import compile_input, compile_output, key_separator, unescape
 from ottla.ids import TopicPartition
-from ottla.records.record import Record
 
 HERE = TopicPartition("orders", 2)
-RECORD = Record(7, 1700, key=b"k\t", value=b"v", headers=(("a", b"1"), ("b", None)))
+ROW = (7, 1700, b"k\t", b"v", (("a", b"1"), ("b", None)))
 
 
 def test_every_token():
     show = compile_output(r"%t %p %o %k %v %s %T %h %K %S %%\n")
-    assert show(HERE, RECORD) == b"orders 2 7 k\t v v 1700 a=1,b=NULL 2 1 %\n"
+    assert show(HERE, [ROW] * 2) == 2 * [b"orders 2 7 k\t v v 1700 a=1,b=NULL 2 1 %\n"]
 
 
 def test_null_prints_as_nothing_and_has_length_minus_one():
-    assert compile_output("[%k|%v|%K|%S]")(HERE, Record()) == b"[||-1|-1]"
+    assert compile_output("[%k|%v|%K|%S]")(HERE, [(0, 0, None, None, ())]) == [b"[||-1|-1]"]
+
+
+def test_a_format_may_show_nothing_of_a_record():
+    assert compile_output(r"100%%\n")(HERE, [ROW] * 3) == [b"100%\n"] * 3
 
 
 def test_escapes():
