@@ -14,6 +14,8 @@ from ottla.security.authorizer import Authorizer
 
 DECISIONS_MAX = 10_000
 """The most decisions that are remembered for one principal and host; then all are forgotten."""
+CHARACTERS_MAX = 250 * DECISIONS_MAX
+"""The most characters of the names in them: a client may ask about names that are no topic's."""
 CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
 """The only resource of its type."""
 _TOPIC, _GROUP, _TRANSACTION = (
@@ -22,7 +24,8 @@ _TOPIC, _GROUP, _TRANSACTION = (
     ResourceType.TRANSACTIONAL_ID,
 )
 
-Asked = tuple[Operation, ResourceType, str]
+Asked = tuple[Operation, ResourceType, str | None]
+"""What for, and of which resource; None: of any of the type. An empty name is one like others."""
 Hear = Callable[["Access", Operation, Resource, bool], None]
 """Hears of each decision that counts: who asked for what, and whether it was allowed."""
 
@@ -30,7 +33,10 @@ Hear = Callable[["Access", Operation, Resource, bool], None]
 class Access:
     """The decisions about one principal and host."""
 
-    __slots__ = ("__weakref__", "_authorizer", "_decisions", "_epoch", "_hear", "host", "principal")
+    __slots__ = (
+        *("__weakref__", "_authorizer", "_characters", "_decisions", "_epoch", "_hear"),
+        *("host", "principal"),
+    )
 
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str, hear: Hear) -> None:
         self.principal = principal
@@ -38,6 +44,8 @@ class Access:
         self._authorizer = authorizer
         self._hear = hear
         self._decisions: dict[Asked, bool] = {}
+        self._characters = 0
+        """Use: of the names in ``_decisions``."""
         self._epoch = authorizer.epoch
         """Invariant: all of ``_decisions`` were made by the ACLs of this epoch."""
 
@@ -51,19 +59,24 @@ class Access:
         """
         authorizer = self._authorizer
         if self._epoch != authorizer.epoch:
-            self._decisions.clear()
-            self._epoch = authorizer.epoch
+            self._forget()
         asked = (operation, kind, name)
         allowed = self._decisions.get(asked)
         if allowed is None:
-            if len(self._decisions) >= DECISIONS_MAX:
-                self._decisions.clear()
+            if len(self._decisions) >= DECISIONS_MAX or self._characters >= CHARACTERS_MAX:
+                self._forget()
+            self._characters += len(name)
             allowed = self._decisions[asked] = authorizer.may(
                 self.principal, self.host, operation, Resource(kind, name)
             )
         if authorizer.tells_allowed if allowed else not quiet:
             self._hear(self, operation, Resource(kind, name), allowed)
         return allowed
+
+    def _forget(self) -> None:
+        self._decisions.clear()
+        self._characters = 0
+        self._epoch = self._authorizer.epoch
 
     @property
     def epoch(self) -> int:
@@ -115,9 +128,8 @@ class Access:
     def may_some(self, operation: Operation, kind: ResourceType) -> bool:
         """Tell whether this may be done to any resource of a type; remembered, too."""
         if self._epoch != self._authorizer.epoch:
-            self._decisions.clear()
-            self._epoch = self._authorizer.epoch
-        asked = (operation, kind, "")  # No resource has an empty name that is asked for.
+            self._forget()
+        asked = (operation, kind, None)
         allowed = self._decisions.get(asked)
         if allowed is None:
             allowed = self._decisions[asked] = self._authorizer.may_some(

@@ -13,7 +13,8 @@ follows the metadata, the principal and its host from the connection.
 5. One that denies the operation, or ALL: no. 6. One that allows the operation, ALL, or an operation
    that implies it: yes. 7. Else no.
 
-A question costs one lookup for each length that a prefix of that type has, never one for each ACL.
+A question costs some lookups for each length that a prefix of that type has, never one for each
+ACL, however many are about the same name.
 Source: KIP-11, KIP-290, KIP-679 (``may_some``); the answers of a live Kafka 4.3.
 """
 
@@ -40,8 +41,20 @@ from ottla.security.acl_filter import AclFilter, PatternFilter
 UNKNOWN_NAME = "hardcode"
 """What Kafka asks about for "any resource": no pattern but a wildcard is likely to fit it."""
 
-_Rules = dict[str, set[Rule]]
-"""By the name of the ACLs. Invariant: no set is empty."""
+_Asker = tuple[str, str]
+"""Whom a rule is about: its principal and its host, as written."""
+_Rules = dict[str, dict[_Asker, int]]
+"""By the name of the ACLs, what they say, as bits. Invariant: no mapping is empty, no number 0."""
+_DENIED_AT = 16
+"""An operation that is allowed is the bit of its number; one that is denied so many bits higher."""
+_ALLOWED_BITS = {
+    operation: sum(1 << each for each in allowed) for operation, allowed in ALLOWED_BY.items()
+}
+_DENIED_BITS = {
+    operation: sum(1 << each for each in denied) << _DENIED_AT
+    for operation, denied in DENIED_BY.items()
+}
+"""By the operation that is asked for: the bits of which one is enough."""
 
 
 class Authorizer:
@@ -53,6 +66,10 @@ class Authorizer:
         self._is_open = is_open
         self._literal: dict[ResourceType, _Rules] = {kind: {} for kind in ResourceType}
         self._prefixed: dict[ResourceType, _Rules] = {kind: {} for kind in ResourceType}
+        self._names_of: dict[ResourceType, dict[_Asker, set[tuple[Pattern, str]]]] = {
+            kind: {} for kind in ResourceType
+        }
+        """Use: the names of all rules about somebody. Invariant: no set is empty."""
         self._lengths: dict[ResourceType, list[int]] = {}
         """Use: the lengths of PREFIXED names, ascending; what else may match needs no look."""
         self._counts: Counter[tuple[ResourceType, int]] = Counter()
@@ -65,31 +82,47 @@ class Authorizer:
     def __len__(self) -> int:
         """Return how many ACLs there are."""
         tables = (*self._literal.values(), *self._prefixed.values())
-        return sum(len(rules) for table in tables for rules in table.values())
+        return sum(
+            bits.bit_count()
+            for table in tables
+            for rules in table.values()
+            for bits in rules.values()
+        )
 
     def add(self, acl: Acl) -> None:
         """Take an ACL in. Harmless when it is there."""
+        (kind, name), pattern, rule = acl
         table = self._table(acl)
-        rules = table.get(acl.resource.name)
+        rules = table.get(name)
         if rules is None:
-            rules = table[acl.resource.name] = set()
-            if acl.pattern is Pattern.PREFIXED:
+            rules = table[name] = {}
+            if pattern is Pattern.PREFIXED:
                 self._note_length(acl.resource)
-        rules.add(acl.rule)
+        asker = rule.principal, rule.host
+        rules[asker] = rules.get(asker, 0) | _bit(rule)
+        self._names_of[kind].setdefault(asker, set()).add((pattern, name))
         self.epoch += 1
 
     def remove(self, acl: Acl) -> None:
         """Forget an ACL. Harmless when it is not there."""
-        table = self._table(acl)
-        rules = table.get(acl.resource.name)
-        if rules is None:
+        (kind, name), pattern, rule = acl
+        table, asker = self._table(acl), (rule.principal, rule.host)
+        rules = table.get(name, {})
+        if asker not in rules:
             return
-        rules.discard(acl.rule)
-        if not rules:
-            del table[acl.resource.name]
-            if acl.pattern is Pattern.PREFIXED:
-                self._forget_length(acl.resource)
         self.epoch += 1
+        rules[asker] &= ~_bit(rule)
+        if rules[asker]:
+            return
+        del rules[asker]
+        names = self._names_of[kind][asker]
+        names.remove((pattern, name))
+        if not names:
+            del self._names_of[kind][asker]
+        if not rules:
+            del table[name]
+            if pattern is Pattern.PREFIXED:
+                self._forget_length(acl.resource)
 
     def may(
         self, principal: Principal, host: str, operation: Operation, resource: Resource
@@ -99,53 +132,47 @@ class Authorizer:
             return operation is Operation.CLUSTER_ACTION
         if principal in self._super_users:
             return True
-        asker, hosts = str(principal), addresses(host)
-        has_acl = is_allowed = False
-        allowed_by, denied_by = ALLOWED_BY[operation], DENIED_BY[operation]
-        for rules in self._about(resource):
-            has_acl = True
-            for rule in rules:
-                if rule.principal not in (asker, EVERYBODY) or rule.host not in hosts:
-                    continue
-                if rule.permission is Permission.DENY:
-                    if rule.operation in denied_by:
-                        return False
-                elif rule.operation in allowed_by:
-                    is_allowed = True
-        return is_allowed if has_acl else self._is_open
+        found = self._about(resource)
+        if not found:
+            return self._is_open
+        bits, askers = 0, _askers(principal, host)
+        for rules in found:
+            for asker in askers:
+                bits |= rules.get(asker, 0)
+        return not bits & _DENIED_BITS[operation] and bool(bits & _ALLOWED_BITS[operation])
 
     def may_some(
         self, principal: Principal, host: str, operation: Operation, type: ResourceType
     ) -> bool:
         """Tell whether ``principal`` may do this to any resource of a type that there might be.
 
-        Only the operation and ALL count, nothing is implied. Costs a look at each ACL of the type.
+        Only the operation and ALL count, nothing is implied. Costs a look at each ACL of the type
+        that is about this principal or about everybody.
         """
         if self.may(principal, host, operation, Resource(type, UNKNOWN_NAME)):
             return True
         if principal.kind == NODE_KIND:
             return False
-        literals: dict[Permission, set[str]] = {Permission.DENY: set(), Permission.ALLOW: set()}
-        prefixes: dict[Permission, set[str]] = {Permission.DENY: set(), Permission.ALLOW: set()}
-        asker, hosts = str(principal), addresses(host)
-        for names, table in ((literals, self._literal[type]), (prefixes, self._prefixed[type])):
-            for name, rules in table.items():
-                for rule in rules:
-                    if (
-                        rule.principal in (asker, EVERYBODY)
-                        and rule.host in hosts
-                        and rule.operation in DENIED_BY[operation]
-                    ):
-                        names[rule.permission].add(name)
-        if WILDCARD in literals[Permission.DENY]:
+        denied: dict[Pattern, set[str]] = {pattern: set() for pattern in Pattern}
+        allowed: dict[Pattern, set[str]] = {pattern: set() for pattern in Pattern}
+        denies = _DENIED_BITS[operation]
+        allows = denies >> _DENIED_AT
+        tables = {Pattern.LITERAL: self._literal[type], Pattern.PREFIXED: self._prefixed[type]}
+        for asker in _askers(principal, host):
+            for pattern, name in self._names_of[type].get(asker, ()):
+                bits = tables[pattern][name][asker]
+                if bits & denies:
+                    denied[pattern].add(name)
+                if bits & allows:
+                    allowed[pattern].add(name)
+        if WILDCARD in denied[Pattern.LITERAL]:
             return False
-        if WILDCARD in literals[Permission.ALLOW]:
+        if WILDCARD in allowed[Pattern.LITERAL]:
             return True
-        denied_literals, denied_prefixes = literals[Permission.DENY], prefixes[Permission.DENY]
-        return any(
-            name not in denied_literals and not _has_prefix(name, denied_prefixes)
-            for name in literals[Permission.ALLOW]
-        ) or any(not _has_prefix(name, denied_prefixes) for name in prefixes[Permission.ALLOW])
+        prefixes = denied[Pattern.PREFIXED]
+        lengths = sorted({len(prefix) for prefix in prefixes})
+        names = (allowed[Pattern.LITERAL] - denied[Pattern.LITERAL]) | allowed[Pattern.PREFIXED]
+        return any(not any(name[:length] in prefixes for length in lengths) for name in names)
 
     def select(self, wanted: AclFilter) -> Iterator[Acl | None]:
         """Yield the ACLs that a filter wants, and None for each that it has looked at in vain.
@@ -159,9 +186,10 @@ class Authorizer:
                 (Pattern.PREFIXED, self._prefixed[kind]),
             ):
                 for name in self._names(wanted, kind, pattern, table):
-                    for rule in list(table.get(name, ())):
-                        acl = Acl(Resource(kind, name), pattern, rule)
-                        yield acl if wanted.matches(acl) else None
+                    for asker, bits in list(table.get(name, {}).items()):
+                        for rule in _rules(asker, bits):
+                            acl = Acl(Resource(kind, name), pattern, rule)
+                            yield acl if wanted.matches(acl) else None
 
     def _names(
         self, wanted: AclFilter, kind: ResourceType, pattern: Pattern, table: _Rules
@@ -176,7 +204,7 @@ class Authorizer:
             return {name, WILDCARD}
         return [name[:length] for length in self._lengths.get(kind, ()) if length <= len(name)]
 
-    def _about(self, resource: Resource) -> list[set[Rule]]:
+    def _about(self, resource: Resource) -> list[dict[_Asker, int]]:
         """Return the rules of each ACL name that fits the resource; none of them is empty."""
         kind, name = resource
         literal = self._literal[kind]
@@ -231,5 +259,21 @@ def addresses(host: str) -> tuple[str, ...]:
     return host, str(plain), of_java, of_java + zone, WILDCARD
 
 
-def _has_prefix(name: str, prefixes: set[str]) -> bool:
-    return any(name[:length] in prefixes for length in range(len(name) + 1))
+def _askers(principal: Principal, host: str) -> list[_Asker]:
+    """Return the principals and hosts of all rules that are about a client."""
+    hosts = dict.fromkeys(addresses(host))
+    return [(name, each) for name in dict.fromkeys((str(principal), EVERYBODY)) for each in hosts]
+
+
+def _bit(rule: Rule) -> int:
+    bit = 1 << rule.operation
+    return bit if rule.permission is Permission.ALLOW else bit << _DENIED_AT
+
+
+def _rules(asker: _Asker, bits: int) -> Iterator[Rule]:
+    """Yield the rules that ``bits`` stand for."""
+    for operation in Operation:
+        if bits >> operation & 1:
+            yield Rule(*asker, operation, Permission.ALLOW)
+        if bits >> operation + _DENIED_AT & 1:
+            yield Rule(*asker, operation, Permission.DENY)

@@ -150,6 +150,7 @@ def test_what_was_removed_leaves_nothing_behind(entries, data):
     assert not any(authorizer._prefixed.values())
     assert not authorizer._counts
     assert not any(authorizer._lengths.values())
+    assert not any(authorizer._names_of.values())
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Decisions that are remembered, and forgotten in time."""
 
 from ottla.ids import Principal
-from ottla.security.access import DECISIONS_MAX, Access, Accesses
+from ottla.security.access import CHARACTERS_MAX, DECISIONS_MAX, Access, Accesses
 from ottla.security.acl import Acl, Operation, Pattern, Permission, Resource, ResourceType, Rule
 from ottla.security.authorizer import Authorizer
 
@@ -56,6 +56,23 @@ def test_who_asks_for_ever_new_names_takes_no_more_memory():
     for number in range(DECISIONS_MAX + 5):
         access.may_write(str(number))
     assert len(access._decisions) <= DECISIONS_MAX
+
+
+def test_who_asks_for_very_long_names_takes_no_more_memory():
+    access = access_of(Authorizer())
+    for number in range(DECISIONS_MAX // 10):
+        access.may_write(f"{number:030000}")
+    assert sum(len(name) for _, _, name in access._decisions) <= CHARACTERS_MAX + 30_000
+
+
+def test_a_question_about_an_empty_name_answers_no_other():
+    """A Produce to the topic "" must not take the right to be an idempotent producer away."""
+    authorizer = Authorizer()
+    authorizer.add(allow("t"))
+    access = access_of(authorizer)
+    assert not access.may_write("")
+    assert access.may_some(WRITE, ResourceType.TOPIC)
+    assert not access.may_write("")
 
 
 def test_denials_are_heard_unless_they_are_quiet():

@@ -1,5 +1,6 @@
 """The rules one by one, with the answers that a live Kafka gave."""
 
+import sys
 import time
 
 import pytest
@@ -205,3 +206,26 @@ def test_a_node_may_act_for_the_cluster_and_nothing_else():
     denied = Rule("User:*", "*", Operation.CLUSTER_ACTION, DENY)
     authorizer.add(Acl(cluster, Pattern.LITERAL, denied))
     assert authorizer.may(node, HOST, Operation.CLUSTER_ACTION, cluster), "no ACL is about nodes"
+
+
+def test_a_question_costs_no_look_at_what_is_about_others():
+    """100,000 users with a rule each on "*" once cost 37 ms a question, 74 ms for any topic."""
+    authorizer = Authorizer()
+    for number in range(2_000):
+        authorizer.add(acl("*", READ, principal=f"User:u{number}"))
+        authorizer.add(acl(f"own-{number}", WRITE, principal=f"User:u{number}"))
+    looks = [0]
+
+    def count(_frame, event, _argument):
+        looks[0] += event in ("call", "line", "c_call")
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        assert authorizer.may(Principal("User", "u7"), HOST, READ, topic("t"))
+        assert authorizer.may_some(Principal("User", "u7"), HOST, WRITE, ResourceType.TOPIC)
+        assert not authorizer.may_some(ALICE, HOST, WRITE, ResourceType.TOPIC)
+    finally:
+        sys.settrace(before)
+    assert looks[0] < 1_000
