@@ -79,7 +79,7 @@ def test_a_group_reads_on_where_it_was(ottla, topic):
     assert sorted(first + rest) == list(range(30))
     assert ottla("consume", topic, "-g", group)[1] == ""
     found = described(ottla, group)
-    assert (found["state"], found["type"], found["lag"]) == ("Empty", "classic", 0)
+    assert (found["state"], found["type"], found["lag"]) == ("Empty", "consumer", 0)
     assert [each["committed"] for each in found["partitions"]] == [10, 10, 10]
 
 
@@ -180,6 +180,44 @@ def test_two_members_share_and_one_takes_over(ottla, topic, tail):
     assert [row["committed"] for row in rows] == [11, 11, 11], "Ctrl-C commits what was printed"
 
 
+def test_a_member_that_reads_to_the_end_waits_for_its_share(ottla, topic, tail):
+    group = f"share-{topic}"
+    first = tail(topic, group)
+    assert first.wait_for(30) == list(range(30))
+    code, out, err = ottla("consume", topic, "-g", group, "-f", "%p\\n")
+    # What the first has read and committed is not read again; the rest of its share is.
+    assert (code, err) == (0, "")
+    assert out == ""
+    for partition in range(3):
+        ottla("produce", topic, "-p", str(partition), text=f"{30 + partition}\n")
+    assert first.wait_for(33) == list(range(33)), "the first has everything again"
+    assert first.stop() == 130
+
+
+def test_a_group_that_keeps_to_the_classic_protocol(ottla_server_factory, command):
+    words, environment = command
+    server = ottla_server_factory({"group.consumer.migration.policy": "disabled"})
+    environment = environment | {"OTTLA_BOOTSTRAP": server.bootstrap}
+
+    def run(*arguments, text=b""):
+        done = subprocess.run(
+            [*words, *arguments], input=text, capture_output=True, timeout=60, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("topic", "create", "t", "-p", "2")
+    run("produce", "t", "-p", "0", text=b"1\n2\n")
+    cat = [*words, "cat", "-u", "-q", "-o", "beginning", "-G", "g", "t"]
+    with subprocess.Popen(cat, stdout=subprocess.PIPE, env=environment) as member:
+        assert [member.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
+        assert run("consume", "t", "-g", "g", "-f", "%v\\n") in (b"", b"1\n2\n")
+        (group,) = json.loads(run("group", "list", "-o", "json"))
+        assert group["type"] == "classic"
+        member.send_signal(signal.SIGTERM)
+        assert member.wait(20) == 128 + signal.SIGTERM
+
+
 def test_reset_shows_before_it_does(ottla, topic):
     group = f"reset-{topic}"
     ottla("consume", topic, "-g", group)
@@ -206,9 +244,9 @@ def test_list_and_delete(ottla, topic):
     ottla("consume", topic, "-g", group, "-n", "1")
     rows = json.loads(ottla("group", "list", "-o", "json")[1])
     mine = [row for row in rows if row["group"] == group]
-    expected = {"group": group, "type": "classic", "state": "Empty", "protocol": "consumer"}
+    expected = {"group": group, "type": "consumer", "state": "Empty", "protocol": "consumer"}
     assert mine == [expected]
-    assert group in ottla("group", "list", "--state", "empty", "--type", "classic")[1]
+    assert group in ottla("group", "list", "--state", "empty", "--type", "consumer")[1]
     assert group not in ottla("group", "list", "--state", "Stable")[1]
     code, _, err = ottla("group", "describe", group + "x")
     assert (code, f"did you mean {group}" in err) == (5, True)
@@ -246,7 +284,11 @@ def test_groups_of_a_kafka_of_both_protocols(kafka_server_factory, topic_name):
 
     assert ottla("topic", "create", topic_name, "-p", "2").returncode == 0
     assert ottla("produce", topic_name, "-p", "0", text="1\n2\n3\n").returncode == 0
-    assert numbers(ottla("consume", topic_name, "-g", "classic").stdout.decode()) == [1, 2, 3]
+    assert numbers(ottla("consume", topic_name, "-g", "ours").stdout.decode()) == [1, 2, 3]
+    assert ottla("consume", topic_name, "-g", "ours").stdout == b""
+    assert numbers(
+        ottla("cat", "-e", "-o", "beginning", "-G", "of-cat", topic_name).stdout.decode()
+    ) == [1, 2, 3]
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap,
@@ -265,7 +307,8 @@ def test_groups_of_a_kafka_of_both_protocols(kafka_server_factory, topic_name):
     consumer.commit(asynchronous=False)
     rows = json.loads(ottla("group", "list", "-o", "json").stdout)
     assert {(row["group"], row["type"]) for row in rows} == {
-        ("classic", "classic"),
+        ("ours", "consumer"),
+        ("of-cat", "classic"),
         ("newer", "consumer"),
     }
     found = json.loads(ottla("group", "describe", "newer", "-o", "json").stdout)
@@ -276,5 +319,5 @@ def test_groups_of_a_kafka_of_both_protocols(kafka_server_factory, topic_name):
     refused = ottla("group", "reset", "newer", "--to", "earliest", "-y")
     assert b"has members" in refused.stderr
     consumer.close()
-    assert ottla("group", "delete", "newer", "classic", "-y").returncode == 0
+    assert ottla("group", "delete", "newer", "ours", "of-cat", "-y").returncode == 0
     assert ottla("group", "list", "--no-header").stdout == b""

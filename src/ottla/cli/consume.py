@@ -217,14 +217,19 @@ async def _read_as_member(
 ) -> None:
     """Print what the group has not read yet."""
     from ottla.cli.consume_group import GroupReader
-    from ottla.client.asyncio.member import GroupMember
+    from ottla.cli.consume_member import SharingMember
+    from ottla.client.asyncio.consumer_member import ConsumerMember
+    from ottla.client.asyncio.groups import Groups
+    from ottla.client.asyncio.membership import Membership, new_member
 
     place = "earliest" if options.from_beginning else options.start or "earliest"
 
     async def places(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return await _places(cluster, partitions, place)
 
-    member = GroupMember(cluster, options.group, frozenset(each.name for each in topics))
+    groups, names = Groups(cluster), frozenset(each.name for each in topics)
+    found = await new_member(cluster, groups, options.group, names, Membership())
+    member = SharingMember(found, groups) if isinstance(found, ConsumerMember) else found
     limits = FetchLimits(read_committed=options.read_committed)
     reader = GroupReader(cluster, member, limits, places=places)
 

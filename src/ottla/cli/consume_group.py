@@ -5,19 +5,20 @@ the partitions may be given to others. Source: Kafka's consumer, "at least once"
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.fetcher import FetchedBatches, Fetcher
 from ottla.client.asyncio.groups import Groups
-from ottla.client.asyncio.member import GroupMember
 from ottla.client.wire.fetching import FetchLimits
 from ottla.client.wire.offsets import LATEST
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 
+SETTLING_SECONDS = 0.1
+"""How often it is asked, at the end, whether the group has something left for us."""
 COMMIT_SECONDS = 5.0
 """Seconds between commits: how much may be read again after a crash."""
 
@@ -27,13 +28,32 @@ it got; returns False when no more is wanted."""
 Places = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
 
 
+class Member(Protocol):
+    """A member of either protocol: ``GroupMember`` says what its methods do."""
+
+    group: str
+    must_join: asyncio.Event
+
+    async def join(self) -> list[TopicPartition]:
+        """Return what the member may read from now on."""
+
+    async def is_settled(self) -> bool:
+        """Whether the group has nothing more to give to it."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, int], /) -> bool:
+        """Commit, if what is committed is still the member's."""
+
+    async def leave(self) -> None:
+        """Leave the group."""
+
+
 class GroupReader:
     """Reads as one member of a group until there is nothing more, or nobody wants more."""
 
     def __init__(
         self,
         cluster: Cluster,
-        member: GroupMember,
+        member: Member,
         limits: FetchLimits,
         *,
         places: Places,
@@ -91,8 +111,9 @@ class GroupReader:
             _Stream(fetcher, self._member.must_join) as stream,
         ):
             await fetcher.assign({each: positions[each] for each in left})
-            while left or endless:
-                found = await stream.next(COMMIT_SECONDS, is_fetching=bool(left))
+            while left or endless or not await self._member.is_settled():
+                patience = COMMIT_SECONDS if left or endless else SETTLING_SECONDS
+                found = await stream.next(patience, is_fetching=bool(left))
                 if found is not None:
                     end = ends.get(found.partition)
                     if not take(found, end):

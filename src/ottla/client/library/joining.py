@@ -11,20 +11,12 @@ from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.consumer_member import ConsumerMember
 from ottla.client.asyncio.groups import Groups
 from ottla.client.asyncio.member import GroupMember
+from ottla.client.asyncio.membership import Membership, new_member
 from ottla.client.library.failures import BadArgument, ClientError
 from ottla.client.library.reading import RESETS
 from ottla.client.library.settings import ConsumerSettings
 from ottla.client.wire.offsets import EARLIEST, LATEST
-from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-
-_CLASSIC_INSTEAD = (
-    ErrorCode.UNSUPPORTED_VERSION,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-)
-"""Answers of a group or a broker that does not take the newer protocol."""
 
 
 class Joining:
@@ -77,28 +69,10 @@ class Joining:
 
     async def member(self, topics: frozenset[str]) -> GroupMember | ConsumerMember:
         """Return a member: a ConsumerMember has joined, a GroupMember is still to join."""
-        settings, cluster = self._settings, self._cluster
-        group = settings.group or ""
-        await cluster.retrying(lambda: self._groups.coordinator(group))
-        connection = await self._groups.coordinator(group)
-        is_there = ConsumerGroupHeartbeatRequest.API_KEY in connection.exchange.versions
-        if settings.group_protocol == "consumer" or (
-            settings.group_protocol == "auto" and is_there
-        ):
-            newer = ConsumerMember(
-                cluster, group, topics, rebalance_timeout_ms=settings.rebalance_timeout_ms
-            )
-            try:
-                await newer.join()
-            except KafkaError as error:
-                if settings.group_protocol == "consumer" or error.code not in _CLASSIC_INSTEAD:
-                    raise
-            else:
-                return newer
-        return GroupMember(
-            cluster,
-            group,
-            topics,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.rebalance_timeout_ms,
+        settings = self._settings
+        membership = Membership(
+            settings.group_protocol, settings.session_timeout_ms, settings.rebalance_timeout_ms
+        )
+        return await new_member(
+            self._cluster, self._groups, settings.group or "", topics, membership
         )
