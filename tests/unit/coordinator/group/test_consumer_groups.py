@@ -4,7 +4,11 @@ import pytest
 
 from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.consumer import records as consumer_records
-from ottla.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from ottla.coordinator.group.consumer.group import (
+    MATCH_AGAIN_MS,
+    ConsumerGroup,
+    ConsumerGroupState,
+)
 from ottla.coordinator.group.consumer.machine import Heartbeat
 from ottla.coordinator.group.consumer.member import TRANSITIONS, ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.reconcile import reconcile
@@ -68,6 +72,17 @@ class Consumers:
     def join(self, member_id, topics=("t",), **fields):
         fields.setdefault("rebalance_timeout_ms", 10_000)
         return self.send(beat(member_id, 0, topics=topics, **fields)._replace(owned={}))
+
+    def beats_until_matched(self, member_id, topics, seen):
+        """Beat every 20 s; return how often, until the group's expression stands for ``topics``."""
+        for count in range(1, 100):
+            self.node.clock.advance(20)
+            self.node.settle()
+            epoch = self.group.members[member_id].epoch
+            self.say(member_id, epoch, may_describe=seen.__contains__)
+            if self.group.regexes["t.*"].topics == topics:
+                return count
+        return None
 
     def numbers(self, answer):
         return sorted(answer.assignment.get(TOPIC, ()))
@@ -197,6 +212,24 @@ def test_only_topics_that_changed_are_held_against_an_expression(consumers, monk
     consumers.say("a", 3, owned=[0, 1, 2, 3])
     assert asked == ["tt"]
     assert consumers.group.regexes["t.*"].topics == {"t"}
+
+
+def test_who_may_see_a_topic_is_asked_again_in_time(consumers):
+    """A topic whose ACL comes after it was never read, and one whose ACL goes was read for ever."""
+    seen = {"t"}
+    consumers.resize(1, "tt", TopicId(b"u" * 16))
+    consumers.join("a", topics=(), regex="t.*", may_describe=seen.__contains__)
+    consumers.say("a", 2, may_describe=seen.__contains__)
+    seen.add("tt")
+    consumers.say("a", 2, may_describe=seen.__contains__)
+    assert consumers.group.regexes["t.*"].topics == {"t"}
+    beats = consumers.beats_until_matched("a", {"t", "tt"}, seen)
+    assert beats * 20_000 == MATCH_AGAIN_MS
+    asked = []
+    consumers.say("a", 3, may_describe=lambda name: asked.append(name) or True)
+    assert not asked
+    seen.remove("t")
+    assert consumers.beats_until_matched("a", {"tt"}, seen)
 
 
 def test_a_topic_that_is_made_while_its_first_reader_joins_is_not_missed(consumers):

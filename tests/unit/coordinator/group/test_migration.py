@@ -12,7 +12,7 @@ from ottla.coordinator.group.consumer.settings import MigrationPolicy
 from ottla.env.faulty_disk import DiskCall
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ids import TopicId
-from ottla.metadata.image import TopicImage
+from ottla.metadata.image import MetadataDelta, TopicImage
 
 TOPIC = TopicId(b"t" * 16)
 
@@ -352,3 +352,21 @@ def test_a_group_does_not_change_while_its_assignment_is_being_written(mixed, fa
     assert g.node.result_of(joined).assignment == {}, "the leader has all of them still"
     assert set(g.consumers.owners.values()) == {leader}
     assert g.node.result_of(beaten) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_classic_member_shows_others_no_topic_that_they_may_not_see(mixed):
+    """Its JoinGroup found a new topic first, and matched it with everybody's expressions."""
+    hidden = TopicId(b"h" * 16)
+    g = mixed(assignment_interval_ms=0)
+    g.subscribe(topics=(), regex="t.*", may_describe=lambda name: name == "t")
+    g.beat("m", 2, may_describe=lambda name: name == "t")
+    g.node.topics["th"] = made = TopicImage("th", hidden, (0,))
+    g.node.coordinator.apply(None, MetadataDelta(revision=3, topics_created=(made,)))
+    g.node.settle()
+    g.join()
+    assert g.consumers.regexes["t.*"].topics == {"t"}
+    answer = g.beat("m", 2, may_describe=lambda name: name == "t")
+    assert hidden not in (answer.assignment or {})
+    assert hidden not in g.consumers.targets["m"]
+    g.beat("m", g.consumers.members["m"].epoch, may_describe=lambda name: True)
+    assert g.consumers.regexes["t.*"].topics == {"t"}, "nothing is new any more"

@@ -42,6 +42,10 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
+MATCH_AGAIN_MS = 600_000
+"""How often expressions are held against all topics when there is an authorizer, as in Kafka."""
+
+
 def no_consumer_group(group_id: str) -> KafkaError:
     """Return the error of a group that is not a KIP-848 group."""
     why = f"Group {group_id} is not a consumer group."
@@ -76,6 +80,8 @@ class ConsumerGroup:
         """Use: topics may have changed since the epoch last grew: the next heartbeat looks."""
         self.changed_topics: set[str] | None = None
         """Use: those topics, for the expressions; None: any (the group was just loaded)."""
+        self.matched_ms = 0
+        """Use: when, by the wall clock, the expressions were last held against all topics."""
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -147,6 +153,20 @@ class ConsumerGroup:
             self.is_stale = True
             if self.changed_topics is not None:
                 self.changed_topics.update(names)
+
+    def look_again(self, now_ms: int) -> None:
+        """Have expressions held against all topics if that is long ago.
+
+        Who may see which topics may have changed, of which nobody tells a group.
+        """
+        if self.tally.regexes and not 0 <= now_ms - self.matched_ms < MATCH_AGAIN_MS:
+            self.is_stale, self.changed_topics = True, None
+
+    def looked(self, now_ms: int) -> None:
+        """Note that a heartbeat has looked at the topics."""
+        if self.changed_topics is None:
+            self.matched_ms = now_ms
+        self.is_stale, self.changed_topics = False, set()
 
     @property
     def is_empty(self) -> bool:

@@ -176,7 +176,7 @@ class ConsumerGroups:
                 group.is_stale, group.changed_topics = True, None
                 pending.fail(error)
 
-            group.is_stale, group.changed_topics = False, set()
+            group.looked(self._shard.clock.wall_ms())
             found = [*heard.opening.records, *heard.decision.records]
             self.line.write(group_id, found, partial(done, heard), refuse)
 
@@ -186,6 +186,8 @@ class ConsumerGroups:
         now_ms, settings = self._shard.clock.wall_ms(), self._settings.of(group_id)
         opening = yield from self._group_for(group_id, may_make=beat.epoch == 0)
         known = opening.group.members.get(beat.member_id)
+        if beat.may_describe is not None:
+            opening.group.look_again(now_ms)
         decision = yield from machine.hear(opening.group, beat, self._topics, now_ms, settings)
         return _Heard(opening, decision, known is not None and known.classic is not None)
 

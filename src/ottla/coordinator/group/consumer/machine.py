@@ -161,6 +161,9 @@ class Coming(NamedTuple):
     """None: as before."""
     may_describe: Callable[[str], bool] | None = None
     """See ``Heartbeat``."""
+    matches: bool = True
+    """Whether expressions may be held against topics for it. A JoinGroup names its topics, and does
+    not say who may see which: what was found before holds until the next heartbeat."""
 
 
 class Step(NamedTuple):
@@ -181,7 +184,7 @@ def take_step(
 ) -> Steps[Step]:
     """Note a member's subscription, assign if that is due, and take the member's step."""
     found: list[CoordinatorRecord] = []
-    replaced, before, updated, owned, may_describe = coming
+    replaced, before, updated, owned, may_describe, matches = coming
     has_changed_mind = updated.subscription != before.subscription
     is_new = updated.member_id not in group.members
     if is_new or _asked(updated) != _asked(before):
@@ -196,7 +199,13 @@ def take_step(
     regexes: Mapping[str, ResolvedRegex] = group.regexes
     if has_changed_mind or group.is_stale:
         regexes = yield from resolve_regexes(
-            group, change, topics, now_ms, found, may_describe=may_describe
+            group,
+            change,
+            topics,
+            now_ms,
+            found,
+            may_describe=may_describe,
+            matches=matches,
         )
         epoch = yield from next_epoch(
             group, change, regexes, topics, found, is_bumped=has_changed_mind

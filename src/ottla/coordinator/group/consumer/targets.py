@@ -32,11 +32,13 @@ def resolve_regexes(
     found: list[CoordinatorRecord],
     *,
     may_describe: Callable[[str], bool] | None = None,
+    matches: bool = True,
 ) -> Steps[Mapping[str, ResolvedRegex]]:
     """Match the expressions of the members after ``change`` with the present topics.
 
     ``may_describe``: which topics may be matched, by name; None: all. As in Kafka, it is that of
-    the member whose heartbeat finds that there is something to match.
+    the member whose heartbeat finds that there is something to match. ``matches`` False: nothing is
+    matched now, what is known holds on.
     """
     turnover = group.tally.regexes_after(change)
     if not turnover and not group.is_stale:
@@ -45,8 +47,9 @@ def resolve_regexes(
     resolved: dict[str, ResolvedRegex] = {}
     for regex in sorted(wanted):
         known = group.regexes.get(regex)
-        if known is not None and not group.is_stale:
-            resolved[regex] = known
+        if not matches or (known is not None and not group.is_stale):
+            if known is not None:
+                resolved[regex] = known
             continue
         changed = group.changed_topics
         if known is None or changed is None:

@@ -73,7 +73,7 @@ def join(
     subscription = _subscription(asked)
     updated = _updated(before, asked, subscription)
     owned = _by_id(subscription.owned, topics)
-    coming = Coming(replaced, before, updated, owned)
+    coming = Coming(replaced, before, updated, owned, matches=False)
     step = yield from take_step(group, coming, topics, now_ms, settings)
     found += step.records
     answer = JoinAnswer(

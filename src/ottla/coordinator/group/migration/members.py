@@ -71,7 +71,8 @@ class ClassicMembers:
             if joined.member is None:
                 pending.resolve(joined.answer)
             else:
-                group.is_stale, group.changed_topics = False, set()
+                if not group.tally.regexes:  # Else the next heartbeat looks, by its own rights.
+                    group.looked(now_ms)
                 self._consumers.line.write(
                     group_id, joined.records, partial(done, joined), not_written
                 )
