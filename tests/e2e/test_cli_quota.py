@@ -18,7 +18,7 @@ def ottla(ottla_server):
 
 def test_quotas_come_are_listed_and_go(ottla, topic_name):
     user = ["--user", topic_name]
-    code, out, err = ottla("set", "producer_byte_rate=1048576", "request_percentage=12.5", *user)
+    code, out, err = ottla("set", "producer_byte_rate=1MiB", "request_percentage=12.5", *user)
     assert code == 0, err
     assert out == (
         f"user {topic_name}: producer_byte_rate is 1048576\n"
@@ -51,6 +51,8 @@ def test_quotas_come_are_listed_and_go(ottla, topic_name):
         (["set", "producer_byte_rate", "--user", "a"], "not a bound"),
         (["set", "producer_byte_rate=much", "--user", "a"], "not a bound"),
         (["set", "producer_byte_rate=nan", "--user", "a"], "not a bound"),
+        (["set", "producer_byte_rate=1MiBs", "--user", "a"], "bytes also as 1MiB"),
+        (["set", "request_percentage=1k", "--user", "a"], "not a bound"),
         (["set", "producer_byte_rate=0", "--user", "a"], "must be greater than 0"),
         (["set", "bogus=1", "--user", "a"], "Invalid configuration key bogus"),
         (["set", "bogus=1", "--user", "a", "--user-default"], "not allowed with"),

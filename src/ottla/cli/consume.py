@@ -11,6 +11,7 @@ from ottla.cli.arguments import (
     add_output_option,
     at_least_one,
 )
+from ottla.cli.consume_offline import without_offline
 from ottla.cli.consume_printer import Printer, Search, show_of
 from ottla.cli.failure import Exit, Failure, leave
 from ottla.cli.output import note
@@ -88,7 +89,7 @@ def register(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="HOW",
-        help=f"values, or key=HOW: {', '.join(NAMES)}",
+        help=f"values, or key=HOW: {', '.join(NAMES)}; avro:FILE, protobuf:FILE:MESSAGE",
     )
     parser.add_argument(
         "--registry", metavar="URL", help="a schema registry's; else $OTTLA_SCHEMA_REGISTRY"
@@ -120,6 +121,9 @@ def consume(options: Namespace) -> None:
         show = show_of(options.format, options.output, decoders, names_topics=bool(several))
         topics = await chosen_topics(cluster, options.topics, options.regex)
         partitions = [each for view in topics for each in _partitions(view, options.partition)]
+        offline: Failure | None = None
+        if options.group is None:
+            partitions, offline = await without_offline(cluster, partitions)
         printer = Printer(
             show,
             options.count,
@@ -136,8 +140,9 @@ def consume(options: Namespace) -> None:
             printer.finish()
             if decoders.fault_count and options.output is None and not sys.stdout.isatty():
                 note(f"not decoded, and shown as they are: {decoders.fault_count:,}")
-        if printer.damage is not None:
-            raise printer.damage
+        failure = printer.damage or offline
+        if failure is not None:
+            raise failure
         if not printer.printed and search is None and sys.stderr.isatty():
             _say_that_nothing_is_there(options, topics)
 

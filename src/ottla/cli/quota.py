@@ -17,6 +17,7 @@ from ottla.cli.output import FORMATS, Row, write_rows
 from ottla.cli.run import run
 from ottla.client.asyncio.cluster import Cluster
 from ottla.client.asyncio.quotas import ClientQuota, Quotas
+from ottla.config.human import parse_size_bytes
 from ottla.ids import QUOTA_DEFAULT, QuotaEntity
 
 COLUMNS = ("user", "client_id", "ip", "key", "bound")
@@ -27,6 +28,7 @@ KEYS = (
     "controller_mutation_rate",
     "connection_creation_rate",
 )
+_BYTE_RATE = "_byte_rate"
 SHOWN_DEFAULT = "<default>"
 _PARTS = ("user", "client_id", "ip")
 
@@ -128,11 +130,13 @@ def _one_entity(options: Namespace) -> QuotaEntity:
 def _bound(text: str) -> tuple[str, float]:
     key, _, number = text.partition("=")
     try:
-        bound = float(number)
+        # What `config set` takes for bytes is good here, too: 1MiB, 64k.
+        is_size = key.endswith(_BYTE_RATE) and not number[-1:].isdigit()
+        bound = float(parse_size_bytes(number) if is_size else number)
     except ValueError:
         bound = float("nan")
     if not key or not isfinite(bound):
-        fix = f"KEY=NUMBER, with one of {', '.join(KEYS)}"
+        fix = f"KEY=NUMBER, with one of {', '.join(KEYS)}; bytes also as 1MiB"
         raise Failure(f"not a bound: {text}", fix=fix, code=Exit.USAGE)
     return key, bound
 

@@ -24,6 +24,8 @@ NUMBERS = {
 }
 """Big-endian, as Kafka's serializers have them; with ``le`` behind the name little-endian."""
 OF_A_REGISTRY = ("avro", "protobuf", "json-schema")
+OF_A_FILE = ("avro", "protobuf")
+"""With the schema's file behind them, these need no registry."""
 NAMES = ("json", "msgpack", *OF_A_REGISTRY, "hex", "base64", "text", *NUMBERS)
 
 
@@ -91,7 +93,7 @@ class Decoders:
         try:
             return decode(data)
         except ValueError as error:
-            faults[field] = f"not {self.names[field]}: {error}"
+            faults[field] = f"not {self.names[field].partition(':')[0]}: {error}"
             return data
 
 
@@ -104,10 +106,15 @@ def _text(data: bytes | None, meant: object) -> bytes | None:
 
 
 def _decoder(how: str, field: str, registry: str | None) -> Decode:
-    if how in NUMBERS:
-        return _number(">" + NUMBERS[how])
-    if how.endswith("le") and how[:-2] in NUMBERS:
-        return _number("<" + NUMBERS[how[:-2]])
+    order, number = ("<", how[:-2]) if how.endswith("le") else (">", how)
+    if number in NUMBERS:
+        return _number(order + NUMBERS[number])
+    kind, colon, place = how.partition(":")
+    if colon and kind in OF_A_FILE:
+        from ottla.cli.record_schema_files import file_decoder
+
+        decode_file = file_decoder(kind, place)
+        return lambda data: _as_json(decode_file(data))
     if how in OF_A_REGISTRY:
         from ottla.cli.record_schemas import registry_decoder
 
