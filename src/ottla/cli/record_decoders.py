@@ -106,9 +106,9 @@ def _text(data: bytes | None, meant: object) -> bytes | None:
 
 
 def _decoder(how: str, field: str, registry: str | None) -> Decode:
-    order, number = ("<", how[:-2]) if how.endswith("le") else (">", how)
-    if number in NUMBERS:
-        return _number(order + NUMBERS[number])
+    for name, order in ((how, ">"), (how.removesuffix("le"), "<")):
+        if name in NUMBERS:
+            return _number(order + NUMBERS[name])
     kind, colon, place = how.partition(":")
     if colon and kind in OF_A_FILE:
         from ottla.cli.record_schema_files import file_decoder
